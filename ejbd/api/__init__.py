@@ -1,0 +1,1 @@
+"""REST: typed models over the manager, errors as problem+json."""

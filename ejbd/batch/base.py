@@ -1,0 +1,117 @@
+"""The one protocol that every batch system's adapter fills, and what the contract suite holds them all to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ejbd.core.view import BatchState, ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequest:
+    """A batch job to be submitted.
+
+    `tag` is its name at the batch system, by which it is found again after a crash. `processors` is always given;
+    `nodes` and `processors_per_node` only where the user asked for a layout. `options` are further options of the
+    batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on standard input.
+    """
+
+    tag: str
+    comment: str
+    queue: str
+    processors: int
+    walltime_s: float
+    script: str
+    workdir: Path
+    output: Path
+    nodes: int | None = None
+    processors_per_node: int | None = None
+    error: Path | None = None
+    options: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a batch job ended, and who said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`)."""
+
+    state: BatchState
+    exit_code: int | None
+    end_s: float | None
+    source: str
+
+
+class BatchSystem(Protocol):
+    """Hands on one batch system. Every call has its own time-out and raises :class:`ejbd.errors.BatchError`.
+
+    Absence is not an end: a job that is missing from `observe` is unknown until `outcomes` says more.
+    """
+
+    name: str
+
+    async def observe(self) -> ClusterView:
+        """The whole cluster in a number of batch commands that does not depend on the number of jobs (at most 2)."""
+        ...
+
+    async def submit(self, request: SubmitRequest) -> str:
+        """Submit once and return the batch job's id.
+
+        Raises SubmitOutcomeUnknown when the batch system may have taken it, BatchError when it has surely not.
+        """
+        ...
+
+    async def find(self, tags: Sequence[str]) -> dict[str, str]:
+        """Tag -> batch id of the jobs (pending, running or recently ended) that carry these names; one batch command.
+
+        Raises BatchError where the batch system does not answer: only a successful answer proves absence.
+        """
+        ...
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        """Cancel these jobs, in one batch command. A job that has ended or is not known is not an error."""
+        ...
+
+    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+        """Shorten a job's walltime, or hold or release a pending job."""
+        ...
+
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+        """How jobs that are no longer listed ended: batch id -> the exit file that the job writes (may be missing).
+
+        At most one batch command whatever the number of ids. A job of which nobody knows is left out.
+        """
+        ...
+
+    def worker_script(self, request: WorkerScript) -> str:
+        """The script of a subjob: starts one worker a node and writes its exit code to a file at the end."""
+        ...
+
+    def rigid_command(self, argv: Sequence[str], processors: int) -> str:
+        """The body of an ordinary (non-elastic) job's script that runs `argv` on that many processors."""
+        ...
+
+    async def doctor(self) -> list[tuple[str, bool, str]]:
+        """Checks for `ejb doctor`: (what was looked at, good or not, what was found and how to mend it)."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Jobs live on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerScript:
+    """What a subjob's script must start.
+
+    `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
+    folder there (token, exit file, log); `exit_file` gets the exit code in decimal by an atomic rename.
+    """
+
+    python: str
+    worker: Path
+    subjob_dir: Path
+    exit_file: Path

@@ -1,0 +1,1 @@
+"""`ejb`, the command line: an HTTP client of the daemon."""

@@ -1,0 +1,115 @@
+"""What one poll of a batch system shows, as frozen values. Adapters make it; windows and the manager read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class BatchState(StrEnum):
+    """The life of a batch job as every batch system knows it. What a parser does not know is UNKNOWN, never an end."""
+
+    PENDING = "pending"
+    HELD = "held"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDING = "ending"  # still holds its processors (Slurm's COMPLETING)
+    COMPLETED = "completed"  # exit code 0
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    UNKNOWN = "unknown"
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+    @property
+    def holds_processors(self) -> bool:
+        return self in (BatchState.RUNNING, BatchState.SUSPENDED, BatchState.ENDING)
+
+
+_ENDED = frozenset(
+    {
+        BatchState.COMPLETED,
+        BatchState.FAILED,
+        BatchState.TIMEOUT,
+        BatchState.CANCELLED,
+        BatchState.NODE_FAIL,
+        BatchState.PREEMPTED,
+    }
+)
+
+
+class Reservations(StrEnum):
+    """How the batch system keeps room for a waiting job: counted in processors, or as named whole nodes."""
+
+    PROCESSORS = "processors"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node. `free` processors are idle and may be given out now; 0 where the node is down or drained."""
+
+    name: str
+    processors: int
+    free: int
+    usable: bool
+    queues: tuple[str, ...]
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJobView:
+    """One batch job, ours or anybody's. Times are seconds since the epoch; None is not known."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: BatchState
+    processors: int
+    walltime_s: float | None = None
+    submit_s: float | None = None
+    start_s: float | None = None  # actual start, of a job that has started
+    end_s: float | None = None  # planned end while running, actual end afterwards
+    nodes: tuple[str, ...] = ()
+    planned_start_s: float | None = None  # of a pending job: when the scheduler means to start it
+    planned_nodes: tuple[str, ...] = ()  # and where (Reservations.NODES only)
+    exit_code: int | None = None  # 128+signal for a signal
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One queue (Slurm partition)."""
+
+    name: str
+    up: bool
+    max_walltime_s: float | None  # None: no limit
+    processor_quantum: int  # processors are given out in multiples of this (1, or a node's where it is exclusive)
+    total_processors: int
+    default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Everything one poll saw. `jobs` lists pending jobs in the order in which the scheduler will consider them.
+
+    `walltime_quantum_s`: walltimes are whole multiples of this (60 on Slurm). `unparsed` counts rows that the parser
+    could not read: they are kept out of `jobs`, never dropped in silence.
+    """
+
+    time_s: float
+    nodes: tuple[NodeView, ...]
+    jobs: tuple[BatchJobView, ...]
+    queues: tuple[QueueView, ...]
+    reservations: Reservations
+    walltime_quantum_s: float = 1.0
+    unparsed: int = 0
+
+    def queue(self, name: str) -> QueueView | None:
+        return next((q for q in self.queues if q.name == name), None)

@@ -1,0 +1,107 @@
+"""The one tree of errors. The API renders it as problem+json, the CLI as one sentence and an exit code."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+
+class Code(StrEnum):
+    """What went wrong, as a stable word. Each has one HTTP status and one exit code of `ejb` (docs/errors.md)."""
+
+    INVALID = "invalid"  # the request cannot be right whatever the state of the world
+    NOT_FOUND = "not-found"
+    CONFLICT = "conflict"  # right in itself, but not in the present state
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    TOO_LARGE = "too-large"
+    KEY_REUSED = "idempotency-key-reused"
+    UNSUPPORTED = "unsupported"  # understood, but this job, queue or site cannot do it
+    BATCH_UNAVAILABLE = "batch-unavailable"  # the batch system did not answer; nobody's job has failed
+    BATCH_REFUSED = "batch-refused"  # the batch system answered no
+    SPOOL = "spool"  # the spool is full, missing or not writable
+    STORE = "store"  # the database did not take it
+    UNREACHABLE = "unreachable"  # no daemon answers (CLI only)
+    INTERNAL = "internal"
+
+
+HTTP_STATUS: dict[Code, int] = {
+    Code.INVALID: 422,
+    Code.NOT_FOUND: 404,
+    Code.CONFLICT: 409,
+    Code.UNAUTHENTICATED: 401,
+    Code.FORBIDDEN: 403,
+    Code.TOO_LARGE: 413,
+    Code.KEY_REUSED: 422,
+    Code.UNSUPPORTED: 422,
+    Code.BATCH_UNAVAILABLE: 503,
+    Code.BATCH_REFUSED: 502,
+    Code.SPOOL: 507,
+    Code.STORE: 503,
+    Code.UNREACHABLE: 503,
+    Code.INTERNAL: 500,
+}
+
+EXIT_CODE: dict[Code, int] = {
+    Code.INVALID: 2,
+    Code.KEY_REUSED: 2,
+    Code.TOO_LARGE: 2,
+    Code.NOT_FOUND: 3,
+    Code.CONFLICT: 4,
+    Code.UNAUTHENTICATED: 5,
+    Code.FORBIDDEN: 5,
+    Code.UNSUPPORTED: 6,
+    Code.BATCH_UNAVAILABLE: 7,
+    Code.BATCH_REFUSED: 7,
+    Code.SPOOL: 8,
+    Code.STORE: 8,
+    Code.UNREACHABLE: 9,
+    Code.INTERNAL: 70,
+}
+
+
+class EjbError(Exception):
+    """One clear sentence: what is wrong, where, and (`hint`) how to mend it.
+
+    `transient` says whether the very same request may succeed later.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        hint: str = "",
+        transient: bool = False,
+        where: str = "",
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.transient = transient
+        self.where = where
+        self.details = details or {}
+
+    def sentence(self) -> str:
+        """The message with its place and its remedy, as a person reads it."""
+        place = f"{self.where}: " if self.where else ""
+        remedy = f" ({self.hint})" if self.hint else ""
+        return f"{place}{self.message}{remedy}"
+
+
+class BatchError(EjbError):
+    """The batch system refused, or did not answer. `stderr` keeps its own words."""
+
+    def __init__(self, message: str, *, transient: bool, stderr: str = "", hint: str = "") -> None:
+        code = Code.BATCH_UNAVAILABLE if transient else Code.BATCH_REFUSED
+        super().__init__(code, message, hint=hint, transient=transient, details={"stderr": stderr} if stderr else {})
+        self.stderr = stderr
+
+
+class SubmitOutcomeUnknown(BatchError):
+    """A submission that may or may not have been taken (time-out, lost connection). Look the tag up before repeating."""
+
+    def __init__(self, message: str, *, stderr: str = "") -> None:
+        super().__init__(message, transient=True, stderr=stderr)

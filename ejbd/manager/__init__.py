@@ -1,0 +1,1 @@
+"""The live world: observe, decide, act."""
