@@ -1,0 +1,61 @@
+"""The job as the manager needs it, whatever form the user gave it in."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class JobKind(StrEnum):
+    """COMMAND: one launch of `argv`. SCRIPT: a shell script whose srun/mpirun/mpiexec lines are the launches."""
+
+    COMMAND = "command"
+    SCRIPT = "script"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job as its user described it.
+
+    `processes` ranks for at most `walltime_s` seconds at full width (P and R of the paper). `output` and `error` are
+    absolute path patterns with sbatch's `%` signs still in them (`error` None: into `output`). `elastic` None: as the
+    queue says. `engine` is `auto`, `application` or `none`. `options` are sbatch options that concern every subjob
+    (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
+    override the queue's.
+    """
+
+    name: str
+    kind: JobKind
+    argv: tuple[str, ...]
+    processes: int
+    walltime_s: float
+    cwd: str
+    output: str
+    queue: str | None = None
+    error: str | None = None
+    script: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    nodes: int | None = None
+    processors_per_node: int | None = None
+    engine: str = "auto"
+    restartable: bool = False
+    elastic: bool | None = None
+    options: tuple[str, ...] = ()
+    rigid_options: tuple[str, ...] = ()
+    hold: bool = False
+    omax: int | None = None
+    lambda_s: float | None = None
+    delta: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; :meth:`from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> JobSpec:
+        values = dict(data)
+        values["kind"] = JobKind(values["kind"])
+        for key in ("argv", "options", "rigid_options"):
+            values[key] = tuple(values[key])
+        return cls(**values)

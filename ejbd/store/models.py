@@ -1,0 +1,249 @@
+"""The tables. Times are seconds since the epoch (UTC), durations are seconds, JSON columns hold plain JSON values.
+
+One writer (:class:`ejbd.store.store.Store`) changes them; every change of a state goes through a transition table of
+:mod:`ejbd.store.states` and brings its event row in the same transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+# SQLite counts up an INTEGER PRIMARY KEY only; PostgreSQL should not run out after 2**31 events.
+Serial = BigInteger().with_variant(Integer, "sqlite")
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Float, str: String}
+
+
+class Job(Base):
+    """An elastic job, or a passed-through one (`elastic` false)."""
+
+    __tablename__ = "jobs"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)  # arrival order
+    id: Mapped[str] = mapped_column(String(16), unique=True)
+    name: Mapped[str] = mapped_column(Text)
+    user: Mapped[str] = mapped_column(String(256))
+    queue: Mapped[str] = mapped_column(String(256))
+    state: Mapped[str] = mapped_column(String(16))
+    incarnation: Mapped[int] = mapped_column(Integer, default=1)
+    elastic: Mapped[bool] = mapped_column(Boolean)
+    kind: Mapped[str] = mapped_column(String(16))  # command | script
+    engine: Mapped[str] = mapped_column(String(32))
+    processes: Mapped[int] = mapped_column(Integer)
+    walltime_s: Mapped[float]
+    spec: Mapped[dict[str, Any]]  # the whole JobSpec
+    held: Mapped[bool] = mapped_column(Boolean, default=False)
+    submit_s: Mapped[float]
+    start_s: Mapped[float | None]  # the first rank (or the script) ran
+    end_s: Mapped[float | None]
+    exit_code: Mapped[int | None] = mapped_column(Integer)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    final_state: Mapped[str | None] = mapped_column(String(16))  # what ENDING will become
+    # Progress (Eq. 3): full-speed seconds done at work_as_of_s, growing by work_rate a second since then.
+    work_s: Mapped[float] = mapped_column(default=0.0)
+    work_rate: Mapped[float] = mapped_column(default=0.0)
+    work_as_of_s: Mapped[float | None]
+    members: Mapped[list[Any]] = mapped_column(default=list)  # subjobs that the application is wanted on
+    lead_worker: Mapped[str | None] = mapped_column(String(32))
+    script_run: Mapped[int] = mapped_column(Integer, default=0)
+    setbacks: Mapped[int] = mapped_column(Integer, default=0)  # restarts after something failed
+    overruns: Mapped[int] = mapped_column(Integer, default=0)  # times it outlived what was planned
+    not_before_s: Mapped[float] = mapped_column(default=0.0)  # no new subjob before (back-off)
+    move_not_before_s: Mapped[float] = mapped_column(default=0.0)  # no new move before (a failed checkpoint's back-off)
+    failed_starts: Mapped[int] = mapped_column(Integer, default=0)  # subjobs that did not start within their grace
+    rigid_start_s: Mapped[float | None]  # the start that the batch system first promised to J0
+    decision_key: Mapped[str] = mapped_column(Text, default="")  # what the last recorded decision said
+    expected_completion_s: Mapped[float | None]
+
+    __table_args__ = (Index("ix_jobs_state", "state"), Index("ix_jobs_user_submit", "user", "submit_s"))
+
+
+class Subjob(Base):
+    """One batch job of an elastic job. Role `placeholder` is J0; `rigid` is a passed-through job."""
+
+    __tablename__ = "subjobs"
+
+    id: Mapped[str] = mapped_column(String(24), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    ordinal: Mapped[int] = mapped_column(Integer)  # 0 is J0
+    role: Mapped[str] = mapped_column(String(16))  # placeholder | subjob | rigid
+    tag: Mapped[str] = mapped_column(String(64), unique=True)
+    batch_id: Mapped[str | None] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    processors: Mapped[int] = mapped_column(Integer)
+    walltime_s: Mapped[float]  # asked of the batch system
+    usable_s: Mapped[float]  # of it, what ranks may use: the rest is for the last checkpoint
+    anchor: Mapped[bool] = mapped_column(Boolean, default=False)  # holds a shell that cannot be started again
+    token_hash: Mapped[str] = mapped_column(String(64), default="")
+    created_s: Mapped[float]
+    submit_s: Mapped[float | None]
+    start_s: Mapped[float | None]
+    end_s: Mapped[float | None]  # planned while running, actual afterwards
+    planned_start_s: Mapped[float | None]
+    nodes: Mapped[list[Any]] = mapped_column(default=list)
+    exit_code: Mapped[int | None] = mapped_column(Integer)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    missing_since_s: Mapped[float | None]
+    releasing: Mapped[bool] = mapped_column(Boolean, default=False)  # told to end; takes no more ranks
+    joined: Mapped[bool] = mapped_column(Boolean, default=False)  # has been made a member once
+
+    __table_args__ = (Index("ix_subjobs_job", "job_id"), Index("ix_subjobs_state", "state"))
+
+
+class Worker(Base):
+    """One worker process on one node of a subjob."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    subjob_id: Mapped[str] = mapped_column(ForeignKey("subjobs.id"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    node: Mapped[str] = mapped_column(String(256))
+    host: Mapped[str] = mapped_column(String(256))
+    address: Mapped[str] = mapped_column(String(64))
+    boot: Mapped[str] = mapped_column(String(64))
+    pid: Mapped[int] = mapped_column(Integer)
+    processors: Mapped[int] = mapped_column(Integer)
+    alive: Mapped[bool] = mapped_column(Boolean, default=True)
+    registered_s: Mapped[float]
+    last_seen_s: Mapped[float]
+    reports_stored: Mapped[int] = mapped_column(Integer, default=0)
+
+    __table_args__ = (UniqueConstraint("subjob_id", "node", "boot"), Index("ix_workers_job", "job_id"))
+
+
+class Launch(Base):
+    """One launch of the application."""
+
+    __tablename__ = "launches"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    ordinal: Mapped[int] = mapped_column(Integer, primary_key=True)
+    state: Mapped[str] = mapped_column(String(16))
+    size: Mapped[int] = mapped_column(Integer)
+    file: Mapped[str] = mapped_column(Text)
+    created_s: Mapped[float]
+    ended_s: Mapped[float | None]
+    exit_code: Mapped[int | None] = mapped_column(Integer)
+
+
+class Epoch(Base):
+    """One placement of one launch's ranks."""
+
+    __tablename__ = "epochs"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    launch_ordinal: Mapped[int] = mapped_column(Integer)
+    state: Mapped[str] = mapped_column(String(16))
+    size: Mapped[int] = mapped_column(Integer)
+    processors: Mapped[int] = mapped_column(Integer)  # that ranks actually use
+    members: Mapped[list[Any]]  # subjob ids
+    placement: Mapped[list[Any]]  # [rank, worker id, processor] each
+    restart_from: Mapped[int | None] = mapped_column(Integer)  # the epoch whose checkpoint it resumes
+    fallback: Mapped[list[Any]] = mapped_column(default=list)  # members to go back to if it does not come up
+    exits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # rank -> code
+    checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    work_at_stop_s: Mapped[float | None]  # W that its checkpoint holds
+    created_s: Mapped[float]
+    running_s: Mapped[float | None]
+    stopping_s: Mapped[float | None]
+    ended_s: Mapped[float | None]
+    reason: Mapped[str] = mapped_column(Text, default="")
+
+
+class Operation(Base):
+    """One thing one worker is to do. `seq` orders them."""
+
+    __tablename__ = "operations"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    worker_id: Mapped[str] = mapped_column(ForeignKey("workers.id"))
+    job_id: Mapped[str] = mapped_column(String(16))
+    epoch: Mapped[int | None] = mapped_column(Integer)
+    kind: Mapped[str] = mapped_column(String(16))
+    payload: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(String(16))
+    lease_until_s: Mapped[float | None]
+    result: Mapped[dict[str, Any] | None]
+    error: Mapped[str] = mapped_column(Text, default="")
+    created_s: Mapped[float]
+    done_s: Mapped[float | None]
+
+    __table_args__ = (Index("ix_operations_worker", "worker_id", "state"), Index("ix_operations_job", "job_id"))
+
+
+class Intent(Base):
+    """One action on the batch system: `submit`, `cancel` (of `batch_id`), `hold` or `release`."""
+
+    __tablename__ = "intents"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    job_id: Mapped[str] = mapped_column(String(16))
+    subjob_id: Mapped[str | None] = mapped_column(String(24))
+    batch_id: Mapped[str | None] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    absences: Mapped[int] = mapped_column(Integer, default=0)  # look-ups of the tag that found nothing
+    not_before_s: Mapped[float] = mapped_column(default=0.0)
+    error: Mapped[str] = mapped_column(Text, default="")
+    created_s: Mapped[float]
+    done_s: Mapped[float | None]
+
+    __table_args__ = (Index("ix_intents_state", "state"), Index("ix_intents_subjob", "subjob_id"))
+
+
+class Event(Base):
+    """What happened. Append-only."""
+
+    __tablename__ = "events"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    at_s: Mapped[float]
+    job_id: Mapped[str | None] = mapped_column(String(16))
+    subjob_id: Mapped[str | None] = mapped_column(String(24))
+    kind: Mapped[str] = mapped_column(String(48))
+    data: Mapped[dict[str, Any]]
+
+    __table_args__ = (Index("ix_events_job", "job_id", "id"),)
+
+
+class QueueOverride(Base):
+    """Settings of a queue that were changed at run time (`ejb queue set`); the TOML file gives the rest."""
+
+    __tablename__ = "queue_overrides"
+
+    name: Mapped[str] = mapped_column(String(256), primary_key=True)
+    settings: Mapped[dict[str, Any]]
+    changed_s: Mapped[float]
+    changed_by: Mapped[str] = mapped_column(String(256))
+
+
+class IdempotencyKey(Base):
+    """A submission that was answered: the same key and body get the same job."""
+
+    __tablename__ = "idempotency_keys"
+
+    user: Mapped[str] = mapped_column(String(256), primary_key=True)
+    key: Mapped[str] = mapped_column(String(256), primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    job_id: Mapped[str] = mapped_column(String(16))
+    created_s: Mapped[float]
+
+
+class Token(Base):
+    """A user's bearer token, kept as a SHA-256 digest."""
+
+    __tablename__ = "tokens"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user: Mapped[str] = mapped_column(String(256))
+    label: Mapped[str] = mapped_column(Text, default="")
+    created_s: Mapped[float]
+    expires_s: Mapped[float | None]

@@ -1,0 +1,159 @@
+"""The life of each entity: one transition table each, with a partial order on its states. Terminal is final.
+
+A step forward goes up in the order. A *setback* (a lost worker, a restart that failed) goes down, and is allowed only
+together with the next incarnation, so that (incarnation, rank of the state) never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+
+class JobState(StrEnum):
+    """An elastic job, as its user sees it."""
+
+    RECEIVED = "received"  # stored; nothing asked of the batch system yet
+    WAITING = "waiting"  # the placeholder J0 is queued; no rank runs
+    RUNNING = "running"  # ranks (or the script) run on one subjob or several
+    ENDING = "ending"  # the application is over; output is collected and subjobs are given back
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL_JOB
+
+
+class SubjobState(StrEnum):
+    """One batch job of an elastic job, as EJB believes it to be."""
+
+    PLANNED = "planned"  # a submit intent exists
+    PENDING = "pending"  # the batch system has it
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOST = "lost"  # node failure, or unknown to the batch system beyond the grace
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL_SUBJOB
+
+
+class EpochState(StrEnum):
+    """One placement of the application's ranks."""
+
+    LAUNCHING = "launching"  # launch or restart operations are out
+    RUNNING = "running"
+    STOPPING = "stopping"  # checkpoint operations are out
+    STOPPED = "stopped"  # every rank's checkpoint is whole and no rank runs
+    ENDED = "ended"  # every rank ended by itself
+    FAILED = "failed"
+
+    @property
+    def live(self) -> bool:
+        return self in (EpochState.LAUNCHING, EpochState.RUNNING, EpochState.STOPPING)
+
+
+class OperationState(StrEnum):
+    """One operation for one worker."""
+
+    QUEUED = "queued"
+    LEASED = "leased"  # handed out; handed out again when the lease runs out
+    DONE = "done"
+    FAILED = "failed"
+    ABANDONED = "abandoned"  # its worker is gone
+
+
+class IntentState(StrEnum):
+    """One action on the batch system."""
+
+    PENDING = "pending"
+    EXECUTING = "executing"  # the batch call may have happened
+    UNKNOWN = "unknown"  # it may have happened, and nobody is waiting for it: look the tag up
+    DONE = "done"
+    FAILED = "failed"
+    DROPPED = "dropped"  # no longer wanted before it was tried
+
+
+class LaunchState(StrEnum):
+    """One launch of the application: the whole of a command job, or one srun/mpirun line of a script."""
+
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+TERMINAL_JOB = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED})
+TERMINAL_SUBJOB = frozenset(
+    {SubjobState.COMPLETED, SubjobState.FAILED, SubjobState.TIMEOUT, SubjobState.CANCELLED, SubjobState.LOST}
+)
+
+S = TypeVar("S", bound=StrEnum)
+Table = Mapping[S, frozenset[S]]
+
+JOB: Table[JobState] = {
+    JobState.RECEIVED: frozenset({JobState.WAITING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.WAITING: frozenset(
+        {JobState.RUNNING, JobState.ENDING, *TERMINAL_JOB}  # a passed-through job may end between two polls
+    ),
+    JobState.RUNNING: frozenset({JobState.ENDING, *TERMINAL_JOB}),
+    JobState.ENDING: TERMINAL_JOB,
+    **{s: frozenset() for s in TERMINAL_JOB},
+}
+JOB_SETBACK: Table[JobState] = {JobState.RUNNING: frozenset({JobState.WAITING})}
+
+SUBJOB: Table[SubjobState] = {
+    SubjobState.PLANNED: frozenset({SubjobState.PENDING, SubjobState.RUNNING, *TERMINAL_SUBJOB}),
+    SubjobState.PENDING: frozenset({SubjobState.RUNNING, *TERMINAL_SUBJOB}),
+    SubjobState.RUNNING: TERMINAL_SUBJOB,
+    **{s: frozenset() for s in TERMINAL_SUBJOB},
+}
+
+EPOCH: Table[EpochState] = {
+    EpochState.LAUNCHING: frozenset({EpochState.RUNNING, EpochState.ENDED, EpochState.FAILED}),
+    EpochState.RUNNING: frozenset({EpochState.STOPPING, EpochState.ENDED, EpochState.FAILED}),
+    EpochState.STOPPING: frozenset({EpochState.STOPPED, EpochState.ENDED, EpochState.FAILED}),
+    EpochState.STOPPED: frozenset(),
+    EpochState.ENDED: frozenset(),
+    EpochState.FAILED: frozenset(),
+}
+EPOCH_SETBACK: Table[EpochState] = {EpochState.STOPPING: frozenset({EpochState.RUNNING})}  # nobody stopped: go on
+
+OPERATION: Table[OperationState] = {
+    OperationState.QUEUED: frozenset(
+        {OperationState.LEASED, OperationState.DONE, OperationState.FAILED, OperationState.ABANDONED}
+    ),
+    OperationState.LEASED: frozenset({OperationState.DONE, OperationState.FAILED, OperationState.ABANDONED}),
+    OperationState.DONE: frozenset(),
+    OperationState.FAILED: frozenset(),
+    OperationState.ABANDONED: frozenset(),
+}
+
+INTENT: Table[IntentState] = {
+    IntentState.PENDING: frozenset({IntentState.EXECUTING, IntentState.DROPPED}),
+    IntentState.EXECUTING: frozenset({IntentState.DONE, IntentState.FAILED, IntentState.UNKNOWN}),
+    IntentState.UNKNOWN: frozenset({IntentState.DONE, IntentState.FAILED}),
+    IntentState.DONE: frozenset(),
+    IntentState.FAILED: frozenset(),
+    IntentState.DROPPED: frozenset(),
+}
+INTENT_SETBACK: Table[IntentState] = {  # proved not to have happened: another attempt
+    IntentState.EXECUTING: frozenset({IntentState.PENDING}),
+    IntentState.UNKNOWN: frozenset({IntentState.PENDING}),
+}
+
+
+class IllegalTransition(RuntimeError):
+    """A bug in the manager: the transition is refused and the transaction rolled back, so that nothing is lost."""
+
+
+def check(table: Table[S], old: S, new: S, *, setback: Table[S] | None = None) -> None:
+    """Raise :class:`IllegalTransition` unless `table` (or `setback`, which costs an incarnation) allows old -> new."""
+    if new in table[old] or (setback is not None and new in setback.get(old, frozenset())):
+        return
+    raise IllegalTransition(f"{type(old).__name__}: {old.value} -> {new.value}")
