@@ -1,0 +1,137 @@
+"""A decision is a value that carries its reasons: the slots seen, the candidates weighed, the one chosen and why.
+
+`ejb explain` prints exactly this, the event log stores exactly this, and the simulator asserts on exactly this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from ejbd.core.shapes import UNLIMITED, BackfillSlot
+
+
+class DecisionKind(StrEnum):
+    """What is to be done about one elastic job."""
+
+    NOTHING = "nothing"  # stay as it is: wait on, or run on
+    START = "start"  # submit `requests` and begin (or resume) on them
+    EXPAND = "expand"  # submit `requests` and spread over them as well
+    MOVE_TO_PLACEHOLDER = "move_to_placeholder"  # migrate to J0 with the work kept, then release `cancel`
+    KEEP_SUBJOBS = "keep_subjobs"  # go on as it is and cancel J0
+    START_ON_PLACEHOLDER = "start_on_placeholder"  # begin anew on J0; work done so far is given up, `cancel` released
+    COMPLETE = "complete"  # the application has ended: cancel `cancel`
+
+
+@dataclass(frozen=True, slots=True)
+class SubjobRequest:
+    """A subjob to be submitted: processors, walltime in seconds, and the slot (index into `slots`) it is meant for."""
+
+    processors: int
+    length_s: float
+    slot_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One possibility that was weighed.
+
+    `completion_s` is the expected completion (absolute seconds, None where there is none) and `why` says in a few words
+    how that figure came about, or why the candidate is not feasible.
+    """
+
+    name: str
+    feasible: bool
+    completion_s: float | None
+    requests: tuple[SubjobRequest, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about `job` at `now_s`, from which slots, among which candidates, and why.
+
+    `expected_completion_s` is what may be expected once the decision is carried out (None: not known, as for a job that
+    keeps waiting). `cancel` names subjobs that the decision gives up: for MOVE_TO_PLACEHOLDER and START_ON_PLACEHOLDER
+    once J0 runs the application, for COMPLETE at once.
+    """
+
+    kind: DecisionKind
+    job: str
+    now_s: float
+    reason: str
+    requests: tuple[SubjobRequest, ...] = ()
+    expected_completion_s: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+    slots: tuple[BackfillSlot, ...] = ()
+    cancel: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON-safe plain values; an unlimited duration becomes None (null)."""
+        return {
+            "kind": self.kind.value,
+            "job": self.job,
+            "now_s": self.now_s,
+            "reason": self.reason,
+            "requests": _requests_to_json(self.requests),
+            "expected_completion_s": self.expected_completion_s,
+            "candidates": [
+                {
+                    "name": c.name,
+                    "feasible": c.feasible,
+                    "completion_s": c.completion_s,
+                    "requests": _requests_to_json(c.requests),
+                    "why": c.why,
+                }
+                for c in self.candidates
+            ],
+            "slots": [{"processors": s.processors, "duration_s": _finite(s.duration_s)} for s in self.slots],
+            "cancel": list(self.cancel),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The decision that `to_json` wrote. Raises KeyError or ValueError where `data` is not such a document."""
+        return cls(
+            kind=DecisionKind(data["kind"]),
+            job=data["job"],
+            now_s=data["now_s"],
+            reason=data["reason"],
+            requests=_requests_from_json(data["requests"]),
+            expected_completion_s=data["expected_completion_s"],
+            candidates=tuple(
+                Candidate(
+                    name=c["name"],
+                    feasible=c["feasible"],
+                    completion_s=c["completion_s"],
+                    requests=_requests_from_json(c["requests"]),
+                    why=c["why"],
+                )
+                for c in data["candidates"]
+            ),
+            slots=tuple(
+                BackfillSlot(s["processors"], UNLIMITED if s["duration_s"] is None else s["duration_s"])
+                for s in data["slots"]
+            ),
+            cancel=tuple(data["cancel"]),
+        )
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
+
+
+def _requests_to_json(requests: tuple[SubjobRequest, ...]) -> list[dict[str, Any]]:
+    return [
+        {"processors": r.processors, "length_s": _finite(r.length_s), "slot_index": r.slot_index} for r in requests
+    ]
+
+
+def _requests_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[SubjobRequest, ...]:
+    return tuple(
+        SubjobRequest(r["processors"], UNLIMITED if r["length_s"] is None else r["length_s"], r["slot_index"])
+        for r in data
+    )
