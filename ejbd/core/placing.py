@@ -1,0 +1,43 @@
+"""Spreading ranks over processors, over-subscribed where there are fewer processors than ranks (section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A worker that ranks may be put on: its id and the number of processors that its subjob was given there."""
+
+    worker: str
+    processors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One rank's place: a worker and the index of one of its processors."""
+
+    rank: int
+    worker: str
+    processor: int
+
+
+def place(size: int, hosts: Sequence[Host]) -> tuple[Seat, ...]:
+    """Put `size` ranks on the processors of `hosts`, in their order.
+
+    Neighbouring ranks stay together, and no processor gets more than ceil(size / processors) ranks: the degree of
+    over-subscription of Eq. 2. With processors to spare the first ones are used, one rank each.
+
+    Raises ValueError where there is nothing to place or nowhere to put it.
+    """
+    processors = [(host.worker, index) for host in hosts for index in range(host.processors)]
+    if size < 1 or not processors:
+        raise ValueError(f"cannot place {size} ranks on {len(processors)} processors")
+    used = min(size, len(processors))
+    return tuple(Seat(rank, *processors[rank * used // size]) for rank in range(size))
+
+
+def used_processors(size: int, available: int) -> int:
+    """How many of `available` processors `size` ranks really use."""
+    return min(size, available)

@@ -1,0 +1,210 @@
+"""What a transaction of the manager works with: one session, one moment, and the rows of the jobs it touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.config import QueueSettings, Settings
+from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.view import ClusterView
+from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.spool import Spool
+from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
+from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
+
+UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
+
+
+@dataclass
+class Context:
+    """One transaction at time `now` (seconds since the epoch). `view` is the latest poll's, if there was one."""
+
+    session: Session
+    now: float
+    settings: Settings
+    spool: Spool
+    view: ClusterView | None = None
+    seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
+    _queues: dict[str, QueueSettings] | None = None
+
+    def queue_settings(self, name: str) -> QueueSettings:
+        """The TOML file's settings of a queue with what was changed at run time on top."""
+        if self._queues is None:
+            self._queues = {
+                row.name: self.settings.queue_settings(row.name).model_copy(
+                    update=QueueSettings(**row.settings).model_dump(include=set(row.settings))
+                )
+                for row in self.session.scalars(select(QueueOverride))
+            }
+        return self._queues.get(name) or self.settings.queue_settings(name)
+
+
+@dataclass
+class JobWorld:
+    """One job with the rows that belong to it. Loaded when first asked for, and kept for the transaction."""
+
+    ctx: Context
+    job: Job
+    _subjobs: list[Subjob] | None = None
+    _workers: list[Worker] | None = None
+    _epoch: Epoch | None = None
+    _epoch_loaded: bool = False
+
+    @property
+    def spec(self) -> JobSpec:
+        return JobSpec.from_json(self.job.spec)
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def subjobs(self) -> list[Subjob]:
+        """All subjobs of the job, J0 first."""
+        if self._subjobs is None:
+            query = select(Subjob).where(Subjob.job_id == self.job.id).order_by(Subjob.ordinal)
+            self._subjobs = list(self.ctx.session.scalars(query))
+        return self._subjobs
+
+    def subjob(self, id: str) -> Subjob | None:
+        return next((s for s in self.subjobs if s.id == id), None)
+
+    @property
+    def open_subjobs(self) -> list[Subjob]:
+        return [s for s in self.subjobs if SubjobState(s.state) not in TERMINAL_SUBJOB]
+
+    @property
+    def placeholder(self) -> Subjob | None:
+        """J0, unless it has ended or is being given back."""
+        return next((s for s in self.open_subjobs if s.role == "placeholder" and not s.releasing), None)
+
+    @property
+    def awaited(self) -> list[Subjob]:
+        """Subjobs that were asked for and have not started (J0 not counted)."""
+        return [
+            s
+            for s in self.open_subjobs
+            if s.role == "subjob" and not s.releasing and s.state in (SubjobState.PLANNED, SubjobState.PENDING)
+        ]
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Workers that are believed to be alive, in order of registration."""
+        if self._workers is None:
+            query = (
+                select(Worker)
+                .where(Worker.job_id == self.job.id, Worker.alive)
+                .order_by(Worker.subjob_id, Worker.registered_s, Worker.id)
+            )
+            self._workers = list(self.ctx.session.scalars(query))
+        return self._workers
+
+    def workers_of(self, subjob: str) -> list[Worker]:
+        return [w for w in self.workers if w.subjob_id == subjob and w.alive]
+
+    def worker(self, id: str | None) -> Worker | None:
+        return next((w for w in self.workers if w.id == id and w.alive), None)
+
+    def ready(self, subjob: Subjob) -> bool:
+        """Whether every node of a subjob has a worker that answers."""
+        if subjob.state != SubjobState.RUNNING or subjob.releasing:
+            return False
+        return sum(w.processors for w in self.workers_of(subjob.id)) >= subjob.processors
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The latest placement."""
+        if not self._epoch_loaded:
+            query = select(Epoch).where(Epoch.job_id == self.job.id).order_by(Epoch.number.desc()).limit(1)
+            self._epoch = self.ctx.session.scalars(query).first()
+            self._epoch_loaded = True
+        return self._epoch
+
+    def set_epoch(self, epoch: Epoch) -> None:
+        self._epoch, self._epoch_loaded = epoch, True
+
+    @property
+    def live_epoch(self) -> Epoch | None:
+        epoch = self.epoch
+        return epoch if epoch is not None and EpochState(epoch.state).live else None
+
+    @property
+    def launch(self) -> Launch | None:
+        """The launch that is under way."""
+        query = select(Launch).where(Launch.job_id == self.job.id, Launch.state == LaunchState.ACTIVE)
+        return self.ctx.session.scalars(query).first()
+
+    def operations(self, *kinds: str, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
+        query = select(Operation).where(Operation.job_id == self.job.id, Operation.kind.in_(kinds))
+        if epoch is not None:
+            query = query.where(Operation.epoch == epoch)
+        if unfinished:
+            query = query.where(Operation.state.in_(UNFINISHED_OPERATION))
+        return list(self.ctx.session.scalars(query.order_by(Operation.seq)))
+
+    # -- as the policies see it ---------------------------------------------------------------------------------------
+
+    @property
+    def moving(self) -> bool:
+        """Whether ranks are being launched or moved, or are wanted elsewhere than they are."""
+        epoch = self.epoch
+        if epoch is None or self.job.state != JobState.RUNNING:
+            return False
+        if epoch.state == EpochState.RUNNING:
+            return set(epoch.members) != set(self.job.members)
+        return epoch.state in (EpochState.LAUNCHING, EpochState.STOPPING, EpochState.STOPPED)
+
+    def parameters(self) -> BundlingParameters:
+        """The queue's policy parameters with the job's own on top, in the units of the queue."""
+        settings = self.ctx.queue_settings(self.job.queue)
+        spec = self.job.spec
+        queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
+        extra = {"max_walltime_s": queue.max_walltime_s} if queue and queue.max_walltime_s else {}
+        return BundlingParameters(
+            omax=spec.get("omax") or settings.omax,
+            lambda_s=settings.lambda_s if spec.get("lambda_s") is None else spec["lambda_s"],
+            delta=spec.get("delta") or settings.delta,
+            processor_quantum=queue.processor_quantum if queue else 1,
+            walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
+            **extra,
+        )
+
+    def elastic_state(self) -> ElasticState:
+        """The job for `ejbd.core`: what it holds now and how far it has come."""
+        held = tuple(
+            HeldSubjob(s.id, s.processors, usable_end(s, self.ctx.now), s.anchor)
+            for s in self.open_subjobs
+            if s.id in self.job.members and s.state == SubjobState.RUNNING
+        )
+        j0 = self.placeholder
+        return ElasticState(
+            job=self.job.id,
+            processes=self.job.processes,
+            requested_s=self.job.walltime_s,
+            work_s=work_now(self.job, self.ctx.now),
+            subjobs=held,
+            on_placeholder=j0 is not None and j0.id in self.job.members,
+        )
+
+
+def usable_end(subjob: Subjob, now: float) -> float:
+    """Until when ranks may use a subjob (absolute seconds): its walltime less what the last checkpoint needs."""
+    start = subjob.start_s if subjob.start_s is not None else now
+    end = start + subjob.usable_s
+    if subjob.end_s is not None:  # the batch system granted less, or somebody shortened it
+        end = min(end, subjob.end_s)
+    return end
+
+
+def work_now(job: Job, now: float) -> float:
+    """W: full-speed seconds done at `now` (Eq. 3)."""
+    since = max(0.0, now - job.work_as_of_s) if job.work_as_of_s is not None else 0.0
+    return job.work_s + job.work_rate * since
+
+
+def set_rate(job: Job, rate: float, now: float) -> None:
+    """From now on the job makes `rate` full-speed seconds a second."""
+    job.work_s = work_now(job, now)
+    job.work_as_of_s = now
+    job.work_rate = rate

@@ -1,0 +1,178 @@
+"""The spool: the folder on a shared file system through which manager, workers and ranks hand each other files.
+
+Folders are 0700 and files 0600. A file appears whole or not at all (write, fsync, rename).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import zipapp
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ejbd.errors import Code, EjbError
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise EjbError(
+            Code.SPOOL,
+            f"cannot write: {error.strerror}",
+            where=str(path),
+            transient=full,
+            hint="free space on the spool's file system" if full else "the daemon must own its spool",
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write `data` so that `path` is either what it was or all of it. Raises EjbError(SPOOL)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _told(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+class Spool:
+    """Paths and files below the spool folder (docs/worker-protocol.md says who reads them)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def prepare(self) -> None:
+        """Make the spool's own folders."""
+        self._folder(self.root)
+        self._folder(self.root / "jobs")
+
+    def _folder(self, path: Path) -> Path:
+        with _told(path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    # -- what workers need ------------------------------------------------------------------------------------------
+
+    def publish_url(self, url: str) -> None:
+        """Tell workers where the daemon listens now."""
+        self._json(self.root / "manager.json", {"url": url})
+
+    def install_worker(self) -> Path:
+        """Put the worker's zipapp into the spool, named by its content so that running workers keep theirs."""
+        data = build_worker()
+        path = self.root / f"worker-{hashlib.sha256(data).hexdigest()[:12]}.pyz"
+        if not path.exists():
+            write_atomically(path, data, 0o700)
+        return path
+
+    # -- one job ----------------------------------------------------------------------------------------------------
+
+    def job_dir(self, job: str) -> Path:
+        return self.root / "jobs" / job
+
+    def subjob_dir(self, job: str, subjob: str) -> Path:
+        return self.job_dir(job) / "subjobs" / subjob
+
+    def exit_file(self, job: str, subjob: str) -> Path:
+        return self.subjob_dir(job, subjob) / "exit"
+
+    def epoch_dir(self, job: str, epoch: int) -> Path:
+        return self.job_dir(job) / "epochs" / str(epoch)
+
+    def checkpoint_dir(self, job: str, epoch: int) -> Path:
+        return self.epoch_dir(job, epoch) / "checkpoint"
+
+    def launch_file(self, job: str, ordinal: int) -> Path:
+        return self.job_dir(job) / "launches" / f"{ordinal}.json"
+
+    def env_file(self, job: str) -> Path:
+        return self.job_dir(job) / "env.json"
+
+    def script_file(self, job: str) -> Path:
+        return self.job_dir(job) / "batch-script"
+
+    def make_job(self, job: str, *, env: dict[str, str], script: str | None, command: dict[str, Any] | None) -> None:
+        """The job's folder with the user's environment, and his script or his one launch."""
+        root = self._folder(self.job_dir(job))
+        for name in ("subjobs", "epochs", "launches", "script"):
+            self._folder(root / name)
+        self._json(self.env_file(job), env)
+        if script is not None:
+            write_atomically(self.script_file(job), script.encode(), 0o700)
+        if command is not None:
+            self._json(self.launch_file(job, 0), command)
+
+    def make_subjob(self, job: str, subjob: str, token: str) -> Path:
+        """The subjob's folder with the file that tells its workers who they are."""
+        root = self._folder(self.subjob_dir(job, subjob))
+        content = {
+            "protocol": 1,
+            "job": job,
+            "subjob": subjob,
+            "token": token,
+            "spool": str(self.root),
+            "job_dir": str(self.job_dir(job)),
+        }
+        self._json(root / "subjob.json", content)
+        return root
+
+    def make_epoch(self, job: str, epoch: int) -> Path:
+        """The folder of a placement: empty rendezvous, checkpoint and output folders."""
+        root = self._folder(self.epoch_dir(job, epoch))
+        for name in ("rendezvous", "checkpoint", "output"):
+            self._folder(root / name)
+        return root
+
+    def drop_checkpoint(self, job: str, epoch: int) -> None:
+        """Delete a checkpoint that nothing will resume any more."""
+        shutil.rmtree(self.checkpoint_dir(job, epoch), ignore_errors=True)
+
+    def drop_job(self, job: str) -> None:
+        """Delete everything of a job that was never stored, or is past its retention."""
+        shutil.rmtree(self.job_dir(job), ignore_errors=True)
+
+    def _json(self, path: Path, content: Any) -> None:
+        write_atomically(path, json.dumps(content).encode())
+
+
+def build_worker() -> bytes:
+    """The worker package as one runnable zip file; the same sources give the same bytes."""
+    source = io.BytesIO()
+    package = resources.files("workers") / "ejb_worker"
+    with zipfile.ZipFile(source, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in _sources(package, "ejb_worker"):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+        entry = b"from ejb_worker.__main__ import main\nimport sys\nsys.exit(main())\n"
+        archive.writestr(zipfile.ZipInfo("__main__.py", (1980, 1, 1, 0, 0, 0)), entry)
+    source.seek(0)
+    target = io.BytesIO()
+    zipapp.create_archive(source, target, interpreter="/usr/bin/env python3")
+    return target.getvalue()
+
+
+def _sources(folder: Any, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda e: str(e.name)):
+        name = f"{prefix}/{entry.name}"
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _sources(entry, name)
+        elif entry.name.endswith(".py"):
+            yield name, entry.read_bytes()

@@ -1,0 +1,129 @@
+"""Asking for subjobs and giving them back. Nothing here talks to the batch system: it writes intents."""
+
+from __future__ import annotations
+
+import math
+
+from sqlalchemy import select
+
+from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.operations import add_operation
+from ejbd.store.models import Intent, Subjob
+from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.transitions import add_event, move_intent, move_subjob
+
+TAG_PREFIX = "ejb-"
+RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
+
+
+def add_subjob(
+    world: JobWorld,
+    role: str,
+    processors: int,
+    length_s: float,
+    *,
+    slack_s: float = 0.0,
+    limit_s: float = math.inf,
+    anchor: bool = False,
+) -> Subjob:
+    """Plan a subjob whose ranks may run for `length_s`; ask for up to `slack_s` more, and never more than `limit_s`.
+
+    The slack keeps an application that is slower than was thought from being killed by its subjob's end: there is
+    time left for a checkpoint.
+    """
+    ctx, job = world.ctx, world.job
+    quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
+    wanted = math.ceil((length_s + slack_s) / quantum - 1e-6) * quantum
+    walltime_s = wanted if wanted <= limit_s else max(length_s, math.floor(limit_s / quantum) * quantum)
+    ordinal = len(world.subjobs)
+    id = f"{job.id}.{ordinal}"
+    subjob = Subjob(
+        id=id,
+        job_id=job.id,
+        ordinal=ordinal,
+        role=role,
+        tag=TAG_PREFIX + id,
+        state=SubjobState.PLANNED,
+        processors=processors,
+        walltime_s=walltime_s,
+        usable_s=min(length_s, walltime_s),
+        anchor=anchor,
+        created_s=ctx.now,
+        nodes=[],
+        releasing=False,
+        joined=False,
+        token_hash="",
+        reason="",
+    )
+    ctx.session.add(subjob)
+    ctx.session.flush()
+    world.subjobs.append(subjob)
+    add_event(
+        ctx.session,
+        "subjob.planned",
+        ctx.now,
+        job_id=job.id,
+        subjob_id=id,
+        role=role,
+        processors=processors,
+        walltime_s=walltime_s,
+        usable_s=subjob.usable_s,
+    )
+    add_intent(ctx, "submit", job.id, subjob=subjob)
+    return subjob
+
+
+def add_intent(
+    ctx: Context,
+    kind: str,
+    job: str,
+    *,
+    subjob: Subjob | None = None,
+    batch_id: str | None = None,
+    delay_s: float = 0.0,
+) -> Intent:
+    """One action on the batch system, to be carried out after this transaction."""
+    intent = Intent(
+        kind=kind,
+        job_id=job,
+        subjob_id=subjob.id if subjob else None,
+        batch_id=batch_id or (subjob.batch_id if subjob else None),
+        state=IntentState.PENDING,
+        attempts=0,
+        absences=0,
+        not_before_s=ctx.now + delay_s,
+        created_s=ctx.now,
+        error="",
+    )
+    ctx.session.add(intent)
+    ctx.session.flush()
+    ctx.session.info.setdefault("wake", set()).add("intents")
+    return intent
+
+
+def release(world: JobWorld, subjob: Subjob, why: str) -> None:
+    """Give a subjob back: its workers are told to leave; one that never started, or does not leave, is cancelled."""
+    if subjob.releasing or SubjobState(subjob.state).terminal:
+        return
+    ctx = world.ctx
+    subjob.releasing = True
+    add_event(ctx.session, "subjob.released", ctx.now, job_id=world.job.id, subjob_id=subjob.id, reason=why)
+    if subjob.state == SubjobState.PLANNED and _drop_submission(world, subjob, why):
+        return
+    workers = world.workers_of(subjob.id) if subjob.state == SubjobState.RUNNING else []
+    for worker in workers:
+        add_operation(ctx, worker, "exit", {})
+    add_intent(ctx, "cancel", world.job.id, subjob=subjob, delay_s=RELEASE_GRACE_S if workers else 0.0)
+
+
+def _drop_submission(world: JobWorld, subjob: Subjob, why: str) -> bool:
+    """Take back a submission that has not been tried yet. A tried one must be found and cancelled instead."""
+    query = select(Intent).where(
+        Intent.subjob_id == subjob.id, Intent.kind == "submit", Intent.state == IntentState.PENDING
+    )
+    intent = world.ctx.session.scalars(query).first()
+    if intent is None or intent.attempts:
+        return False
+    move_intent(world.ctx.session, intent, IntentState.DROPPED, world.ctx.now)
+    move_subjob(world.ctx.session, subjob, SubjobState.CANCELLED, world.ctx.now, reason=why)
+    return True
