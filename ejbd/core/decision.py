@@ -125,9 +125,7 @@ def _finite(seconds: float) -> float | None:
 
 
 def _requests_to_json(requests: tuple[SubjobRequest, ...]) -> list[dict[str, Any]]:
-    return [
-        {"processors": r.processors, "length_s": _finite(r.length_s), "slot_index": r.slot_index} for r in requests
-    ]
+    return [{"processors": r.processors, "length_s": _finite(r.length_s), "slot_index": r.slot_index} for r in requests]
 
 
 def _requests_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[SubjobRequest, ...]:

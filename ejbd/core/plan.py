@@ -7,9 +7,12 @@ off every other one that ends before e + lambda; nothing progresses meanwhile.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ejbd.core.shapes import UNLIMITED
+from ejbd.core.progress import ROUNDING_SLACK_S, migrate_interval, round_up, run_interval
+from ejbd.core.shapes import UNLIMITED, Interval, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,9 @@ class ElasticState:
     """One elastic job as a policy sees it, at the time that is passed beside it.
 
     `processes` is P, `requested_s` R, `work_s` W: full-speed seconds done by then. `subjobs` are those that hold ranks;
-    none while the job waits (a job that lost its subjobs waits again and keeps its work). `stalled_until_s`: a migration
-    is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in `subjobs`.
+    none while the job waits (a job that lost its subjobs waits again and keeps its work). `stalled_until_s`: a
+    migration is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in
+    `subjobs`.
     """
 
     job: str
@@ -85,3 +89,121 @@ class Shrink:
     leaves: tuple[str, ...]
     stays: tuple[str, ...]
     reason: str
+
+
+PlannedEnd = tuple[float, int, bool]  # (usable end, processors, anchor)
+
+
+def planned_ends(subjobs: Iterable[HeldSubjob]) -> list[PlannedEnd]:
+    """The subjobs as `walk` wants them: in the order of their ends."""
+    return sorted((subjob.end_s, subjob.processors, subjob.anchor) for subjob in subjobs)
+
+
+def walk(
+    processes: int,
+    work_left_s: float,
+    ends: Sequence[PlannedEnd],
+    begin_s: float,
+    params: BundlingParameters,
+    levels: list[int] | None = None,
+    intervals: list[Interval] | None = None,
+) -> float:
+    """When the application completes if it goes on at `begin_s` on these subjobs; not rounded, infinite if it cannot.
+
+    It cannot where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing. `levels`
+    takes up the processors of each level of the plan, `intervals` its timeline, as far as the plan goes.
+    """
+    lambda_s = params.lambda_s
+    delta = params.delta
+    now = begin_s
+    left = work_left_s
+    processors = 0
+    for _, held, _ in ends:
+        processors += held
+    if processors == 0:
+        return math.inf
+    dropped = 0
+    while True:
+        degree = -(-processes // processors)
+        stretch = 1.0 if degree <= 1 else delta * degree
+        done = now + left * stretch
+        if levels is not None:
+            levels.append(processors)
+        end = ends[dropped][0]
+        if done <= end + ROUNDING_SLACK_S:
+            if intervals is not None and done > now:
+                intervals.append(run_interval(now, done, processors))
+            return done
+        stall = end - lambda_s
+        if stall > now:
+            left -= (stall - now) / stretch
+            if intervals is not None:
+                intervals.append(run_interval(now, stall, processors))
+            now = stall
+        if end > now:
+            if intervals is not None:
+                intervals.append(migrate_interval(now, end, processors))
+            now = end
+        while dropped < len(ends) and (ends[dropped][0] < end + lambda_s or ends[dropped][0] <= end):
+            if ends[dropped][2]:
+                return math.inf
+            processors -= ends[dropped][1]
+            dropped += 1
+        if processors <= 0 or processors * params.omax < processes:
+            return math.inf
+
+
+def expected_completion(state: ElasticState, now: float, params: BundlingParameters) -> tuple[float, Timeline]:
+    """When the job will be done with what it holds, in whole seconds from now, and the timeline that leads there.
+
+    Infinite where it cannot complete on these subjobs; the timeline then ends where it gets stuck. The timeline itself
+    is not rounded. Over-subscription beyond O_max counts against a plan from its first shrink on only: what the job
+    runs on now is a fact.
+    """
+    begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
+    intervals: list[Interval] = []
+    if begin > now and state.subjobs:
+        intervals.append(migrate_interval(now, begin, state.processors))
+    done = walk(state.processes, state.work_left_s, planned_ends(state.subjobs), begin, params, None, intervals)
+    return now + round_up(done - now), tuple(intervals)
+
+
+def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> Shrink | None:
+    """The next move off subjobs that end before the expected completion; None where nobody has to be left.
+
+    `begin_s` may lie in the past: then there is no time to lose.
+    """
+    if not state.subjobs:
+        return None
+    held = sorted(state.subjobs, key=lambda subjob: subjob.end_s)
+    processors = state.processors
+    degree = -(-state.processes // processors)
+    stretch = 1.0 if degree <= 1 else params.delta * degree
+    begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
+    end = held[0].end_s
+    if begin + state.work_left_s * stretch <= end + ROUNDING_SLACK_S:
+        return None
+    until = end + params.lambda_s
+    leaves = [subjob for subjob in held if subjob.end_s < until or subjob.end_s <= end]
+    stays = held[len(leaves) :]
+    kept = sum(subjob.processors for subjob in stays)
+    anchor = next((subjob for subjob in leaves if subjob.anchor), None)
+    who = ", ".join(subjob.id for subjob in leaves)
+    if anchor is not None:
+        reason = f"{anchor.id} holds the user's shell and ends before the application completes"
+    elif not stays:
+        reason = f"all subjobs ({who}) end before the application completes"
+    elif kept * params.omax < state.processes:
+        reason = (
+            f"when {who} end{'s' if len(leaves) == 1 else ''}, {kept} processors are too few for {state.processes} "
+            f"processes at O_max {params.omax}"
+        )
+    else:
+        return Shrink(
+            end - params.lambda_s,
+            end,
+            tuple(subjob.id for subjob in leaves),
+            tuple(subjob.id for subjob in stays),
+            f"{who} end{'s' if len(leaves) == 1 else ''} before the application completes; {kept} processors stay",
+        )
+    return Shrink(end - params.lambda_s, end, tuple(subjob.id for subjob in held), (), reason)

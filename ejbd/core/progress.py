@@ -1,7 +1,7 @@
 """How fast an over-subscribed application proceeds (Liu & Weissman, SC'15, section 2.2, Eq. 1 to 3).
 
-`processes` is P, `processors` is q, `delta` is the penalty factor of Eq. 2. Work is counted in seconds at full speed, so
-that an application of requested walltime R is done when its work is R. Delta applies to over-subscription only: with a
+`processes` is P, `processors` is q, `delta` is the penalty factor of Eq. 2. Work is counted in seconds at full speed:
+an application of requested walltime R is done when its work is R. Delta applies to over-subscription only: with a
 processor for every process the rate is 1 whatever Delta.
 """
 
