@@ -1,0 +1,284 @@
+"""Changes of state. Each checks its table of :mod:`ejbd.store.states`, sets the time columns that belong to the new
+state, appends its event and names whom to wake, all in the session's one transaction.
+
+`now` is in seconds since the epoch. A move to the state that the row already has writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from ejbd.store.models import Epoch, Event, Intent, Job, Operation, Subjob
+from ejbd.store.states import (
+    EPOCH,
+    EPOCH_SETBACK,
+    INTENT,
+    INTENT_SETBACK,
+    JOB,
+    JOB_SETBACK,
+    OPERATION,
+    SUBJOB,
+    EpochState,
+    IntentState,
+    JobState,
+    OperationState,
+    S,
+    SubjobState,
+    Table,
+    check,
+)
+
+WAKE = "wake"  # key of Session.info: a set of topics that Store.write hands out after the commit
+EVENTS_TOPIC = "events"
+INTENTS_TOPIC = "intents"
+
+
+def job_topic(job_id: str) -> str:
+    """Anything about this job."""
+    return f"job:{job_id}"
+
+
+def worker_topic(worker_id: str) -> str:
+    """An operation waits for this worker."""
+    return f"worker:{worker_id}"
+
+
+def wake(session: Session, *topics: str) -> None:
+    """Have `topics` handed to the store's `on_commit` callbacks once this transaction is durable."""
+    session.info.setdefault(WAKE, set()).update(topics)
+
+
+def add_event(
+    session: Session, kind: str, now: float, *, job_id: str | None = None, subjob_id: str | None = None, **data: Any
+) -> Event:
+    """Append an event; `data` must be plain JSON values."""
+    event = Event(at_s=now, job_id=job_id, subjob_id=subjob_id, kind=kind, data=data)
+    session.add(event)
+    wake(session, EVENTS_TOPIC)
+    if job_id is not None:
+        wake(session, job_topic(job_id))
+    return event
+
+
+def add_operation(
+    session: Session,
+    kind: str,
+    now: float,
+    *,
+    worker_id: str,
+    job_id: str,
+    payload: dict[str, Any],
+    epoch: int | None = None,
+) -> Operation:
+    """Queue an operation for a worker and wake its long poll."""
+    operation = Operation(
+        worker_id=worker_id,
+        job_id=job_id,
+        epoch=epoch,
+        kind=kind,
+        payload=payload,
+        state=OperationState.QUEUED.value,
+        created_s=now,
+    )
+    session.add(operation)
+    wake(session, worker_topic(worker_id))
+    return operation
+
+
+def add_intent(
+    session: Session,
+    kind: str,
+    now: float,
+    *,
+    job_id: str,
+    subjob_id: str | None = None,
+    batch_id: str | None = None,
+    not_before_s: float = 0.0,
+) -> Intent:
+    """Record an action on the batch system that is to happen, and wake the executor."""
+    intent = Intent(
+        kind=kind,
+        job_id=job_id,
+        subjob_id=subjob_id,
+        batch_id=batch_id,
+        state=IntentState.PENDING.value,
+        not_before_s=not_before_s,
+        created_s=now,
+    )
+    session.add(intent)
+    wake(session, INTENTS_TOPIC)
+    return intent
+
+
+def move_job(
+    session: Session, job: Job, new: JobState, now: float, *, reason: str = "", setback: bool = False, **data: Any
+) -> None:
+    """Event `job.<new>`. `setback` goes down the order and begins the next incarnation.
+
+    Raises IllegalTransition. `start_s` is the first start, whatever happened since; `end_s` is set on a terminal state.
+    """
+    old = JobState(job.state)
+    if new is old:
+        return
+    _check(JOB, JOB_SETBACK, old, new, setback)
+    job.state = new.value
+    if setback:
+        job.incarnation += 1
+        data["incarnation"] = job.incarnation
+    if new is JobState.RUNNING and job.start_s is None:
+        job.start_s = now
+    if new.terminal:
+        job.end_s = now
+    if reason:
+        job.reason = reason
+    add_event(session, f"job.{new.value}", now, job_id=job.id, **_told(old.value, reason), **data)
+
+
+def move_subjob(
+    session: Session, subjob: Subjob, new: SubjobState, now: float, *, reason: str = "", **data: Any
+) -> None:
+    """Event `subjob.<new>`. Raises IllegalTransition.
+
+    `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
+    `now` on a terminal state, since until then it held the planned end.
+    """
+    old = SubjobState(subjob.state)
+    if new is old:
+        return
+    check(SUBJOB, old, new)
+    subjob.state = new.value
+    if new in (SubjobState.PENDING, SubjobState.RUNNING) and subjob.submit_s is None:
+        subjob.submit_s = now
+    if new is SubjobState.RUNNING and subjob.start_s is None:
+        subjob.start_s = now
+    if new.terminal:
+        subjob.end_s = now
+    if reason:
+        subjob.reason = reason
+    add_event(
+        session,
+        f"subjob.{new.value}",
+        now,
+        job_id=subjob.job_id,
+        subjob_id=subjob.id,
+        **_told(old.value, reason),
+        **data,
+    )
+
+
+def move_epoch(
+    session: Session, epoch: Epoch, new: EpochState, now: float, *, reason: str = "", setback: bool = False, **data: Any
+) -> None:
+    """Event `epoch.<new>` with `epoch` its number. `setback`: nobody stopped, so it runs on.
+
+    Raises IllegalTransition.
+    """
+    old = EpochState(epoch.state)
+    if new is old:
+        return
+    _check(EPOCH, EPOCH_SETBACK, old, new, setback)
+    epoch.state = new.value
+    if new is EpochState.RUNNING:
+        epoch.stopping_s = None
+        if epoch.running_s is None:
+            epoch.running_s = now
+    elif new is EpochState.STOPPING:
+        epoch.stopping_s = now
+    elif not new.live:
+        epoch.ended_s = now
+    if reason:
+        epoch.reason = reason
+    add_event(
+        session,
+        f"epoch.{new.value}",
+        now,
+        job_id=epoch.job_id,
+        epoch=epoch.number,
+        **_told(old.value, reason),
+        **data,
+    )
+
+
+def move_operation(
+    session: Session, operation: Operation, new: OperationState, now: float, *, reason: str = "", **data: Any
+) -> None:
+    """Raises IllegalTransition. Only a failure has an event (`operation.failed`); `reason` becomes its `error`.
+
+    The caller sets `lease_until_s` of a leased operation; it is cleared when the operation is over.
+    """
+    old = OperationState(operation.state)
+    if new is old:
+        return
+    check(OPERATION, old, new)
+    operation.state = new.value
+    if reason:
+        operation.error = reason
+    if new is not OperationState.LEASED:
+        operation.done_s = now
+        operation.lease_until_s = None
+        wake(session, job_topic(operation.job_id))
+    if new is OperationState.FAILED:
+        add_event(
+            session,
+            "operation.failed",
+            now,
+            job_id=operation.job_id,
+            operation=operation.kind,
+            seq=operation.seq,
+            epoch=operation.epoch,
+            worker=operation.worker_id,
+            **_told(old.value, reason),
+            **data,
+        )
+
+
+def move_intent(
+    session: Session,
+    intent: Intent,
+    new: IntentState,
+    now: float,
+    *,
+    reason: str = "",
+    setback: bool = False,
+    **data: Any,
+) -> None:
+    """Event `intent.<new>` with `intent` its kind. `setback`: it proved not to have happened and is pending again.
+
+    Raises IllegalTransition. `reason` becomes its `error`.
+    """
+    old = IntentState(intent.state)
+    if new is old:
+        return
+    _check(INTENT, INTENT_SETBACK, old, new, setback)
+    intent.state = new.value
+    if reason:
+        intent.error = reason
+    if new is IntentState.PENDING:
+        wake(session, INTENTS_TOPIC)
+    elif not INTENT[new]:
+        intent.done_s = now
+    add_event(
+        session,
+        f"intent.{new.value}",
+        now,
+        job_id=intent.job_id,
+        subjob_id=intent.subjob_id,
+        intent=intent.kind,
+        number=intent.id,
+        **_told(old.value, reason),
+        **data,
+    )
+
+
+def _check(table: Table[S], setbacks: Table[S], old: S, new: S, setback: bool) -> None:
+    """A setback is asked for by name: it may not be taken for a step forward, nor a step forward for a setback."""
+    if setback:
+        check({old: frozenset()}, old, new, setback=setbacks)
+    else:
+        check(table, old, new)
+
+
+def _told(old: str, reason: str) -> dict[str, str]:
+    return {"from": old, "reason": reason} if reason else {"from": old}
