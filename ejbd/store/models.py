@@ -127,6 +127,7 @@ class Launch(Base):
     state: Mapped[str] = mapped_column(String(16))
     size: Mapped[int] = mapped_column(Integer)
     file: Mapped[str] = mapped_column(Text)
+    work_at_start_s: Mapped[float] = mapped_column(default=0.0)  # W of the job when it began
     created_s: Mapped[float]
     ended_s: Mapped[float | None]
     exit_code: Mapped[int | None] = mapped_column(Integer)
@@ -149,6 +150,7 @@ class Epoch(Base):
     fallback: Mapped[list[Any]] = mapped_column(default=list)  # members to go back to if it does not come up
     exits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # rank -> code
     checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    work_at_start_s: Mapped[float] = mapped_column(default=0.0)  # W when it was launched, and again if it fails
     work_at_stop_s: Mapped[float | None]  # W that its checkpoint holds
     created_s: Mapped[float]
     running_s: Mapped[float | None]
