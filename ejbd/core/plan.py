@@ -144,13 +144,43 @@ def walk(
             if intervals is not None:
                 intervals.append(migrate_interval(now, end, processors))
             now = end
-        while dropped < len(ends) and (ends[dropped][0] < end + lambda_s or ends[dropped][0] <= end):
-            if ends[dropped][2]:
+        for _, freed, anchor in ends[dropped : _staying(processes, left, ends, dropped, now, processors, params)]:
+            if anchor:
                 return math.inf
-            processors -= ends[dropped][1]
+            processors -= freed
             dropped += 1
         if processors <= 0 or processors * params.omax < processes:
             return math.inf
+
+
+def _staying(
+    processes: int,
+    work_left_s: float,
+    ends: Sequence[PlannedEnd],
+    first: int,
+    now: float,
+    processors: int,
+    params: BundlingParameters,
+) -> int:
+    """Index of the first subjob that stays in the migration that is over at `now`, the end of subjob `first` or later.
+
+    What ends within lambda after that end would need a migration of its own that begins before this one is over, so it
+    is left in the same move; unless the application completes before that subjob ends.
+    """
+    end = ends[first][0]
+    staying = first
+    while staying < len(ends) and ends[staying][0] <= end:
+        processors -= ends[staying][1]
+        staying += 1
+    if staying == len(ends) or ends[staying][0] >= end + params.lambda_s or processors <= 0:
+        return staying
+    degree = -(-processes // processors)
+    stretch = 1.0 if degree <= 1 else params.delta * degree
+    if degree <= params.omax and now + work_left_s * stretch <= ends[staying][0] + ROUNDING_SLACK_S:
+        return staying
+    while staying < len(ends) and ends[staying][0] < end + params.lambda_s:
+        staying += 1
+    return staying
 
 
 def expected_completion(state: ElasticState, now: float, params: BundlingParameters) -> tuple[float, Timeline]:
@@ -175,7 +205,7 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
     """
     if not state.subjobs:
         return None
-    held = sorted(state.subjobs, key=lambda subjob: subjob.end_s)
+    held = sorted(state.subjobs, key=lambda subjob: (subjob.end_s, subjob.processors, subjob.anchor))
     processors = state.processors
     degree = -(-state.processes // processors)
     stretch = 1.0 if degree <= 1 else params.delta * degree
@@ -183,9 +213,9 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
     end = held[0].end_s
     if begin + state.work_left_s * stretch <= end + ROUNDING_SLACK_S:
         return None
-    until = end + params.lambda_s
-    leaves = [subjob for subjob in held if subjob.end_s < until or subjob.end_s <= end]
-    stays = held[len(leaves) :]
+    left = state.work_left_s - max(0.0, end - params.lambda_s - begin) / stretch
+    staying = _staying(state.processes, left, planned_ends(held), 0, max(begin, end), processors, params)
+    leaves, stays = held[:staying], held[staying:]
     kept = sum(subjob.processors for subjob in stays)
     anchor = next((subjob for subjob in leaves if subjob.anchor), None)
     who = ", ".join(subjob.id for subjob in leaves)
@@ -194,16 +224,13 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
     elif not stays:
         reason = f"all subjobs ({who}) end before the application completes"
     elif kept * params.omax < state.processes:
-        reason = (
-            f"when {who} end{'s' if len(leaves) == 1 else ''}, {kept} processors are too few for {state.processes} "
-            f"processes at O_max {params.omax}"
-        )
+        reason = f"without {who}, {kept} of the processors stay: too few for {state.processes} at O_max {params.omax}"
     else:
         return Shrink(
             end - params.lambda_s,
             end,
             tuple(subjob.id for subjob in leaves),
             tuple(subjob.id for subjob in stays),
-            f"{who} end{'s' if len(leaves) == 1 else ''} before the application completes; {kept} processors stay",
+            f"the application outlasts {who}; processors that stay: {kept}",
         )
     return Shrink(end - params.lambda_s, end, tuple(subjob.id for subjob in held), (), reason)
