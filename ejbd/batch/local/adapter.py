@@ -1,0 +1,246 @@
+"""The embedded cluster as a batch system of EJB."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.local.client import Client
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.errors import BatchError
+
+QUEUE = "batch"
+# What a job gets of our own environment where the request says nothing else: enough to find programs and home.
+_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
+
+_WORKER_SCRIPT = """\
+#!/bin/sh
+# A subjob of EJB on the embedded cluster: one worker for each virtual node, all on this machine.
+exit_file={exit_file}
+workers=""
+signalled=0
+forward() {{
+    signalled=1
+    for worker in $workers; do kill -TERM "$worker" 2>/dev/null; done
+}}
+trap forward TERM INT HUP
+for share in $(printf '%s' "$EJB_LOCAL_NODES" | tr ',' ' '); do
+    {python} {worker} agent --subjob-dir {subjob_dir} --node "${{share%%:*}}" --processors "${{share##*:}}" &
+    workers="$workers $!"
+done
+[ "$signalled" = 0 ] || forward
+greatest=0
+for worker in $workers; do
+    last=0
+    while :; do
+        signalled=0
+        wait "$worker"
+        code=$?
+        # A signal interrupts wait: ask again. 127: it had been collected before, and the last code was its own.
+        [ "$signalled" = 0 ] || {{ last=$code; continue; }}
+        [ "$code" = 127 ] && [ "$last" != 0 ] && code=$last
+        break
+    done
+    [ "$code" -gt "$greatest" ] && greatest=$code
+done
+printf '%s\\n' "$greatest" > "$exit_file.$$" && mv -f "$exit_file.$$" "$exit_file"
+exit "$greatest"
+"""
+
+
+class LocalBatch:
+    """The embedded cluster in `directory`: `nodes` virtual nodes of `processors_per_node` processors.
+
+    Its server is started by the first call that needs it and outlives this process. Every call has `timeout_s`.
+    """
+
+    name = "local"
+
+    def __init__(
+        self, directory: Path, nodes: int = 8, processors_per_node: int = 4, *, timeout_s: float = 10.0
+    ) -> None:
+        self._directory = directory.absolute()
+        self._nodes = nodes
+        self._processors = processors_per_node
+        self._client = Client(self._directory, nodes, processors_per_node, timeout_s)
+        self._shape_is_known = False
+
+    async def observe(self) -> ClusterView:
+        """See :meth:`BatchSystem.observe`; one request."""
+        answer = await self._call("list")
+        nodes = tuple(
+            NodeView(name, processors, free, True, (QUEUE,), _node_state(processors, free))
+            for name, processors, free in answer["nodes"]
+        )
+        jobs = tuple(_job(row, answer["head"], answer["shadow_s"]) for row in answer["jobs"])
+        queue = QueueView(QUEUE, True, None, 1, sum(node.processors for node in nodes), default=True)
+        return ClusterView(answer["time_s"], nodes, jobs, (queue,), Reservations.PROCESSORS, walltime_quantum_s=1.0)
+
+    async def submit(self, request: SubmitRequest) -> str:
+        """See :meth:`BatchSystem.submit`. Layouts (`nodes`, `processors_per_node`) and `options` are refused."""
+        if request.queue not in ("", QUEUE):
+            raise BatchError(
+                f"the embedded cluster has no queue {request.queue!r}",
+                transient=False,
+                hint=f"its only queue is {QUEUE!r}",
+            )
+        if request.options:
+            raise BatchError(
+                f"the embedded cluster knows no further options: {shlex.join(request.options)}", transient=False
+            )
+        if request.nodes is not None or request.processors_per_node is not None:
+            raise BatchError(
+                "the embedded cluster gives out single processors, no layout of nodes",
+                transient=False,
+                hint="ask for a number of processors (-n) only",
+            )
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        environment.update({name: value for name, value in os.environ.items() if name.startswith("LC_")})
+        environment.update(request.environment)
+        answer = await self._call(
+            "submit",
+            name=request.tag,
+            comment=request.comment,
+            script=request.script,
+            processors=request.processors,
+            walltime_s=request.walltime_s,
+            workdir=str(request.workdir),
+            output=str(request.output),
+            error=None if request.error is None else str(request.error),
+            environment=environment,
+            hold=request.hold,
+            umask=_umask(),
+        )
+        return str(answer["id"])
+
+    async def find(self, tags: Sequence[str]) -> dict[str, str]:
+        """See :meth:`BatchSystem.find`. The newest of several jobs of one name."""
+        found: dict[str, str] = (await self._call("find", names=list(tags)))["ids"]
+        return found
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        """See :meth:`BatchSystem.cancel`: TERM, and KILL after two seconds."""
+        await self._call("cancel", ids=list(ids))
+
+    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+        """See :meth:`BatchSystem.update`. A walltime that is longer than the present one is refused."""
+        await self._call("update", id=id, walltime_s=walltime_s, hold=hold)
+
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+        """See :meth:`BatchSystem.outcomes`: the server's own books first, then the exit files."""
+        found: dict[str, Outcome] = {}
+        failure: BatchError | None = None
+        try:
+            rows = (await self._call("outcomes", ids=list(ids)))["jobs"]
+        except BatchError as error:
+            failure, rows = error, {}
+        for id, row in rows.items():
+            found[id] = Outcome(BatchState(row["state"]), row["exit_code"], row["end_s"], "accounting")
+        for id, path in ids.items():
+            if id not in found and (outcome := _from_exit_file(path)) is not None:
+                found[id] = outcome
+        if failure is not None and len(found) < len(ids):
+            raise failure
+        return found
+
+    def worker_script(self, request: WorkerScript) -> str:
+        """See :meth:`BatchSystem.worker_script`. Forwards TERM to the workers and waits for them."""
+        return _WORKER_SCRIPT.format(
+            python=shlex.quote(request.python),
+            worker=shlex.quote(str(request.worker)),
+            subjob_dir=shlex.quote(str(request.subjob_dir)),
+            exit_file=shlex.quote(str(request.exit_file)),
+        )
+
+    def rigid_command(self, argv: Sequence[str], processors: int) -> str:
+        """See :meth:`BatchSystem.rigid_command`: the launcher that jobs of this cluster find on their PATH."""
+        return f"srun -n {processors} -- {shlex.join(argv)}"
+
+    async def doctor(self) -> list[tuple[str, bool, str]]:
+        """Whether the server answers, is private, and runs under the user that we are."""
+        checks = []
+        try:
+            answer = await self._call("hello")
+        except BatchError as error:
+            checks.append(("embedded cluster", False, error.sentence()))
+            return checks
+        shape = f"{answer['nodes']} nodes of {answer['processors']} processors, server process {answer['pid']}"
+        checks.append(("embedded cluster", True, shape))
+        mode = self._directory.stat().st_mode & 0o777
+        checks.append(
+            (
+                "its directory is private",
+                mode & 0o077 == 0,
+                f"{self._directory} has mode {mode:o}"
+                + ("" if mode & 0o077 == 0 else f"; run chmod 700 {self._directory}"),
+            )
+        )
+        checks.append(("jobs run as", True, getpass.getuser()))
+        return checks
+
+    async def close(self) -> None:
+        """Nothing is held between calls: there is nothing to let go of."""
+
+    async def _call(self, op: str, **fields: Any) -> dict[str, Any]:
+        if not self._shape_is_known:
+            hello = await self._client.call("hello")
+            there = (hello["nodes"], hello["processors"])
+            if there != (self._nodes, self._processors):
+                raise BatchError(
+                    f"the embedded cluster in {self._directory} has {there[0]} nodes of {there[1]} processors, "
+                    f"not {self._nodes} of {self._processors}",
+                    transient=False,
+                    hint=f"end it with `python -m ejbd.batch.local down {shlex.quote(str(self._directory))}`",
+                )
+            self._shape_is_known = True
+        return await self._client.call(op, **fields)
+
+
+def _node_state(processors: int, free: int) -> str:
+    if free == processors:
+        return "idle"
+    return "mixed" if free else "allocated"
+
+
+def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> BatchJobView:
+    state = BatchState(row["state"])
+    return BatchJobView(
+        id=row["id"],
+        name=row["name"],
+        user=row["user"],
+        queue=QUEUE,
+        state=state,
+        processors=row["processors"],
+        walltime_s=row["walltime_s"],
+        submit_s=row["submit_s"],
+        start_s=row["start_s"],
+        end_s=row["end_s"],
+        nodes=tuple(row["nodes"]),
+        # EASY reserves for the head alone; the others have no planned start that anybody would keep.
+        planned_start_s=shadow_s if row["id"] == head else None,
+        exit_code=row["exit_code"],
+        reason=row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),
+    )
+
+
+def _from_exit_file(path: Path) -> Outcome | None:
+    """What the job wrote at its end; None where there is nothing to be read."""
+    try:
+        code = int(path.read_text())
+        end = path.stat().st_mtime
+    except (OSError, ValueError):
+        return None
+    return Outcome(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, end, "exit-file")
+
+
+def _umask() -> int:
+    """Read without setting it, which other threads would notice."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return 0o077
