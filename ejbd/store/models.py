@@ -8,14 +8,35 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # SQLite counts up an INTEGER PRIMARY KEY only; PostgreSQL should not run out after 2**31 events.
 Serial = BigInteger().with_variant(Integer, "sqlite")
+# SQLite would give the highest number again once its row was pruned; readers ask for what came after a number.
+NEVER_AGAIN = {"sqlite_autoincrement": True}
 
 
 class Base(DeclarativeBase):
+    metadata = MetaData(  # named, so that a later migration can name what it drops
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+        }
+    )
     type_annotation_map: ClassVar[dict[Any, Any]] = {dict[str, Any]: JSON, list[Any]: JSON, float: Float, str: String}
 
 
@@ -60,7 +81,7 @@ class Job(Base):
     decision_key: Mapped[str] = mapped_column(Text, default="")  # what the last recorded decision said
     expected_completion_s: Mapped[float | None]
 
-    __table_args__ = (Index("ix_jobs_state", "state"), Index("ix_jobs_user_submit", "user", "submit_s"))
+    __table_args__ = (Index("ix_jobs_state", "state"), Index("ix_jobs_user_submit", "user", "submit_s"), NEVER_AGAIN)
 
 
 class Subjob(Base):
@@ -177,7 +198,11 @@ class Operation(Base):
     created_s: Mapped[float]
     done_s: Mapped[float | None]
 
-    __table_args__ = (Index("ix_operations_worker", "worker_id", "state"), Index("ix_operations_job", "job_id"))
+    __table_args__ = (
+        Index("ix_operations_worker", "worker_id", "state"),
+        Index("ix_operations_job", "job_id"),
+        NEVER_AGAIN,
+    )
 
 
 class Intent(Base):
@@ -198,7 +223,12 @@ class Intent(Base):
     created_s: Mapped[float]
     done_s: Mapped[float | None]
 
-    __table_args__ = (Index("ix_intents_state", "state"), Index("ix_intents_subjob", "subjob_id"))
+    __table_args__ = (
+        Index("ix_intents_state", "state"),
+        Index("ix_intents_subjob", "subjob_id"),
+        Index("ix_intents_job", "job_id"),
+        NEVER_AGAIN,
+    )
 
 
 class Event(Base):
@@ -213,7 +243,7 @@ class Event(Base):
     kind: Mapped[str] = mapped_column(String(48))
     data: Mapped[dict[str, Any]]
 
-    __table_args__ = (Index("ix_events_job", "job_id", "id"),)
+    __table_args__ = (Index("ix_events_job", "job_id", "id"), NEVER_AGAIN)
 
 
 class QueueOverride(Base):
@@ -237,6 +267,8 @@ class IdempotencyKey(Base):
     request_hash: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[str] = mapped_column(String(16))
     created_s: Mapped[float]
+
+    __table_args__ = (Index("ix_idempotency_keys_job", "job_id"),)
 
 
 class Token(Base):

@@ -36,13 +36,8 @@ INTENTS_TOPIC = "intents"
 
 
 def job_topic(job_id: str) -> str:
-    """Anything about this job."""
+    """The topic of everything that happens to this job."""
     return f"job:{job_id}"
-
-
-def worker_topic(worker_id: str) -> str:
-    """An operation waits for this worker."""
-    return f"worker:{worker_id}"
 
 
 def wake(session: Session, *topics: str) -> None:
@@ -60,56 +55,6 @@ def add_event(
     if job_id is not None:
         wake(session, job_topic(job_id))
     return event
-
-
-def add_operation(
-    session: Session,
-    kind: str,
-    now: float,
-    *,
-    worker_id: str,
-    job_id: str,
-    payload: dict[str, Any],
-    epoch: int | None = None,
-) -> Operation:
-    """Queue an operation for a worker and wake its long poll."""
-    operation = Operation(
-        worker_id=worker_id,
-        job_id=job_id,
-        epoch=epoch,
-        kind=kind,
-        payload=payload,
-        state=OperationState.QUEUED.value,
-        created_s=now,
-    )
-    session.add(operation)
-    wake(session, worker_topic(worker_id))
-    return operation
-
-
-def add_intent(
-    session: Session,
-    kind: str,
-    now: float,
-    *,
-    job_id: str,
-    subjob_id: str | None = None,
-    batch_id: str | None = None,
-    not_before_s: float = 0.0,
-) -> Intent:
-    """Record an action on the batch system that is to happen, and wake the executor."""
-    intent = Intent(
-        kind=kind,
-        job_id=job_id,
-        subjob_id=subjob_id,
-        batch_id=batch_id,
-        state=IntentState.PENDING.value,
-        not_before_s=not_before_s,
-        created_s=now,
-    )
-    session.add(intent)
-    wake(session, INTENTS_TOPIC)
-    return intent
 
 
 def move_job(

@@ -1,0 +1,65 @@
+"""Migrations from within the program: the daemon upgrades its own database when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection
+from sqlalchemy.exc import DBAPIError
+
+from ejbd.errors import Code, EjbError
+from ejbd.store.engine import is_trouble, migration_engine, place, store_error
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def upgrade(url: URL) -> None:
+    """Bring the tables of `url` to the newest revision known here, in one transaction. Nothing to do: nothing done.
+
+    Raises EjbError if they are of a revision not known here, since a newer daemon has been there.
+    """
+    _migrate(url, lambda config: command.upgrade(config, "head"))
+
+
+def downgrade(url: URL, revision: str) -> None:
+    """Take the tables back to `revision` (`base`: none at all). Data that it has no room for is lost."""
+    _migrate(url, lambda config: command.downgrade(config, revision))
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of the database's tables; None: it has none yet."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _migrate(url: URL, step: Callable[[Config], None]) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    engine = migration_engine(url)
+    try:
+        with engine.begin() as connection:
+            _refuse_newer(connection, config, url)
+            config.attributes["connection"] = connection
+            step(config)
+    except DBAPIError as error:
+        if is_trouble(error):
+            raise store_error(url, error) from error
+        raise
+    finally:
+        engine.dispose()
+
+
+def _refuse_newer(connection: Connection, config: Config, url: URL) -> None:
+    found = revision(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if found is not None and found not in known:
+        raise EjbError(
+            Code.STORE,
+            f"the database is of revision {found}, which this version of ejbd does not know",
+            where=place(url),
+            hint="start the newer ejbd that made it, or give this one another database_url",
+        )

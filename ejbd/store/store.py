@@ -1,0 +1,279 @@
+"""The one writer, and readers that never wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import structlog
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.store import schema
+from ejbd.store.engine import (
+    in_transaction,
+    is_sqlite,
+    is_trouble,
+    parse_url,
+    place,
+    reader_engine,
+    store_error,
+    writer_engine,
+)
+from ejbd.store.lock import SingleWriter
+from ejbd.store.transitions import WAKE
+
+BATCH = 64  # functions that share one commit
+READERS = 4
+
+T = TypeVar("T")
+OnCommit = Callable[[frozenset[str]], None]
+
+log = structlog.get_logger(__name__)
+
+
+class _Request(Generic[T]):
+    """A function that waits for its turn, and where its answer goes."""
+
+    __slots__ = ("fn", "future", "topics", "value")
+
+    def __init__(self, fn: Callable[[Session], T]) -> None:
+        self.fn = fn
+        self.future: Future[T] = Future()
+        self.value: T | None = None
+        self.topics: Iterable[str] = ()
+
+
+class Store:
+    """A database whose changes all go through one thread, several to a commit.
+
+    Rows that a function returns are detached and stay readable. Errors of a function are raised to its own caller and
+    undo its own changes only; trouble with the database itself is EjbError(store, transient).
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = parse_url(url)
+        self._writer = writer_engine(self.url)
+        self._reader = reader_engine(self.url, READERS)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._right = SingleWriter(self.url)
+        self._right_wanted = False
+        self._queue: queue.SimpleQueue[_Request[Any] | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()  # nothing is queued behind the end
+        self._closed = False
+        self._listeners: list[tuple[OnCommit, asyncio.AbstractEventLoop | None]] = []
+        # The writer thread's alone:
+        self._connection: Connection | None = None
+        self._right_held_by: Connection | None = None
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    # -- what callers use
+
+    async def write(self, fn: Callable[[Session], T]) -> T:
+        """Run `fn` on the writer's thread; its changes are durable when this returns.
+
+        A caller that is cancelled before its turn leaves no trace; later, its changes are made without it.
+        """
+        return await asyncio.wrap_future(self._enqueue(fn))
+
+    def write_sync(self, fn: Callable[[Session], T]) -> T:
+        """:meth:`write` for callers without an event loop. It blocks its thread."""
+        return self._enqueue(fn).result()
+
+    async def read(self, fn: Callable[[Session], T]) -> T:
+        """Run `fn` in a thread on one snapshot of what is committed. It cannot change anything."""
+        self._refuse_if_closed()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
+
+    def read_sync(self, fn: Callable[[Session], T]) -> T:
+        """:meth:`read` for callers without an event loop. It blocks its thread."""
+        self._refuse_if_closed()
+        return self._read(fn)
+
+    def on_commit(self, callback: OnCommit) -> Callable[[], None]:
+        """Have `callback` told the topics of each commit, before its writers are answered. Returns how to stop it.
+
+        It is called on the event loop that runs here and now; without one, on the writer's thread.
+        """
+        try:
+            loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        entry = (callback, loop)
+        self._listeners = [*self._listeners, entry]  # replaced, never changed: the writer may be walking it
+
+        def stop() -> None:
+            self._listeners = [other for other in self._listeners if other is not entry]
+
+        return stop
+
+    def upgrade(self) -> None:
+        """Bring the tables to this version. Raises EjbError if the database is of a newer one."""
+        schema.upgrade(self.url)
+
+    def acquire_single_writer(self) -> None:
+        """Keep every other daemon off this database while this one lives.
+
+        Raises EjbError (conflict) if one is there.
+        """
+        self._right_wanted = True
+        try:
+            self.write_sync(lambda session: None)
+        except EjbError:
+            self._right_wanted = False
+            raise
+
+    def close(self) -> None:
+        """Finish what is queued, then let go of the database. Repeatable."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+        self._readers.shutdown()
+        self._reader.dispose()
+        self._right.release()
+
+    # -- the writer's thread
+
+    def _enqueue(self, fn: Callable[[Session], T]) -> Future[T]:
+        request = _Request(fn)
+        with self._gate:
+            self._refuse_if_closed()
+            self._queue.put(request)
+        return request.future
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise EjbError(Code.STORE, "the database is closed: the daemon is ending", where=place(self.url))
+
+    def _work(self) -> None:
+        ending = False
+        while not ending:
+            request = self._queue.get()
+            batch: list[_Request[Any]] = []
+            try:
+                while request is not None and len(batch) < BATCH:
+                    batch.append(request)
+                    request = self._queue.get_nowait()
+            except queue.Empty:
+                pass
+            ending = request is None
+            waiting = deque(request for request in batch if request.future.set_running_or_notify_cancel())
+            while waiting:
+                self._commit_together(waiting)
+        self._disconnect()
+        self._writer.dispose()
+
+    def _commit_together(self, waiting: deque[_Request[Any]]) -> None:
+        """Take functions off `waiting` until their one transaction has committed or failed; answer their callers."""
+        try:
+            connection = self._begin()
+        except BaseException as error:
+            self._fail(waiting, error)
+            waiting.clear()
+            return
+        done: list[_Request[Any]] = []
+        try:
+            while waiting:
+                done.append(waiting.popleft())  # before it runs: it shares the fate of the transaction
+                if not self._run(connection, done[-1]):
+                    done.pop()
+            if not in_transaction(connection):
+                raise RuntimeError("the transaction ended before its commit")
+            # Nothing to keep: spare the disk.
+            connection.commit() if done else connection.rollback()
+        except BaseException as error:  # whatever it was, this thread lives on and every caller gets an answer
+            self._fail(done, error)
+            return
+        self._announce(frozenset(topic for request in done for topic in request.topics))
+        for request in done:
+            request.future.set_result(request.value)
+
+    def _run(self, connection: Connection, request: _Request[Any]) -> bool:
+        """Run one function in a savepoint. False: it failed alone and was told so. Raises if the batch is lost."""
+        session = Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+        try:
+            request.value = request.fn(session)
+            session.commit()
+            request.topics = session.info.get(WAKE, ())
+            session.close()
+        except BaseException as error:
+            try:
+                session.close()  # back to the savepoint
+            except Exception as lost:
+                raise (error if is_trouble(error) else lost) from None
+            if not in_transaction(connection):
+                raise
+            request.future.set_exception(store_error(self.url, error) if is_trouble(error) else error)
+            return False
+        return True
+
+    def _begin(self) -> Connection:
+        """A connection with a transaction open, made anew if the last one was lost."""
+        fresh = self._connection is None
+        connection = self._connect()
+        connection.begin()
+        if not fresh and not is_sqlite(self.url):
+            try:
+                connection.exec_driver_sql(
+                    "SELECT 1"
+                )  # a server that restarted while we were idle costs nobody a write
+            except DBAPIError:
+                self._disconnect()
+                connection = self._connect()
+                connection.begin()
+        return connection
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._writer.connect()
+        if self._right_wanted and self._right_held_by is not self._connection:
+            self._right.take(self._connection)
+            self._right_held_by = self._connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._right_held_by = self._connection, None, None
+        if connection is not None:
+            with contextlib.suppress(Exception):  # it is given up because it does not work
+                connection.close()
+
+    def _fail(self, requests: Iterable[_Request[Any]], error: BaseException) -> None:
+        self._disconnect()
+        log.error("store.transaction-failed", error=str(error), database=place(self.url))
+        for request in requests:
+            request.future.set_exception(error if isinstance(error, EjbError) else store_error(self.url, error))
+
+    def _announce(self, topics: frozenset[str]) -> None:
+        for callback, loop in self._listeners if topics else ():
+            try:
+                if loop is None:
+                    callback(topics)
+                else:
+                    loop.call_soon_threadsafe(callback, topics)
+            except Exception:  # a listener's fault, or its loop has ended: the commit stands
+                log.exception("store.listener-failed")
+
+    # -- the readers' threads
+
+    def _read(self, fn: Callable[[Session], T]) -> T:
+        try:
+            with Session(self._reader, expire_on_commit=False) as session:
+                value = fn(session)
+                if session.new or session.dirty or session.deleted:
+                    raise RuntimeError("a function given to Store.read changed rows: give it to Store.write")
+                return value
+        except DBAPIError as error:
+            if is_trouble(error):
+                raise store_error(self.url, error) from error
+            raise
