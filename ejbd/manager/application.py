@@ -1,0 +1,483 @@
+"""How an application is carried through its placements: launch, checkpoint and stop, restart elsewhere, end.
+
+:func:`advance` looks at one job and does whatever can be done next; it is called after every poll and after every
+report of a worker, and does nothing where there is nothing to do. An application never has two live placements: a
+new epoch is made only when no rank of the old one can be running, and subjobs that are left are released only when
+the new epoch runs (architecture: Epochs).
+"""
+
+from __future__ import annotations
+
+from ejbd.core.placing import Host, place
+from ejbd.core.progress import rate
+from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
+from ejbd.manager.lead import ensure_lead
+from ejbd.manager.operations import abandon, add_operation, finished, succeeded
+from ejbd.manager.subjobs import add_subjob, release
+from ejbd.store.models import Epoch, Launch, Subjob, Worker
+from ejbd.store.states import EpochState, JobState, LaunchState, SubjobState
+from ejbd.store.transitions import add_event, move_epoch, move_job
+
+CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
+FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
+KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
+MOVING_ENGINES = frozenset({"application"})
+
+
+def advance(world: JobWorld) -> None:
+    """Do everything that can be done now for one elastic job."""
+    for _ in range(16):  # every step changes a state, and a job has not that many to go through at once
+        if not _step(world):
+            return
+
+
+def can_move(world: JobWorld) -> bool:
+    """Whether the job's engine can take the application from one placement to another."""
+    return world.job.engine in MOVING_ENGINES
+
+
+def _step(world: JobWorld) -> bool:
+    job = world.job
+    if not job.elastic or JobState(job.state).terminal or job.state == JobState.RECEIVED:
+        return False
+    if job.state == JobState.ENDING:
+        return _finish(world)
+    epoch = world.live_epoch
+    if epoch is None:
+        return _between_epochs(world)
+    if epoch.state == EpochState.LAUNCHING:
+        return _launching(world, epoch)
+    if epoch.state == EpochState.RUNNING:
+        return _running(world, epoch)
+    return _stopping(world, epoch)
+
+
+# -- no placement is live ---------------------------------------------------------------------------------------------
+
+
+def _between_epochs(world: JobWorld) -> bool:
+    job = world.job
+    if world.operations("stop", unfinished=True):
+        return False  # a rank of the last placement may still run
+    if _unreachable_ranks(world):
+        return False
+    launch = world.launch
+    if launch is not None and launch.exit_code is not None:
+        return _end_launch(world, launch)
+    if not job.members:
+        if job.state == JobState.RUNNING:
+            back_to_waiting(world, "no subjob is left")
+            return True
+        return False
+    members = [s for s in world.open_subjobs if s.id in job.members]
+    if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members):
+        return False
+    if not ensure_lead(world, members):
+        return False
+    if job.state == JobState.WAITING:
+        move_job(world.ctx.session, job, JobState.RUNNING, world.ctx.now)
+        if job.start_s is None:
+            job.start_s = world.ctx.now
+        set_rate(job, 1.0 if job.kind == "script" else 0.0, world.ctx.now)
+    if launch is None:
+        if job.kind == "script" or job.script_run > 1:
+            return False  # the script will ask for it; a command has its one launch
+        launch = add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
+    _start_epoch(world, launch, members)
+    return True
+
+
+def _unreachable_ranks(world: JobWorld) -> bool:
+    """Ranks of the last placement may live on a subjob whose workers are lost, until the batch system has ended it."""
+    epoch = world.epoch
+    if epoch is None or epoch.state != EpochState.FAILED:
+        return False
+    return any(s.id in epoch.members and not world.workers_of(s.id) for s in world.open_subjobs)
+
+
+def _waits_for_siblings(world: JobWorld, members: list[Subjob]) -> bool:
+    """Subjobs that were asked for together start together where they can: it saves a move."""
+    if world.epoch is not None or not world.awaited or any(s.role == "placeholder" for s in members):
+        return False
+    if any(s.anchor for s in world.awaited):
+        return True  # the script can begin nowhere else; the anchor's grace bounds this
+    since = min(s.start_s or world.ctx.now for s in members)
+    return world.ctx.now - since < 2 * world.ctx.settings.poll_s
+
+
+def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
+    """The application is to run: the whole of a command job, or one launch line of a script."""
+    now = world.ctx.now
+    launch = Launch(
+        job_id=world.job.id,
+        ordinal=ordinal,
+        state=LaunchState.ACTIVE,
+        size=size,
+        file=file,
+        work_at_start_s=work_now(world.job, now),
+        created_s=now,
+    )
+    world.ctx.session.add(launch)
+    world.ctx.session.flush()
+    add_event(world.ctx.session, "launch.asked", now, job_id=world.job.id, ordinal=ordinal, ranks=size)
+    return launch
+
+
+def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None:
+    ctx, job, last = world.ctx, world.job, world.epoch
+    number = last.number + 1 if last else 1
+    restart_from, fallback = None, []
+    if last is not None and last.launch_ordinal == launch.ordinal:
+        restart_from = last.number if last.state == EpochState.STOPPED else last.restart_from
+        fallback = list(last.members) if last.state == EpochState.STOPPED else list(last.fallback)
+    # Those that last longest first: ranks on them have the fewest moves before them.
+    members = sorted(members, key=lambda s: (-usable_end(s, ctx.now), s.ordinal))
+    workers = [w for s in members for w in world.workers_of(s.id)]
+    seats = place(launch.size, [Host(w.id, w.processors) for w in workers])
+    processors = len({(seat.worker, seat.processor) for seat in seats})
+    epoch = Epoch(
+        job_id=job.id,
+        number=number,
+        launch_ordinal=launch.ordinal,
+        state=EpochState.LAUNCHING,
+        size=launch.size,
+        processors=processors,
+        members=[s.id for s in members],
+        placement=[[seat.rank, seat.worker, seat.processor] for seat in seats],
+        restart_from=restart_from,
+        fallback=fallback,
+        exits={},
+        work_at_start_s=work_now(job, ctx.now),
+        created_s=ctx.now,
+        reason="",
+    )
+    ctx.session.add(epoch)
+    ctx.session.flush()
+    world.set_epoch(epoch)
+    set_rate(job, 0.0, ctx.now)
+    folder = ctx.spool.make_epoch(job.id, number)
+    spec = world.job.spec
+    for worker in workers:
+        ranks = [{"rank": s.rank, "processor": s.processor} for s in seats if s.worker == worker.id]
+        if not ranks:
+            continue
+        payload = {
+            "epoch": number,
+            "size": launch.size,
+            "engine": job.engine,
+            "argv": list(spec["argv"]),
+            "cwd": spec["cwd"],
+            "launch_file": launch.file,
+            "ranks": ranks,
+            "epoch_dir": str(folder),
+            "restart_dir": str(ctx.spool.checkpoint_dir(job.id, restart_from)) if restart_from else None,
+        }
+        add_operation(ctx, worker, "launch", payload, epoch=number)
+    add_event(
+        ctx.session,
+        "epoch.launching",
+        ctx.now,
+        job_id=job.id,
+        epoch=number,
+        launch=launch.ordinal,
+        processors=processors,
+        ranks=launch.size,
+        subjobs=epoch.members,
+        restart_from=restart_from,
+    )
+
+
+def _end_launch(world: JobWorld, launch: Launch) -> bool:
+    """Nothing of the launch runs any more: tell the script, or end the job."""
+    ctx, job = world.ctx, world.job
+    code = launch.exit_code or 0
+    launch.state = LaunchState.ENDED
+    launch.ended_s = ctx.now
+    ctx.session.flush()
+    add_event(ctx.session, "launch.ended", ctx.now, job_id=job.id, ordinal=launch.ordinal, code=code)
+    if job.kind == "command":
+        _end_by_code(world, code, f"the application ended with code {code}")
+        return True
+    set_rate(job, 1.0, ctx.now)  # the script's own steps take what they would take at full width
+    lead = world.worker(job.lead_worker)
+    if lead is not None:
+        epoch = world.epoch
+        if epoch is not None:
+            add_operation(ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
+        add_operation(ctx, lead, "launch-ended", {"ordinal": launch.ordinal, "code": code})
+    return True
+
+
+def _end_by_code(world: JobWorld, code: int, reason: str) -> None:
+    end_job(world, JobState.FAILED if code else JobState.COMPLETED, code, reason if code else "")
+
+
+# -- a placement is live ----------------------------------------------------------------------------------------------
+
+
+def _launching(world: JobWorld, epoch: Epoch) -> bool:
+    ctx = world.ctx
+    operations = world.operations("launch", epoch=epoch.number)
+    if not finished(operations):
+        if ctx.now - epoch.created_s <= ctx.settings.limits.launch_timeout_s:
+            return False
+        fail_epoch(world, epoch, f"not up within {ctx.settings.limits.launch_timeout_s:g} s")
+        return True
+    if not succeeded(operations):
+        errors = "; ".join(sorted({o.error for o in operations if o.error})) or "a worker was lost"
+        fail_epoch(world, epoch, f"launch failed: {errors}")
+        return True
+    move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, processors=epoch.processors, subjobs=epoch.members)
+    epoch.running_s = ctx.now
+    set_rate(world.job, rate(epoch.size, epoch.processors, world.parameters().delta), ctx.now)
+    _release_left_behind(world, epoch)
+    return True
+
+
+def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
+    """The new placement runs: what it does not use is given back, and older checkpoints are deletable."""
+    for subjob in world.open_subjobs:
+        if subjob.id in epoch.members:
+            subjob.joined = True
+        elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
+            release(world, subjob, f"epoch {epoch.number} runs without it")
+    if epoch.restart_from is not None and epoch.restart_from > 1:
+        world.ctx.spool.drop_checkpoint(world.job.id, epoch.restart_from - 1)
+
+
+def _running(world: JobWorld, epoch: Epoch) -> bool:
+    if _ranks_over(world, epoch):
+        return True
+    job, now = world.job, world.ctx.now
+    wanted = set(job.members)
+    if wanted == set(epoch.members) or not can_move(world) or now < job.move_not_before_s:
+        return False
+    members = [s for s in world.open_subjobs if s.id in wanted]
+    if len(members) != len(wanted) or not all(world.ready(s) for s in members):
+        return False
+    begin_checkpoint(world, epoch)
+    return True
+
+
+def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
+    """Ask every worker that has ranks to checkpoint and stop them."""
+    ctx = world.ctx
+    move_epoch(ctx.session, epoch, EpochState.STOPPING, ctx.now, wanted=list(world.job.members))
+    epoch.stopping_s = ctx.now
+    set_rate(world.job, 0.0, ctx.now)
+    payload = {"epoch": epoch.number, "timeout_s": ctx.settings.limits.checkpoint_timeout_s}
+    for worker in _workers_with_ranks(world, epoch):
+        add_operation(ctx, worker, "checkpoint", payload, epoch=epoch.number)
+
+
+def _stopping(world: JobWorld, epoch: Epoch) -> bool:
+    ctx, job = world.ctx, world.job
+    # Only this attempt's operations: an earlier attempt of the same epoch may have failed.
+    operations = [o for o in world.operations("checkpoint", epoch=epoch.number) if o.created_s >= (epoch.stopping_s or 0)]
+    if not finished(operations):
+        return False
+    codes = [int(code) for code in epoch.exits.values()]
+    if succeeded(operations) and len(codes) == epoch.size and all(code == CHECKPOINTED for code in codes):
+        epoch.work_at_stop_s = work_now(job, ctx.now)
+        epoch.checkpoint_bytes = sum(sum((o.result or {}).get("bytes", {}).values()) for o in operations)
+        seconds = ctx.now - (epoch.stopping_s or ctx.now)
+        move_epoch(
+            ctx.session, epoch, EpochState.STOPPED, ctx.now, bytes=epoch.checkpoint_bytes, seconds=round(seconds, 3)
+        )
+        return True
+    if len(codes) == epoch.size and not any(codes):
+        return _ranks_over(world, epoch)
+    errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
+    if not codes:
+        # Nobody stopped: the application is as it was, and so is its placement.
+        move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, setback=True, reason=f"checkpoint failed: {errors}")
+        parameters = world.parameters()
+        set_rate(job, rate(epoch.size, epoch.processors, parameters.delta), ctx.now)
+        job.move_not_before_s = ctx.now + max(10.0, parameters.lambda_s)
+        return True
+    fail_epoch(world, epoch, f"checkpoint incomplete: {errors}", members=list(epoch.members))
+    return True
+
+
+def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
+    """End the launch when all ranks ended well, or as soon as one did not."""
+    ctx = world.ctx
+    codes = {int(rank): int(code) for rank, code in epoch.exits.items()}
+    bad = sorted((rank, code) for rank, code in codes.items() if code)
+    launch = world.launch
+    if bad:
+        rank, code = bad[0]
+        since = ctx.now - (epoch.running_s or ctx.now)
+        if epoch.restart_from is not None and since < FAILED_RESTART_S:
+            fail_epoch(world, epoch, f"rank {rank} ended with code {code} right after the restart")
+            return True
+        add_event(ctx.session, "rank.failed", ctx.now, job_id=world.job.id, epoch=epoch.number, rank=rank, code=code)
+        _stop_ranks(world, epoch)
+        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=f"rank {rank} ended with code {code}")
+    elif len(codes) == epoch.size:
+        code = 0
+        move_epoch(ctx.session, epoch, EpochState.ENDED, ctx.now)
+    else:
+        return False
+    set_rate(world.job, 0.0, ctx.now)
+    if launch is not None:
+        launch.exit_code = code
+    return True
+
+
+def stop_launch(world: JobWorld, launch: Launch, code: int, why: str) -> None:
+    """End the launch that is under way with `code`, whatever its ranks are doing."""
+    epoch = world.live_epoch
+    if epoch is not None:
+        _stop_ranks(world, epoch)
+        move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why)
+    set_rate(world.job, 0.0, world.ctx.now)
+    launch.exit_code = code
+    world.ctx.session.flush()
+
+
+def _stop_ranks(world: JobWorld, epoch: Epoch) -> None:
+    for worker in _workers_with_ranks(world, epoch):
+        add_operation(world.ctx, worker, "stop", {"epoch": epoch.number, "grace_s": 2}, epoch=epoch.number)
+
+
+def _workers_with_ranks(world: JobWorld, epoch: Epoch) -> list[Worker]:
+    ids = {worker for _, worker, _ in epoch.placement}
+    return [w for w in world.workers if w.id in ids and w.alive]
+
+
+# -- things that go wrong ---------------------------------------------------------------------------------------------
+
+
+def fail_epoch(world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None) -> None:
+    """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before."""
+    ctx, job = world.ctx, world.job
+    _stop_ranks(world, epoch)
+    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
+    job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
+    job.setbacks += 1
+    if job.setbacks > ctx.settings.limits.max_setbacks:
+        end_job(world, JobState.FAILED, None, f"{why}; given up after {job.setbacks} failed placements")
+        return
+    if members is None:
+        members = list(epoch.fallback) or list(epoch.members)
+    usable = [s.id for s in world.open_subjobs if s.id in members and s.state == SubjobState.RUNNING and not s.releasing]
+    if not usable:  # the old placement is gone: whatever is there
+        usable = [
+            s.id
+            for s in world.open_subjobs
+            if s.id in epoch.members and s.state == SubjobState.RUNNING and not s.releasing
+        ]
+    job.members = usable
+    for subjob in world.open_subjobs:
+        if subjob.id in epoch.members and subjob.id not in usable and not subjob.anchor:
+            release(world, subjob, f"epoch {epoch.number} failed on it")
+
+
+def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
+    """A worker is gone, and its ranks with it."""
+    ctx, job = world.ctx, world.job
+    if not worker.alive:
+        return
+    worker.alive = False
+    add_event(
+        ctx.session, "worker.lost", ctx.now, job_id=job.id, subjob_id=worker.subjob_id, node=worker.node, reason=why
+    )
+    epoch = world.live_epoch
+    hit = epoch is not None and any(id == worker.id for _, id, _ in epoch.placement)
+    abandon(world, worker, why)
+    if job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id:
+        job.lead_worker = None
+        if job.kind == "script" and job.state == JobState.RUNNING and not job.spec.get("restartable"):
+            end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
+            return
+    if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
+        ranks = [rank for rank, id, _ in epoch.placement if id == worker.id]
+        if any(str(rank) not in epoch.exits for rank in ranks):
+            survivors = [m for m in epoch.members if m != worker.subjob_id]
+            fail_epoch(world, epoch, f"{len(ranks)} ranks lost with the worker on {worker.node}", members=survivors)
+
+
+def leave_subjob(world: JobWorld, subjob: Subjob) -> None:
+    """A subjob has ended: nobody may be wanted there."""
+    for worker in world.workers_of(subjob.id):
+        lost_worker(world, worker, f"its subjob ended ({subjob.state})")
+    if subjob.id in world.job.members:
+        world.job.members = [m for m in world.job.members if m != subjob.id]
+
+
+def back_to_waiting(world: JobWorld, why: str) -> None:
+    """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
+    ctx, job = world.ctx, world.job
+    if job.kind == "script" and job.script_run and not job.spec.get("restartable"):
+        end_job(world, JobState.FAILED, None, f"{why}, and the script cannot be started again behind its launches")
+        return
+    move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)
+    set_rate(job, 0.0, ctx.now)
+    job.lead_worker = None
+    job.members = []
+    for subjob in world.open_subjobs:
+        if subjob.role == "subjob":
+            release(world, subjob, why)
+    ensure_placeholder(world)
+
+
+def ensure_placeholder(world: JobWorld) -> Subjob:
+    """J0: the job in its original shape, so that it never fares worse than it would have without EJB."""
+    return world.placeholder or add_subjob(world, "placeholder", world.job.processes, world.job.walltime_s)
+
+
+def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:
+    """Give up what the present launch has done; the next placement begins it anew."""
+    ctx, job, launch = world.ctx, world.job, world.launch
+    _stop_ranks(world, epoch)
+    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
+    epoch.restart_from = None
+    epoch.fallback = []
+    job.incarnation += 1
+    job.work_s, job.work_rate, job.work_as_of_s = (launch.work_at_start_s if launch else 0.0), 0.0, ctx.now
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> None:
+    """The job is over, whatever still runs: stop it, collect the output, give everything back."""
+    ctx, job = world.ctx, world.job
+    if JobState(job.state).terminal or job.state == JobState.ENDING:
+        return
+    epoch = world.live_epoch
+    if epoch is not None:
+        _stop_ranks(world, epoch)
+        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over")
+    launch = world.launch
+    if launch is not None:
+        launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
+    set_rate(job, 0.0, ctx.now)
+    job.exit_code, job.final_state = code, final
+    lead = world.worker(job.lead_worker)
+    for subjob in world.open_subjobs:
+        if subjob.state != SubjobState.RUNNING:
+            release(world, subjob, "the job is over")
+    if lead is None:
+        move_job(ctx.session, job, final, ctx.now, reason=reason)
+        _release_all(world)
+        return
+    job.end_s = ctx.now
+    move_job(ctx.session, job, JobState.ENDING, ctx.now, reason=reason)
+    add_operation(ctx, lead, "unlead", {"grace_s": 2})
+
+
+def _finish(world: JobWorld) -> bool:
+    ctx, job = world.ctx, world.job
+    waiting = world.operations("unlead", "stop", unfinished=True)
+    if waiting and ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
+        return False
+    move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
+    _release_all(world)
+    return True
+
+
+def _release_all(world: JobWorld) -> None:
+    for subjob in world.open_subjobs:
+        release(world, subjob, "the job is over")

@@ -1,0 +1,275 @@
+"""The policies of `ejbd.core`, asked once a poll for every elastic job in order of arrival, and carried into intents.
+
+Each decision is stored with its reasons when it does something, or says something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy import select
+
+from ejbd.config import Elasticity
+from ejbd.core.bundling import next_shrink, plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.plan import Shrink
+from ejbd.core.windows import Windows, windows
+from ejbd.manager import application
+from ejbd.manager.context import Context, JobWorld, usable_end
+from ejbd.manager.subjobs import add_subjob, release
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
+from ejbd.store.transitions import add_event, move_job
+
+log = structlog.get_logger(__name__)
+
+
+class Decider:
+    """One poll's decisions. Slots that a job takes are gone for those behind it."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self._windows: dict[str, Windows] = {}
+
+    def decide_all(self) -> None:
+        """Every job that is not over, in order of arrival. One job's fault is its own."""
+        query = select(Job).where(Job.state.not_in(TERMINAL_JOB)).order_by(Job.seq)
+        jobs = list(self.ctx.session.scalars(query))
+        subjobs: dict[str, list[Subjob]] = {job.id: [] for job in jobs}
+        rows = select(Subjob).join(Job, Subjob.job_id == Job.id).where(Job.state.not_in(TERMINAL_JOB))
+        for subjob in self.ctx.session.scalars(rows.order_by(Subjob.ordinal)):
+            subjobs.setdefault(subjob.job_id, []).append(subjob)
+        for job in jobs:
+            world = JobWorld(self.ctx, job, _subjobs=subjobs[job.id])
+            guarded(world, self.decide)
+
+    def decide(self, world: JobWorld) -> None:
+        """One job: what its policy says, then whatever its application can do now."""
+        job = world.job
+        if job.state == JobState.RECEIVED:
+            self._receive(world)
+        elif job.elastic and job.state == JobState.WAITING:
+            self._wait(world)
+        elif job.elastic and job.state == JobState.RUNNING:
+            self._run(world)
+        if job.elastic and (job.members or job.state in (JobState.RUNNING, JobState.ENDING)):
+            application.advance(world)
+
+    # -- the three situations of section 3 ----------------------------------------------------------------------------
+
+    def _receive(self, world: JobWorld) -> None:
+        """The job in its original shape goes into the queue first: as J0, or as it is where it is passed through."""
+        job = world.job
+        add_subjob(world, "placeholder" if job.elastic else "rigid", job.processes, job.walltime_s)
+        move_job(self.ctx.session, job, JobState.WAITING, self.ctx.now)
+
+    def _wait(self, world: JobWorld) -> None:
+        job = world.job
+        j0 = world.placeholder
+        if j0 is not None and j0.state == SubjobState.RUNNING:
+            if j0.id not in job.members:
+                decision = plan_placeholder_start(world.elastic_state(), self.ctx.now, world.parameters())
+                record(world, decision)
+                _go_to_placeholder(world, j0)
+            return
+        if job.held or job.members or world.awaited or self.ctx.now < job.not_before_s:
+            return
+        decision = self.present(world)
+        record(world, decision)
+        if decision.kind is DecisionKind.START:
+            self._request(world, decision)
+
+    def _run(self, world: JobWorld) -> None:
+        job, now = world.job, self.ctx.now
+        parameters = world.parameters()
+        j0 = world.placeholder
+        if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
+            self._placeholder_started(world, j0)
+            return
+        if world.moving or (j0 is not None and j0.id in job.members):
+            return
+        if self._overrun(world):
+            return
+        shrink = next_shrink(world.elastic_state(), now, parameters)
+        if shrink is not None and now + self.ctx.settings.poll_s >= shrink.begin_s:
+            self._shrink(world, shrink)
+            return
+        settings = self.ctx.queue_settings(job.queue)
+        if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
+            return
+        decision = self.present(world)
+        record(world, decision)
+        if decision.kind is DecisionKind.EXPAND:
+            self._request(world, decision)
+
+    def present(self, world: JobWorld) -> Decision:
+        """What the policy says now about a job that waits or runs."""
+        state, parameters = world.elastic_state(), world.parameters()
+        slots = self.windows(world.job.queue).slots()
+        if world.job.state == JobState.RUNNING:
+            return plan_running(state, slots, self.ctx.now, parameters)
+        return plan_wait(state, slots, self.ctx.now, parameters)
+
+    def windows(self, queue: str) -> Windows:
+        """What can be used now, less what jobs before this one have just asked for."""
+        found = self._windows.get(queue)
+        if found is None:
+            found = windows(self.ctx.view, queue, self.ctx.now) if self.ctx.view else Windows(self.ctx.now, ())
+            found = self._less_what_is_coming(queue, found)
+            self._windows[queue] = found
+        return found
+
+    def _less_what_is_coming(self, queue: str, found: Windows) -> Windows:
+        """Subjobs that were asked for and have not started will take what the view still shows as free."""
+        query = select(Subjob).join(Job, Subjob.job_id == Job.id)
+        coming = query.where(
+            Job.queue == queue,
+            Subjob.role == "subjob",
+            Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING)),
+            Subjob.releasing.is_(False),
+        )
+        for subjob in self.ctx.session.scalars(coming):
+            available = min(found.available(subjob.usable_s), subjob.processors)
+            if available:
+                found = found.take(available, subjob.usable_s)
+        return found
+
+    def _request(self, world: JobWorld, decision: Decision) -> None:
+        """Ask for the subjobs of a START or EXPAND, and take their room."""
+        job = world.job
+        holds_shell = job.kind == "script" and not job.spec.get("restartable") and job.script_run == 0
+        longest = max(decision.requests, key=lambda r: r.length_s)
+        lambda_s = world.parameters().lambda_s
+        taken = self.windows(job.queue)
+        for request in decision.requests:
+            limit_s = decision.slots[request.slot_index].duration_s
+            queue = self.ctx.view.queue(job.queue) if self.ctx.view else None
+            if queue is not None and queue.max_walltime_s:
+                limit_s = min(limit_s, queue.max_walltime_s)
+            subjob = add_subjob(
+                world,
+                "subjob",
+                request.processors,
+                request.length_s,
+                slack_s=lambda_s,
+                limit_s=limit_s,
+                anchor=holds_shell and request is longest,
+            )
+            fits = min(subjob.processors, taken.available(subjob.usable_s))
+            taken = taken.take(fits, subjob.usable_s)
+        self._windows[job.queue] = taken
+
+    # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
+
+    def _placeholder_started(self, world: JobWorld, j0: Subjob) -> None:
+        job = world.job
+        if world.moving and world.live_epoch is not None and not job.decision_key.startswith("j0:"):
+            return  # the move that is under way is brought to its end first
+        decision = plan_placeholder_start(world.elastic_state(), self.ctx.now, world.parameters())
+        record(world, decision)
+        if decision.kind is DecisionKind.KEEP_SUBJOBS:
+            release(world, j0, "the job completes earlier without J0")
+        elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
+            epoch = world.live_epoch
+            if epoch is not None:
+                application.start_over(world, epoch, "starting over on J0")
+            _go_to_placeholder(world, j0)
+        else:
+            _go_to_placeholder(world, j0)
+
+    def _shrink(self, world: JobWorld, shrink: Shrink) -> None:
+        """Move off the subjobs that end next; where nobody would stay, keep the work and wait again."""
+        add_event(
+            self.ctx.session,
+            "decision.shrink",
+            self.ctx.now,
+            job_id=world.job.id,
+            leaves=list(shrink.leaves),
+            stays=list(shrink.stays),
+            end_s=shrink.end_s,
+            reason=shrink.reason,
+        )
+        if shrink.stays and application.can_move(world):
+            world.job.members = [m for m in world.job.members if m in shrink.stays]
+        elif self.ctx.now >= shrink.begin_s:
+            self._give_up_room(world, shrink.reason)
+
+    def _overrun(self, world: JobWorld) -> bool:
+        """The application is slower than what it asked for allows: its subjobs end before it does."""
+        held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
+        if not held or self.ctx.now < max(usable_end(s, self.ctx.now) for s in held):
+            return False
+        self._give_up_room(world, "the application outlived the time that was planned for it")
+        return True
+
+    def _give_up_room(self, world: JobWorld, why: str) -> None:
+        """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
+        job = world.job
+        shell = job.kind == "script" and not job.spec.get("restartable")
+        epoch = world.live_epoch
+        if shell or job.overruns or not application.can_move(world) or epoch is None:
+            asked = f"{job.walltime_s:g} s at full width"
+            application.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
+            return
+        job.overruns += 1
+        job.members = []
+        application.begin_checkpoint(world, epoch)
+
+
+def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
+    for subjob in world.awaited:
+        release(world, subjob, "J0 has started")
+    world.job.members = [j0.id]
+
+
+def record(world: JobWorld, decision: Decision) -> None:
+    """Store a decision that does something, or whose verdict is another than that of the last one stored."""
+    weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
+    key = f"{decision.kind.value}:{weighed}" if decision.candidates else f"{decision.kind.value}:{decision.reason}"
+    if decision.kind is DecisionKind.NOTHING and key == world.job.decision_key:
+        return
+    world.job.decision_key = key
+    world.job.expected_completion_s = decision.expected_completion_s
+    add_event(
+        world.ctx.session, f"decision.{decision.kind.value}", world.ctx.now, job_id=world.job.id,
+        decision=decision.to_json(),
+    )
+
+
+def elasticity(ctx: Context, queue: str, processes: int, wanted: bool | None) -> tuple[bool, str]:
+    """Whether a job that arrives now is made elastic, and why (or why not)."""
+    settings = ctx.queue_settings(queue)
+    if wanted is False:
+        return False, "the job asked for elastic=off"
+    if settings.elasticity is Elasticity.OFF:
+        return False, f"elasticity is off in queue {queue}"
+    if processes < settings.min_processors:
+        return False, f"{processes} processors are fewer than the queue's minimum of {settings.min_processors}"
+    if settings.elasticity is Elasticity.AUTO:
+        waiting = sum(1 for j in ctx.view.jobs if j.queue == queue and j.state == "pending") if ctx.view else 0
+        threshold = settings.auto_queue_length
+        if waiting < threshold:
+            return False, f"{waiting} jobs wait in queue {queue}; elasticity begins at {threshold}"
+        return True, f"{waiting} jobs wait in queue {queue}, at least {threshold}"
+    return True, f"elasticity is on in queue {queue}"
+
+
+def guarded(world: JobWorld, action: Callable[[JobWorld], None]) -> None:
+    """Run `action(world)` so that a fault in it undoes and stops nothing but itself."""
+    session = world.ctx.session
+    nested = session.begin_nested()
+    try:
+        action(world)
+        session.flush()
+        nested.commit()
+    except Exception as error:
+        nested.rollback()
+        session.expire_all()
+        _report_fault(world.ctx, world.job.id, error)
+
+
+def _report_fault(ctx: Context, job_id: str, error: Exception) -> None:
+    log.error("job-fault", job=job_id, error=repr(error), exc_info=error)
+    add_event(ctx.session, "job.fault", ctx.now, job_id=job_id, error=str(error))
+

@@ -1,0 +1,347 @@
+"""Carries intents out: the only place that acts on the batch system.
+
+An intent is marked as executing before the call and gets its result after it, each in a commit of its own. Whatever
+was executing when the daemon died is unknown, and an unknown submission is looked up by its tag before it is ever
+repeated: found, it is adopted; not found twice, with a pause in between, it never happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
+from ejbd.config import Settings
+from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
+from ejbd.manager import application
+from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.output import output_paths
+from ejbd.manager.spool import Spool
+from ejbd.manager.workers import new_token
+from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.states import IntentState, JobState, SubjobState
+from ejbd.store.store import Store
+from ejbd.store.transitions import add_event, move_intent, move_job, move_subjob
+
+log = structlog.get_logger(__name__)
+
+PROOFS_OF_ABSENCE = 2
+BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusal
+
+
+@dataclass
+class Executor:
+    """One pass of :meth:`run_due` carries out what is due; the manager calls it when it is woken or a pause is over."""
+
+    store: Store
+    batch: BatchSystem
+    settings: Settings
+    spool: Spool
+    worker: Path
+    context: Callable[[Session], Context]
+
+    def recover(self, session: Session) -> None:
+        """At start-up: what was executing when the daemon ended may or may not have happened."""
+        now = time.time()
+        for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
+            if intent.kind == "submit":
+                move_intent(session, intent, IntentState.UNKNOWN, now, reason="the daemon ended in the middle of it")
+                intent.not_before_s = now
+            else:  # cancel, hold and release may be repeated
+                move_intent(session, intent, IntentState.PENDING, now, setback=True)
+
+    async def run_due(self) -> float | None:
+        """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None."""
+        now = time.time()
+        due, next_s = await self.store.read(lambda session: _due(session, now))
+        cancels = [i for i in due if i.kind == "cancel" and i.state == IntentState.PENDING]
+        unknown = [i for i in due if i.state == IntentState.UNKNOWN]
+        submits = [i for i in due if i.kind == "submit" and i.state == IntentState.PENDING]
+        updates = [i for i in due if i.kind in ("hold", "release") and i.state == IntentState.PENDING]
+        if cancels:
+            await self._cancel(cancels)
+        if unknown:
+            await self._look_up(unknown)
+        gate = asyncio.Semaphore(self.settings.limits.submit_concurrency)
+
+        async def one(intent: Intent) -> None:
+            async with gate:
+                await self._submit(intent)
+
+        await asyncio.gather(*(one(i) for i in submits))
+        for intent in updates:
+            await self._update(intent)
+        return next_s
+
+    # -- submit -------------------------------------------------------------------------------------------------------
+
+    async def _submit(self, intent: Intent) -> None:
+        reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
+        try:
+            request = await self.store.write(lambda s: self._begin_submit(s, intent.id))
+        except EjbError as error:
+            await self.store.write(lambda s: self._postpone(s, intent.id, error))
+            return
+        if request is None:
+            return
+        reach(CrashPoint.SUBMIT_AFTER_BEGIN)
+        try:
+            batch_id = await self.batch.submit(request)
+        except SubmitOutcomeUnknown as error:
+            message = error.sentence()
+            await self.store.write(lambda s: self._unknown(s, intent.id, message))
+            return
+        except BatchError as error:
+            failure = error
+            await self.store.write(lambda s: self._refused(s, intent.id, failure))
+            return
+        reach(CrashPoint.SUBMIT_AFTER_CALL)
+        await self.store.write(lambda s: self._submitted(s, intent.id, batch_id, "submitted"))
+        reach(CrashPoint.SUBMIT_AFTER_RECORD)
+
+    def _begin_submit(self, session: Session, id: int) -> SubmitRequest | None:
+        intent = session.get_one(Intent, id)
+        if intent.state != IntentState.PENDING:
+            return None
+        now = time.time()
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        if subjob.releasing or JobState(job.state).terminal:
+            if intent.attempts == 0:
+                move_intent(session, intent, IntentState.DROPPED, now)
+            else:
+                move_intent(session, intent, IntentState.EXECUTING, now)
+                move_intent(session, intent, IntentState.FAILED, now, reason="no longer wanted")
+            move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
+            return None
+        token, subjob.token_hash = new_token(subjob.id)
+        self.spool.make_subjob(job.id, subjob.id, token)
+        move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
+        intent.attempts += 1
+        return self._request(job, subjob)
+
+    def _request(self, job: Job, subjob: Subjob) -> SubmitRequest:
+        spec = JobSpec.from_json(job.spec)
+        folder = self.spool.subjob_dir(job.id, subjob.id)
+        quantum_options = tuple(spec.options)
+        if subjob.role == "rigid":
+            output, error = output_paths(spec, job.id, job.user, node="")
+            script = spec.script
+            if script is None:
+                script = "#!/bin/sh\n" + self.batch.rigid_command(spec.argv, spec.processes)
+            return SubmitRequest(
+                tag=subjob.tag,
+                comment=f"ejb {job.id}",
+                queue=job.queue,
+                processors=subjob.processors,
+                walltime_s=subjob.walltime_s,
+                script=script,
+                workdir=Path(spec.cwd),
+                output=Path(output),
+                error=Path(error) if error else None,
+                nodes=spec.nodes,
+                processors_per_node=spec.processors_per_node,
+                options=(*quantum_options, *spec.rigid_options),
+                environment=spec.env,
+                hold=job.held,
+            )
+        start = WorkerScript(
+            python=self.settings.worker_python,
+            worker=self.worker,
+            subjob_dir=folder,
+            exit_file=self.spool.exit_file(job.id, subjob.id),
+        )
+        j0 = subjob.role == "placeholder"
+        return SubmitRequest(
+            tag=subjob.tag,
+            comment=f"ejb {job.id}",
+            queue=job.queue,
+            processors=subjob.processors,
+            walltime_s=subjob.walltime_s,
+            script=self.batch.worker_script(start),
+            workdir=folder,
+            output=folder / "job.out",
+            nodes=spec.nodes if j0 else None,
+            processors_per_node=spec.processors_per_node if j0 else None,
+            options=quantum_options,
+            hold=j0 and job.held,
+        )
+
+    def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
+        now = time.time()
+        intent = session.get_one(Intent, id)
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
+        intent.batch_id = subjob.batch_id = batch_id
+        if subjob.state == SubjobState.PLANNED:
+            subjob.submit_s = now
+            move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
+        # A release that came while the submission was under way could not name the batch job.
+        waiting = select(Intent).where(
+            Intent.subjob_id == subjob.id, Intent.kind == "cancel", Intent.batch_id.is_(None)
+        )
+        for cancel in session.scalars(waiting):
+            cancel.batch_id = batch_id
+            session.info.setdefault("wake", set()).add("intents")
+
+    def _unknown(self, session: Session, id: int, message: str) -> None:
+        now = time.time()
+        intent = session.get_one(Intent, id)
+        move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
+        intent.not_before_s = now + self.settings.limits.settle_s
+        intent.absences = 0
+
+    def _refused(self, session: Session, id: int, error: BatchError) -> None:
+        """The batch system surely has not taken it."""
+        now = time.time()
+        intent = session.get_one(Intent, id)
+        if error.transient:
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=error.sentence())
+            intent.not_before_s = now + BACKOFF_S[min(intent.attempts, len(BACKOFF_S)) - 1]
+            return
+        move_intent(session, intent, IntentState.FAILED, now, reason=error.sentence())
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        move_subjob(session, subjob, SubjobState.FAILED, now, reason=error.sentence())
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        world = JobWorld(self.context(session), job)
+        if subjob.role == "subjob":
+            job.failed_starts += 1
+            job.not_before_s = now + BACKOFF_S[min(job.failed_starts, len(BACKOFF_S)) - 1]
+        elif job.elastic and not job.members:
+            application.end_job(world, JobState.FAILED, None, error.sentence())
+        elif not job.elastic:
+            move_job(session, job, JobState.FAILED, now, reason=error.sentence())
+
+    def _postpone(self, session: Session, id: int, error: EjbError) -> None:
+        """The spool or the store did not take it: nothing has happened, try again later."""
+        now = time.time()
+        intent = session.get_one(Intent, id)
+        intent.error = error.sentence()
+        intent.not_before_s = now + BACKOFF_S[2]
+        add_event(
+            session, "intent.postponed", now, job_id=intent.job_id, subjob_id=intent.subjob_id, reason=intent.error
+        )
+
+    async def _look_up(self, intents: Sequence[Intent]) -> None:
+        """Adopt what is found under its tag; count an absence for the others."""
+        tags = await self.store.read(
+            lambda s: {i.id: s.get_one(Subjob, i.subjob_id).tag for i in intents if i.subjob_id is not None}
+        )
+        try:
+            found = await self.batch.find(list(tags.values()))
+        except BatchError as error:
+            log.warning("look-up-failed", error=error.sentence())
+            pause = time.time() + self.settings.limits.settle_s
+            await self.store.write(lambda s: _delay(s, list(tags), pause))
+            return
+        for id, tag in tags.items():
+            batch_id = found.get(tag)
+            if batch_id is not None:
+                adopted = batch_id
+                await self.store.write(lambda s, id=id, b=adopted: self._submitted(s, id, b, "adopted"))  # type: ignore[misc]
+            else:
+                await self.store.write(lambda s, id=id: self._absent(s, id))  # type: ignore[misc]
+
+    def _absent(self, session: Session, id: int) -> None:
+        now = time.time()
+        intent = session.get_one(Intent, id)
+        intent.absences += 1
+        intent.not_before_s = now + self.settings.limits.settle_s
+        if intent.absences >= PROOFS_OF_ABSENCE:
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason="no job carries its tag")
+            intent.not_before_s = now
+            intent.absences = 0
+
+    # -- cancel, hold, release ----------------------------------------------------------------------------------------
+
+    async def _cancel(self, intents: Sequence[Intent]) -> None:
+        ids = [i.id for i in intents]
+        reach(CrashPoint.CANCEL_BEFORE_BEGIN)
+        batch_ids = await self.store.write(lambda s: _begin_cancels(s, ids))
+        if not batch_ids:
+            return
+        reach(CrashPoint.CANCEL_AFTER_BEGIN)
+        try:
+            await self.batch.cancel(sorted(set(batch_ids.values())))
+        except BatchError as error:
+            message = error.sentence()
+            await self.store.write(lambda s: _repeat_later(s, list(batch_ids), message))
+            return
+        reach(CrashPoint.CANCEL_AFTER_CALL)
+        await self.store.write(lambda s: _done(s, list(batch_ids)))
+        reach(CrashPoint.CANCEL_AFTER_RECORD)
+
+    async def _update(self, intent: Intent) -> None:
+        batch_ids = await self.store.write(lambda s: _begin_cancels(s, [intent.id]))
+        if not batch_ids:
+            return
+        try:
+            await self.batch.update(batch_ids[intent.id], hold=intent.kind == "hold")
+        except BatchError as error:
+            message, transient = error.sentence(), error.transient
+            if transient:
+                await self.store.write(lambda s: _repeat_later(s, [intent.id], message))
+            else:
+                await self.store.write(lambda s: _failed(s, intent.id, message))
+            return
+        await self.store.write(lambda s: _done(s, [intent.id]))
+
+
+def _due(session: Session, now: float) -> tuple[list[Intent], float | None]:
+    query = select(Intent).where(Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN))).order_by(Intent.id)
+    intents = list(session.scalars(query))
+    due, later = [], []
+    for intent in intents:
+        if intent.kind != "submit" and intent.batch_id is None:
+            continue  # its submission is still under way
+        (due if intent.not_before_s <= now else later).append(intent)
+    return due, min((i.not_before_s for i in later), default=None)
+
+
+def _begin_cancels(session: Session, ids: Sequence[int]) -> dict[int, str]:
+    """Intent id -> batch id of those that still have something to act on."""
+    now = time.time()
+    begun = {}
+    for id in ids:
+        intent = session.get_one(Intent, id)
+        if intent.state != IntentState.PENDING or intent.batch_id is None:
+            continue
+        subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
+        if subjob is not None and SubjobState(subjob.state).terminal:
+            move_intent(session, intent, IntentState.DROPPED, now)
+            continue
+        move_intent(session, intent, IntentState.EXECUTING, now)
+        begun[id] = intent.batch_id
+    return begun
+
+
+def _done(session: Session, ids: Sequence[int]) -> None:
+    for id in ids:
+        move_intent(session, session.get_one(Intent, id), IntentState.DONE, time.time())
+
+
+def _failed(session: Session, id: int, message: str) -> None:
+    move_intent(session, session.get_one(Intent, id), IntentState.FAILED, time.time(), reason=message)
+
+
+def _repeat_later(session: Session, ids: Sequence[int], message: str) -> None:
+    now = time.time()
+    for id in ids:
+        intent = session.get_one(Intent, id)
+        intent.attempts += 1
+        move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=message)
+        intent.not_before_s = now + BACKOFF_S[min(intent.attempts, len(BACKOFF_S)) - 1]
+
+
+def _delay(session: Session, ids: Sequence[int], until_s: float) -> None:
+    for id in ids:
+        session.get_one(Intent, id).not_before_s = until_s

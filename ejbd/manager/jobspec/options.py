@@ -1,0 +1,114 @@
+"""Every option of sbatch, and what EJB makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Use(StrEnum):
+    """What happens to an option."""
+
+    UNDERSTOOD = "understood"  # read into the JobSpec
+    SHARED = "shared"  # handed on to every subjob
+    SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and its user is told so
+    RIGID = "rigid"  # only a passed-through job can keep it
+    DROPPED = "dropped"  # EJB has its own way: never handed on, and the user is told so
+    REFUSED = "refused"  # never taken, elastic or not
+
+
+class Argument(StrEnum):
+    """Whether an option has an argument, as in getopt_long."""
+
+    NONE = "none"
+    REQUIRED = "required"
+    OPTIONAL = "optional"  # only as --name=value
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: long name, letter ("" for none), what follows it, what becomes of it, and why where that is no matter of course."""
+
+    name: str
+    short: str
+    argument: Argument
+    use: Use
+    why: str = ""
+
+    @property
+    def spelling(self) -> str:
+        return f"--{self.name}"
+
+
+_NO, _REQ, _OPT = Argument.NONE, Argument.REQUIRED, Argument.OPTIONAL
+_ONE_CLUSTER = "EJB looks after one cluster"
+_DAEMON_READS = "the file would be read by the daemon instead of by you"
+_PLACED = "subjobs run wherever processors are idle"
+_MEMORY = "ranks of an elastic job share nodes and processors in changing numbers"
+_DEVICES = "EJB knows idle processors, not idle devices"
+_TIME = "an elastic job begins as soon as processors are idle"
+_LAYOUT = "the ranks of an elastic job are laid out anew with each move"
+_RETRIES = "EJB restarts jobs itself"
+_CLIENT = "it concerns sbatch itself"
+
+_TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
+    # use, argument, "letter:name" words, why
+    (Use.UNDERSTOOD, _REQ, "D:chdir e:error J:job-name n:ntasks N:nodes ntasks-per-node", ""),
+    (Use.UNDERSTOOD, _REQ, "o:output p:partition t:time export c:cpus-per-task", ""),
+    (Use.UNDERSTOOD, _NO, "H:hold", ""),
+    (Use.SHARED, _REQ, "A:account q:qos wckey priority", ""),
+    (Use.SHARED, _OPT, "nice", ""),
+    (Use.SOFT, _REQ, "mail-type mail-user", "the mails of subjobs would not be those of the job"),
+    (Use.SOFT, _REQ, "open-mode", "EJB appends to the output in one piece"),
+    (Use.SOFT, _REQ, "acctg-freq profile", "it would be taken for each subjob alone"),
+    (Use.SOFT, _OPT, "propagate", "each worker keeps the limits of its node"),
+    (Use.SOFT, _REQ, "kill-on-invalid-dep", "it goes with --dependency"),
+    (Use.DROPPED, _REQ, "comment", "EJB writes its own mark there"),
+    (Use.DROPPED, _NO, "requeue no-requeue", _RETRIES),
+    (Use.DROPPED, _NO, "v:verbose Q:quiet parsable ignore-pbs", _CLIENT),
+    (Use.DROPPED, _NO, "W:wait", "write `ejb submit --wait`"),
+    (Use.REFUSED, _NO, "test-only", "write `ejb submit --dry-run`"),
+    (Use.REFUSED, _NO, "h:help usage V:version", _CLIENT),
+    (Use.REFUSED, _REQ, "wrap", "write `ejb submit -- COMMAND`"),
+    (Use.REFUSED, _REQ, "uid gid", "a job runs as the user who submits it"),
+    (Use.REFUSED, _REQ, "M:clusters cluster-constraint", _ONE_CLUSTER),
+    (Use.REFUSED, _REQ, "bbf F:nodefile export-file", _DAEMON_READS),
+    (Use.RIGID, _REQ, "a:array", "an elastic job is one application"),
+    (Use.RIGID, _REQ, "G:gpus gpus-per-node gpus-per-socket gpus-per-task cpus-per-gpu gpu-bind gpu-freq", _DEVICES),
+    (Use.RIGID, _REQ, "gres gres-flags L:licenses tres-per-task tres-bind ntasks-per-gpu ntasks-per-tres bb", _DEVICES),
+    (Use.RIGID, _REQ, "d:dependency b:begin deadline", _TIME),
+    (Use.RIGID, _REQ, "C:constraint prefer batch w:nodelist x:exclude reservation switches", _PLACED),
+    (Use.RIGID, _OPT, "exclusive", _PLACED),
+    (Use.RIGID, _NO, "s:oversubscribe share contiguous spread-job use-min-nodes O:overcommit", _PLACED),
+    (Use.RIGID, _REQ, "mem mem-per-cpu mem-per-gpu mem-bind tmp", _MEMORY),
+    (Use.RIGID, _REQ, "mincpus sockets-per-node cores-per-socket threads-per-core B:extra-node-info hint", _LAYOUT),
+    (Use.RIGID, _REQ, "ntasks-per-core ntasks-per-socket ntasks-per-board m:distribution", _LAYOUT),
+    (Use.RIGID, _REQ, "S:core-spec thread-spec cpu-freq network power mcs-label container container-id", _PLACED),
+    (Use.RIGID, _REQ, "delay-boot wait-all-nodes", _TIME),
+    (Use.RIGID, _NO, "reboot", _TIME),
+    (Use.RIGID, _REQ, "time-min", "EJB chooses the walltimes of subjobs itself"),
+    (Use.RIGID, _REQ, "signal", "signals of the batch system reach the worker, not the application"),
+    (Use.RIGID, _OPT, "k:no-kill", "EJB restarts the application without the node that failed"),
+    (Use.RIGID, _OPT, "get-user-env", "an elastic job runs in the environment it was submitted in"),
+    (Use.RIGID, _REQ, "i:input", "ranks that move cannot go on reading a standard input"),
+)
+
+
+def _options() -> tuple[Option, ...]:
+    found = []
+    for use, argument, words, why in _TABLE:
+        for word in words.split():
+            short, _, name = word.rpartition(":")
+            found.append(Option(name, short, argument, use, why))
+    return tuple(found)
+
+
+OPTIONS: tuple[Option, ...] = _options()
+BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
+BY_LETTER: dict[str, Option] = {option.short: option for option in OPTIONS if option.short}
+
+
+def matching(name: str) -> list[Option]:
+    """The option of that long name, or those that begin with it (getopt_long takes an unambiguous beginning)."""
+    exact = BY_NAME.get(name)
+    return [exact] if exact else [option for option in OPTIONS if name and option.name.startswith(name)]

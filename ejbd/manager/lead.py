@@ -1,0 +1,77 @@
+"""The lead: the one worker of a job that runs the user's script and writes his output files.
+
+The shell of a script lives and dies with the subjob that it began in. Unless the script says `#EJB restartable` that
+subjob is its *anchor* and is kept until the script ends, even when the ranks have moved elsewhere; a restartable script
+is started again on the next lead, where the launches that had ended return their codes at once.
+"""
+
+from __future__ import annotations
+
+from ejbd.manager.context import JobWorld, usable_end
+from ejbd.manager.operations import add_operation, finished
+from ejbd.manager.output import output_paths
+from ejbd.store.models import Launch, Operation, Subjob, Worker
+from ejbd.store.states import LaunchState
+from ejbd.store.transitions import add_event
+
+
+def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
+    """See that a worker on `members` (or on the anchor) leads. False: not yet, the old one is still handing over."""
+    current = world.worker(world.job.lead_worker)
+    if current is not None:
+        home = world.subjob(current.subjob_id)
+        if home is not None and not home.releasing and (home.anchor or home in members):
+            return True
+        handover = _handover(world, current)
+        if handover is None:
+            add_operation(world.ctx, current, "unlead", {"grace_s": 2})
+            return False
+        if not finished([handover]):
+            return False
+    _appoint(world, members)
+    return True
+
+
+def _handover(world: JobWorld, lead: Worker) -> Operation | None:
+    """The `unlead` that was sent to this lead since it was appointed."""
+    operations = [o for o in world.operations("lead", "unlead") if o.worker_id == lead.id]
+    return operations[-1] if operations and operations[-1].kind == "unlead" else None
+
+
+def _appoint(world: JobWorld, members: list[Subjob]) -> None:
+    ctx, job = world.ctx, world.job
+    anchored = [s for s in members if s.anchor]
+    home = max(anchored or members, key=lambda s: (usable_end(s, ctx.now), -s.ordinal))
+    lead = world.workers_of(home.id)[0]
+    job.script_run += 1
+    job.lead_worker = lead.id
+    spec = world.spec
+    script = None
+    if spec.script is not None:
+        ended = {
+            str(launch.ordinal): launch.exit_code or 0
+            for launch in ctx.session.query(Launch).where(
+                Launch.job_id == job.id, Launch.state == LaunchState.ENDED
+            )
+        }
+        script = {
+            "path": str(ctx.spool.script_file(job.id)),
+            "args": list(spec.argv),
+            "cwd": spec.cwd,
+            "env_file": str(ctx.spool.env_file(job.id)),
+            "job_name": spec.name,
+            "restartable": spec.restartable,
+            "ended_launches": ended,
+        }
+    output, error = output_paths(spec, job.id, job.user, node=lead.node)
+    payload = {
+        "run": job.script_run,
+        "output": output,
+        "error": error,
+        "script": script,
+        "processors": job.processes,
+    }
+    add_operation(ctx, lead, "lead", payload)
+    add_event(
+        ctx.session, "lead.appointed", ctx.now, job_id=job.id, subjob_id=home.id, node=lead.node, run=job.script_run
+    )

@@ -1,0 +1,225 @@
+"""What a poll saw against what the store believes. Absence is not an end (architecture: The live world)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+
+from ejbd.batch.base import Outcome
+from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.manager import application
+from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.decide import guarded
+from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
+from ejbd.store.models import Intent, Job, Subjob, Worker
+from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, JobState, SubjobState
+from ejbd.store.transitions import add_event, move_job, move_subjob
+
+ENDED_AS: dict[BatchState, SubjobState] = {
+    BatchState.COMPLETED: SubjobState.COMPLETED,
+    BatchState.FAILED: SubjobState.FAILED,
+    BatchState.TIMEOUT: SubjobState.TIMEOUT,
+    BatchState.CANCELLED: SubjobState.CANCELLED,
+    BatchState.NODE_FAIL: SubjobState.LOST,
+    BatchState.PREEMPTED: SubjobState.LOST,
+}
+
+
+def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) -> None:
+    """Bring every open subjob up to the view: starts, ends, graces, strangers under our names."""
+    listed = {job.id: job for job in view.jobs}
+    query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id).where(Subjob.state.not_in(TERMINAL_SUBJOB))
+    worlds: dict[str, JobWorld] = {}
+    rows = [(subjob, job) for subjob, job in ctx.session.execute(query.order_by(Job.seq, Subjob.ordinal))]
+    for subjob, job in rows:
+        if subjob.batch_id is None:
+            continue
+        world = worlds.setdefault(job.id, JobWorld(ctx, job))
+        seen = listed.get(subjob.batch_id)
+        if seen is not None and seen.name != subjob.tag:
+            seen = None  # another job has got this id since
+
+        def look(world: JobWorld, subjob: Subjob = subjob, seen: BatchJobView | None = seen) -> None:
+            _look(world, subjob, seen, outcomes.get(subjob.batch_id or ""))
+
+        guarded(world, look)
+    _cancel_strangers(ctx, view, {subjob.tag: subjob for subjob, _ in rows})
+    _find_silent_workers(ctx, worlds)
+
+
+def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
+    """Batch id -> open subjob of ours that the view does not show."""
+    listed = {job.id: job.name for job in view.jobs}
+    query = select(Subjob).where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None))
+    return {
+        s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and listed.get(s.batch_id) != s.tag
+    }
+
+
+def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Outcome | None) -> None:
+    ctx = world.ctx
+    if seen is None:
+        if outcome is not None:
+            _ended(world, subjob, outcome.state, outcome.exit_code, outcome.source)
+        elif subjob.missing_since_s is None:
+            subjob.missing_since_s = ctx.now
+            add_event(ctx.session, "subjob.missing", ctx.now, job_id=world.job.id, subjob_id=subjob.id)
+        elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s:
+            _ended(world, subjob, BatchState.NODE_FAIL, None, "unknown to the batch system")
+        return
+    subjob.missing_since_s = None
+    if seen.state.ended:
+        _ended(world, subjob, seen.state, seen.exit_code, "listing")
+    elif seen.state.holds_processors:
+        if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
+            _started(world, subjob, seen)
+        elif seen.end_s is not None:
+            subjob.end_s = seen.end_s
+    else:
+        _still_pending(world, subjob, seen)
+
+
+def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
+    ctx, job = world.ctx, world.job
+    subjob.start_s = seen.start_s if seen.start_s is not None else ctx.now
+    subjob.end_s = seen.end_s if seen.end_s is not None else subjob.start_s + subjob.walltime_s
+    subjob.nodes = list(seen.nodes)
+    move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
+    if subjob.role == "rigid":
+        if job.state == JobState.WAITING:
+            _rigid_runs(world, subjob)
+        return
+    if subjob.role == "subjob" and not subjob.releasing:
+        job.failed_starts = 0
+        job.not_before_s = 0.0
+        j0 = world.placeholder
+        if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
+            release(world, subjob, "it came too late")
+        else:
+            job.members = [*job.members, subjob.id]
+
+
+def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:
+    world.job.start_s = subjob.start_s
+    move_job(world.ctx.session, world.job, JobState.RUNNING, world.ctx.now)
+
+
+def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
+    ctx, job = world.ctx, world.job
+    subjob.planned_start_s = seen.planned_start_s
+    subjob.reason = seen.reason
+    if subjob.role == "placeholder" and job.rigid_start_s is None and seen.planned_start_s is not None:
+        job.rigid_start_s = seen.planned_start_s
+        add_event(
+            ctx.session, "placeholder.planned", ctx.now, job_id=job.id, subjob_id=subjob.id, start_s=seen.planned_start_s
+        )
+    waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
+    if subjob.role == "subjob" and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
+        job.failed_starts += 1
+        pause = min(600.0, ctx.settings.limits.start_grace_s * 2 ** (job.failed_starts - 1))
+        job.not_before_s = ctx.now + pause
+        release(world, subjob, f"did not start within {ctx.settings.limits.start_grace_s:g} s")
+
+
+def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None, source: str) -> None:
+    """One of our batch jobs has ended, as `source` says."""
+    ctx, job = world.ctx, world.job
+    subjob.exit_code = code
+    was_running = subjob.state == SubjobState.RUNNING
+    move_subjob(ctx.session, subjob, ENDED_AS[state], ctx.now, source=source, exit_code=code)
+    if subjob.role == "rigid":
+        _rigid_ended(world, subjob, code)
+        return
+    on_it = subjob.id in job.members
+    if subjob.role == "placeholder" and on_it and state is BatchState.TIMEOUT and job.state == JobState.RUNNING:
+        application.end_job(world, JobState.TIMEOUT, None, f"reached its time limit of {job.walltime_s:g} s")
+    application.leave_subjob(world, subjob)
+    if JobState(job.state).terminal or job.state == JobState.ENDING:
+        return
+    if subjob.role == "placeholder" and not subjob.releasing:
+        if state is BatchState.CANCELLED and not job.members:
+            application.end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
+            return
+        if not was_running and state in (BatchState.FAILED, BatchState.TIMEOUT):
+            application.end_job(world, JobState.FAILED, None, f"its batch job ended as {state.value} before it ran")
+            return
+        if job.state == JobState.WAITING:
+            job.setbacks += 1
+            if job.setbacks > ctx.settings.limits.max_setbacks:
+                application.end_job(world, JobState.FAILED, None, "its batch job was lost too often")
+                return
+            application.ensure_placeholder(world)
+    application.advance(world)
+
+
+def _rigid_ended(world: JobWorld, subjob: Subjob, code: int | None) -> None:
+    """A passed-through job ends as its batch job does."""
+    final = {
+        SubjobState.COMPLETED: JobState.COMPLETED,
+        SubjobState.TIMEOUT: JobState.TIMEOUT,
+        SubjobState.CANCELLED: JobState.CANCELLED,
+    }.get(SubjobState(subjob.state), JobState.FAILED)
+    job = world.job
+    if JobState(job.state).terminal:
+        return
+    job.exit_code = code if code is not None else (0 if final is JobState.COMPLETED else None)
+    if job.start_s is None:
+        job.start_s = subjob.start_s
+    reason = "" if final is JobState.COMPLETED else subjob.reason or f"its batch job ended as {subjob.state}"
+    move_job(world.ctx.session, job, final, world.ctx.now, reason=reason)
+
+
+def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, Subjob]) -> None:
+    """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
+    suspects = {
+        job.name: job for job in view.jobs if job.name.startswith(TAG_PREFIX) and not job.state.ended
+        and (job.name not in open_tags or open_tags[job.name].batch_id not in (None, job.id))
+    }
+    if not suspects:
+        return
+    known = {s.tag: s for s in ctx.session.scalars(select(Subjob).where(Subjob.tag.in_(suspects)))}
+    for tag, stranger in suspects.items():
+        subjob = known.get(tag)
+        if subjob is None:
+            continue  # not from this database: another daemon's, or somebody's joke
+        under_way = select(Intent).where(
+            Intent.batch_id == stranger.id,
+            Intent.kind == "cancel",
+            Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)),
+        )
+        recent = select(Intent).where(
+            Intent.batch_id == stranger.id, Intent.kind == "cancel", Intent.done_s > ctx.now - 30
+        )
+        if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
+            continue
+        add_event(
+            ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.id
+        )
+        add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.id)
+
+
+def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
+    """Workers that have not been heard of for too long, though their subjob is said to run."""
+    limit = ctx.settings.limits.worker_silence_s
+    query = (
+        select(Worker, Job)
+        .join(Job, Worker.job_id == Job.id)
+        .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
+    )
+    for worker, job in list(ctx.session.execute(query).tuples()):
+        heard = ctx.seen.get(worker.id, worker.last_seen_s)
+        if ctx.now - heard <= limit:
+            continue
+        world = worlds.get(job.id) or JobWorld(ctx, job)
+
+        def lose(world: JobWorld, worker: Worker = worker) -> None:
+            subjob = world.subjob(worker.subjob_id)
+            application.lost_worker(world, worker, f"silent for more than {limit:g} s")
+            if subjob is not None:
+                world.job.members = [m for m in world.job.members if m != subjob.id]
+                # Its ranks may still run there: the batch system ends them with the subjob.
+                subjob.releasing = False
+                release(world, subjob, f"its worker on {worker.node} is silent")
+
+        guarded(world, lose)

@@ -1,0 +1,229 @@
+"""The manager's end of the worker protocol (docs/worker-protocol.md): who may speak, what is handed out, what is told."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.manager import application
+from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.operations import add_operation
+from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
+from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
+from ejbd.store.transitions import add_event, move_operation
+
+
+def new_token(subjob_id: str) -> tuple[str, str]:
+    """A token for one subjob, and the digest that is stored of it."""
+    token = f"{subjob_id}:{secrets.token_urlsafe(24)}"
+    return token, digest(token)
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def authenticate(session: Session, token: str) -> Subjob:
+    """The subjob that this token was made for. Raises EjbError(UNAUTHENTICATED | FORBIDDEN)."""
+    subjob = session.get(Subjob, token.partition(":")[0])
+    if subjob is None or not subjob.token_hash or not hmac.compare_digest(subjob.token_hash, digest(token)):
+        raise EjbError(Code.UNAUTHENTICATED, "this token belongs to no subjob")
+    if SubjobState(subjob.state) in TERMINAL_SUBJOB:
+        raise EjbError(Code.FORBIDDEN, f"subjob {subjob.id} is over ({subjob.state})")
+    return subjob
+
+
+def own_worker(session: Session, token: str, worker_id: str) -> Worker:
+    """The worker `worker_id`, if this token may speak for it."""
+    subjob = authenticate(session, token)
+    worker = session.get(Worker, worker_id)
+    if worker is None or worker.subjob_id != subjob.id:
+        raise EjbError(Code.FORBIDDEN, f"worker {worker_id} does not belong to the subjob of this token")
+    if not worker.alive:
+        raise EjbError(Code.FORBIDDEN, f"worker {worker_id} was given up or replaced")
+    return worker
+
+
+def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
+    """A worker says that it is there; returns its id. A second boot on the same node replaces the first."""
+    session = ctx.session
+    subjob = authenticate(session, token)
+    job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+    world = JobWorld(ctx, job)
+    same_node = [w for w in world.workers_of(subjob.id) if w.node == request["node"]]
+    for worker in same_node:
+        if worker.boot == request["boot"]:
+            return worker.id
+    for worker in same_node:
+        application.lost_worker(world, worker, "another worker process has taken its place")
+    worker = Worker(
+        id=secrets.token_hex(8),
+        subjob_id=subjob.id,
+        job_id=job.id,
+        node=request["node"],
+        host=request["host"],
+        address=request["address"],
+        boot=request["boot"],
+        pid=request["pid"],
+        processors=request["processors"],
+        alive=True,
+        registered_s=ctx.now,
+        last_seen_s=ctx.now,
+        reports_stored=0,
+    )
+    session.add(worker)
+    session.flush()
+    add_event(
+        session,
+        "worker.registered",
+        ctx.now,
+        job_id=job.id,
+        subjob_id=subjob.id,
+        node=worker.node,
+        processors=worker.processors,
+    )
+    world = JobWorld(ctx, job)
+    if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
+        add_operation(ctx, worker, "exit", {})
+    else:
+        application.advance(world)
+    return worker.id
+
+
+def hand_out(ctx: Context, token: str, worker_id: str) -> list[dict[str, Any]]:
+    """The operations that wait for this worker, now leased to it."""
+    session = ctx.session
+    worker = own_worker(session, token, worker_id)
+    query = (
+        select(Operation)
+        .where(
+            Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
+        )
+        .order_by(Operation.seq)
+    )
+    found = []
+    for operation in session.scalars(query):
+        if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now:
+            continue
+        move_operation(session, operation, OperationState.LEASED, ctx.now)
+        operation.lease_until_s = ctx.now + ctx.settings.limits.lease_s
+        found.append(
+            {"seq": operation.seq, "kind": operation.kind, "epoch": operation.epoch, "payload": operation.payload}
+        )
+    return found
+
+
+def has_work(session: Session, token: str, worker_id: str, now: float) -> bool:
+    """Whether :func:`hand_out` would find anything; reads only."""
+    worker = own_worker(session, token, worker_id)
+    query = select(Operation).where(
+        Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
+    )
+    return any(o.state == OperationState.QUEUED or (o.lease_until_s or 0) <= now for o in session.scalars(query))
+
+
+def take_reports(ctx: Context, token: str, worker_id: str, reports: list[dict[str, Any]]) -> int:
+    """Store what a worker tells, each report once, and act on it. Returns the highest number stored."""
+    session = ctx.session
+    worker = own_worker(session, token, worker_id)
+    worker.last_seen_s = ctx.now
+    job = session.scalars(select(Job).where(Job.id == worker.job_id)).one()
+    world = JobWorld(ctx, job)
+    for report in sorted(reports, key=lambda r: int(r["n"])):
+        if report["n"] != worker.reports_stored + 1:
+            continue  # told before, or the one in between is still to come
+        worker.reports_stored = report["n"]
+        _take(world, worker, report)
+    session.flush()
+    application.advance(world)
+    return worker.reports_stored
+
+
+def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+    kind = report["kind"]
+    if kind == "result":
+        _result(world, worker, report)
+    elif kind == "rank-exit":
+        _rank_exits(world, worker, int(report["epoch"]), {str(report["rank"]): int(report["code"])})
+    elif kind == "launch":
+        _launch(world, worker, report)
+    elif kind == "launch-cancel":
+        _cancel_launch(world, int(report["ordinal"]))
+    elif kind == "script-exit":
+        _script_exit(world, worker, report)
+    elif kind == "log":
+        add_event(
+            world.ctx.session,
+            "worker.log",
+            world.ctx.now,
+            job_id=world.job.id,
+            subjob_id=worker.subjob_id,
+            node=worker.node,
+            level=report["level"],
+            message=report["message"],
+        )
+
+
+def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+    session, now = world.ctx.session, world.ctx.now
+    operation = session.get(Operation, int(report["seq"]))
+    if operation is None or operation.worker_id != worker.id:
+        return
+    if operation.state not in (OperationState.QUEUED, OperationState.LEASED):
+        return  # answered before, or given up
+    operation.result = report.get("data") or {}
+    state = OperationState.DONE if report["ok"] else OperationState.FAILED
+    move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
+    exits = operation.result.get("exits")
+    if exits and operation.epoch is not None:
+        _rank_exits(world, worker, operation.epoch, {str(rank): int(code) for rank, code in exits.items()})
+    session.flush()
+
+
+def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, int]) -> None:
+    """Ranks of a placement that ended on this worker. Only a live placement still cares."""
+    epoch = world.ctx.session.get(Epoch, (world.job.id, number))
+    if epoch is None:
+        return
+    here = {str(rank) for rank, id, _ in epoch.placement if id == worker.id}
+    epoch.exits = {**epoch.exits, **{rank: code for rank, code in exits.items() if rank in here}}
+    world.ctx.session.flush()
+
+
+def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+    ordinal, size = int(report["ordinal"]), int(report["size"])
+    job = world.job
+    if job.lead_worker != worker.id or job.state != JobState.RUNNING:
+        return
+    known = world.ctx.session.get(Launch, (job.id, ordinal))
+    if known is not None:
+        if known.state == LaunchState.ENDED:
+            add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": known.exit_code or 0})
+        return  # the script was started again behind it
+    if not 1 <= size <= job.processes or world.launch is not None:
+        add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": 2})
+        return
+    application.add_launch(world, ordinal, size, str(report["file"]))
+
+
+def _cancel_launch(world: JobWorld, ordinal: int) -> None:
+    launch = world.launch
+    if launch is None or launch.ordinal != ordinal or launch.exit_code is not None:
+        return
+    application.stop_launch(world, launch, 143, "the script ended it")
+
+
+def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+    job = world.job
+    if job.lead_worker != worker.id or report["run"] != job.script_run or job.state != JobState.RUNNING:
+        return
+    code = int(report["code"])
+    add_event(world.ctx.session, "script.ended", world.ctx.now, job_id=job.id, code=code, run=report["run"])
+    final = JobState.FAILED if code else JobState.COMPLETED
+    application.end_job(world, final, code, f"the script ended with code {code}" if code else "")
