@@ -1,4 +1,4 @@
-"""The lines of a script that are for the batch system: #SBATCH as sbatch itself reads them, and #EJB in the same manner.
+"""The lines of a script that are for the batch system: #SBATCH as sbatch itself reads them, and #EJB likewise.
 
 Measured against sbatch 22.05: only lines that begin with the word count, and only before the first line that is neither
 empty nor a comment; quotes and backslashes group as in sbatch (a `#` that is not quoted begins a comment, even inside a
@@ -132,7 +132,9 @@ def _letters(letters: str, queue: Iterator[Word], where: str) -> Iterator[Given]
     while letters:
         option = BY_LETTER.get(letters[0])
         if option is None:
-            raise invalid(where, f"sbatch has no option {shortened('-' + letters[0])}", "see `man sbatch`, or remove it")
+            raise invalid(
+                where, f"sbatch has no option {shortened('-' + letters[0])}", "see `man sbatch`, or remove it"
+            )
         letters = letters[1:]
         if option.argument is Argument.REQUIRED:
             value = letters or _next_value(f"-{option.short}", queue, where)

@@ -27,7 +27,7 @@ class Argument(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: long name, letter ("" for none), what follows it, what becomes of it, and why where that is no matter of course."""
+    """One option: long name, letter ("" for none), what follows it, what becomes of it, and why."""
 
     name: str
     short: str

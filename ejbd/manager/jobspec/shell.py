@@ -1,8 +1,8 @@
 """What can be seen in a shell script that an elastic job could not hold.
 
 This is a look, not an interpreter: it follows quotes, comments, substitutions, here-documents and the grouping of
-commands, and says something only where a launch stands plainly in the place of a command. What it cannot see (a launch in a
-function that is called in the background) the shims refuse at run time.
+commands, and says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
+in a function that is called in the background) the shims refuse at run time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _OPEN = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _OPEN_NO_COMMAND = {"for": "done", "select": "done", "case": "esac"}
 _CLOSE = frozenset({"fi", "done", "esac", "}"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_REDIRECTIONS = ("<<<", "<<-", "<<", "<(", ">(", "<&", ">&", ">>", ">|", "<>", "<", ">")
 _BACKGROUND_HINT = "remove the & so that launches run one after another, or pass the job through with --elastic off"
 
 
@@ -33,7 +34,7 @@ def look(script: str) -> list[Refusal]:
     """The launches that cannot be held, by line; empty where there is none, or where the script cannot be followed."""
     try:
         return _Look(script).run()
-    except _Lost:
+    except (_Lost, RecursionError):
         return []
 
 
@@ -133,8 +134,6 @@ class _Look:
         elif word in _CLOSE:
             self.close(word)
             self.words.append(word)
-        elif word in ("alias", "function") or word.endswith("()"):
-            self.words.append(word)
         else:
             self.words.append(word)
 
@@ -150,10 +149,10 @@ class _Look:
         words, self.words = self.words, []
         if not words:
             return
-        if words[0] in ("function", "alias") and any(w.partition("=")[0] in LAUNCHERS for w in words[1:]):
+        if words[0] in ("function", "alias") and any(word.partition("=")[0] in LAUNCHERS for word in words[1:]):
             raise _Lost  # the script gives these words a meaning of its own
-        if words[0] == "coproc" and self.command_of(words[1:])[:1] and self.command_of(words[1:])[0] in LAUNCHERS:
-            message = f"a launch in the background ({self.command_of(words[1:])[0]} by coproc) cannot be moved"
+        if words[0] == "coproc" and LAUNCHERS.intersection(self.command_of(words[1:])[:1]):
+            message = "a launch in the background (coproc) cannot be moved: launches run one after another"
             self.found.append(Refusal(f"line {self.first_line}", message, _BACKGROUND_HINT))
             return
         command = self.command_of(words)
@@ -240,9 +239,9 @@ class _Look:
             self.at -= 1
             self.balanced("(", ")")
             return
-        name = word or (self.words[-1] if self.words else "")
         if self.in_word or self.words:
-            rest = self.text[self.at :].lstrip(" \t")
+            name = word or self.words[-1]
+            rest = self.text[self.at : self.at + 40].lstrip(" \t")
             if rest.startswith(")"):  # name () ...
                 if name in LAUNCHERS:
                     raise _Lost
@@ -261,7 +260,7 @@ class _Look:
     # what is skipped
 
     def redirection(self) -> None:
-        operator = next(o for o in ("<<<", "<<-", "<<", "<(", ">(", "<&", ">&", ">>", ">|", "<>", "<", ">") if self.text.startswith(o, self.at))
+        operator = next(o for o in _REDIRECTIONS if self.text.startswith(o, self.at))
         if not "".join(self.word).isdigit():
             self.end_word()
         self.word, self.in_word = [], False

@@ -1,0 +1,213 @@
+"""From a request to a JobSpec."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, replace
+
+from ejbd.manager.jobspec import shell, values
+from ejbd.manager.jobspec.directives import read_directives
+from ejbd.manager.jobspec.export import check_environment, exported
+from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
+from ejbd.manager.jobspec.layout import read_layout
+from ejbd.manager.jobspec.options import BY_NAME, Use
+from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT, check_pattern
+from ejbd.manager.jobspec.request import JobRequest
+from ejbd.manager.jobspec.spec import JobKind, JobSpec
+
+NO_WALLTIME = Refusal(
+    "walltime",
+    "an elastic job needs a walltime, and none is given",
+    "add `#SBATCH -t 1:00:00` (or -t 1:00:00), or pass the job through with --elastic off",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A job as it was understood.
+
+    `refusals` say why it cannot be elastic (none: it can), `notes` what is not acted on. A `walltime_s` of 0 in the
+    spec means that none was given or that it is unlimited; only a passed-through job can have that.
+    """
+
+    spec: JobSpec
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def settle(self, elastic: bool) -> JobSpec:
+        """The spec, once it is known whether the job will be elastic.
+
+        Raises EjbError (UNSUPPORTED) for an elastic job that cannot be one. A job that can only be passed through is
+        marked so, lest it became elastic by a change of its queue meanwhile.
+        """
+        if not self.refusals:
+            return self.spec
+        if elastic:
+            raise self.refusals[0].error(self.refusals[1:])
+        return replace(self.spec, elastic=False)
+
+
+def build_spec(request: JobRequest, *, elastic: bool = True) -> JobSpec:
+    """The JobSpec of a request. Raises EjbError (INVALID, or UNSUPPORTED where an elastic job cannot be held)."""
+    reading = read(request)
+    return reading.settle(elastic if reading.spec.elastic is None else reading.spec.elastic)
+
+
+def parse_script(text: str, *, cwd: str = "/", name: str = "job") -> JobSpec:
+    """The JobSpec of a script alone, as an elastic job. Raises EjbError as :func:`build_spec` does."""
+    return build_spec(JobRequest(cwd=cwd, script=text, script_name=name))
+
+
+def read(request: JobRequest) -> Reading:
+    """Read a request. Raises EjbError (INVALID) for what could not be run in any way."""
+    _check_request(request)
+    given: list[Given] = []
+    refusals: list[Refusal] = []
+    if request.script is not None:
+        check_script(request.script)
+        directives = read_directives(request.script)
+        given += directives.given
+        refusals += directives.refusals
+    given += request.overrides.given()
+    settings = {one.name: one for one in given}  # the last one wins
+    options, notes = _sort_options(settings, refusals)
+    layout = read_layout(settings)
+    refusals += layout.refusals
+    rigid = (*options.rigid, *layout.rigid)
+    walltime_s = 0.0
+    if (time := settings.get("time")) is None:
+        refusals.append(NO_WALLTIME)
+    elif (seconds := values.walltime(time)) is None:
+        message = f"an elastic job needs a walltime that ends, not {shortened(time.value or '')}"
+        refusals.append(Refusal(time.where, message, NO_WALLTIME.hint))
+        rigid = (*rigid, "--time=UNLIMITED")
+    else:
+        walltime_s = seconds
+    if request.script is not None and shell.is_shell(request.script):
+        refusals += shell.look(request.script)
+    cwd = _directory(settings.get("chdir"), request.cwd)
+    check_environment(request.env)
+    export = settings.get("export")
+    spec = JobSpec(
+        name=_name(settings.get("job-name"), request),
+        kind=JobKind.SCRIPT if request.script is not None else JobKind.COMMAND,
+        argv=request.args if request.command is None else request.command,
+        processes=layout.processes,
+        walltime_s=walltime_s,
+        cwd=cwd,
+        output=_output(settings.get("output"), cwd) or posixpath.join(cwd, DEFAULT_OUTPUT),
+        queue=values.text(settings["partition"], "the queue") if "partition" in settings else None,
+        error=_output(settings.get("error"), cwd),
+        script=request.script,
+        env=exported(request.env, export.value if export else None, export.where if export else ""),
+        nodes=layout.nodes,
+        processors_per_node=layout.processors_per_node,
+        engine=values.engine(settings["ejb:engine"]) if "ejb:engine" in settings else "auto",
+        restartable=values.switch(settings["ejb:restartable"]) if "ejb:restartable" in settings else False,
+        elastic=values.elastic(settings["ejb:elastic"]) if "ejb:elastic" in settings else None,
+        options=options.shared,
+        rigid_options=rigid,
+        hold="hold" in settings,
+        omax=values.count(settings["ejb:omax"], "omax", 1024) if "ejb:omax" in settings else None,
+        lambda_s=_number(settings, "ejb:lambda", "lambda", 0, 86400),
+        delta=_number(settings, "ejb:delta", "delta", 1, 100),
+    )
+    if spec.restartable and spec.kind is JobKind.COMMAND:
+        raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
+    return Reading(spec, tuple(refusals), tuple(notes))
+
+
+def check_script(script: str) -> None:
+    """Raise EjbError (INVALID) for a text that is no batch script."""
+    if not script:
+        raise invalid("script", "the script is empty")
+    if not script.strip():
+        raise invalid("script", "the script holds nothing but blanks")
+    if "\0" in script:
+        raise invalid("script", "this is not a text but a binary file", "run a program by `ejb submit -- ./program`")
+    if not script.startswith("#!"):
+        hint = "its first line must name an interpreter, such as #!/bin/bash"
+        raise invalid("line 1", "this does not look like a batch script", hint)
+    if "\r\n" in script:
+        line = script[: script.index("\r\n")].count("\n") + 1
+        hint = "convert it: sed -i 's/\\r$//' SCRIPT"
+        raise invalid(f"line {line}", "the script has DOS line ends (\\r\\n) instead of \\n", hint)
+    if any(0xD800 <= ord(c) < 0xE000 for c in script):
+        raise invalid("script", "the script is not valid Unicode")
+
+
+@dataclass(slots=True)
+class _Options:
+    shared: tuple[str, ...] = ()
+    rigid: tuple[str, ...] = ()
+
+
+def _sort_options(settings: dict[str, Given], refusals: list[Refusal]) -> tuple[_Options, list[str]]:
+    """The options that are handed on as words, and notes on those that nobody will act on."""
+    found = _Options()
+    notes: list[str] = []
+    for name, given in settings.items():
+        option = BY_NAME.get(name)
+        if option is None or option.use is Use.UNDERSTOOD:
+            continue
+        if option.use is Use.REFUSED:
+            raise invalid(given.where, f"{option.spelling} cannot be used here: {option.why}")
+        word = option.spelling
+        if given.value is not None:
+            word += "=" + values.text(given, f"the value of {option.spelling}")
+        if option.use is Use.SHARED:
+            found.shared += (word,)
+        elif option.use is Use.DROPPED:
+            notes.append(f"{given.where}: {option.spelling} is not acted on: {option.why}")
+        else:
+            found.rigid += (word,)
+            if option.use is Use.SOFT:
+                notes.append(f"{given.where}: {option.spelling} is not acted on in an elastic job: {option.why}")
+            else:
+                message = f"an elastic job cannot keep {option.spelling}: {option.why}"
+                refusals.append(Refusal(given.where, message))
+    return found, notes
+
+
+def _check_request(request: JobRequest) -> None:
+    if (request.script is None) == (request.command is None):
+        raise invalid("request", "a job is either a script or a command", "give exactly one of the two")
+    if request.command is not None and request.args:
+        raise invalid("args", "arguments belong to a script; a command has its own")
+    for word in (*request.args, *(request.command or ())):
+        if "\0" in word or any(0xD800 <= ord(c) < 0xE000 for c in word):
+            raise invalid("command", f"the argument {shortened(word)} cannot be handed to a program")
+    if request.command is not None and (not request.command or not request.command[0].strip()):
+        raise invalid("command", "the command is empty", "write it behind `--`: ejb submit -n 16 -t 10 -- ./app")
+
+
+def _directory(given: Given | None, cwd: str) -> str:
+    for where, path in (("cwd", cwd), (given.where, given.value or "") if given else ("cwd", cwd)):
+        if not path:
+            raise invalid(where, "the working directory is empty")
+        if has_control(path):
+            raise invalid(where, f"the working directory {shortened(path)} holds a control character", CONTROL_HINT)
+    if not cwd.startswith("/"):
+        raise invalid("cwd", f"the working directory {shortened(cwd)} is not an absolute path")
+    return posixpath.join(cwd, given.value or "") if given else cwd
+
+
+def _output(given: Given | None, cwd: str) -> str | None:
+    if given is None:
+        return None
+    check_pattern(given.value or "", given.where)
+    return posixpath.join(cwd, given.value or "")
+
+
+def _name(given: Given | None, request: JobRequest) -> str:
+    if given is None:
+        word = request.command[0] if request.command else request.script_name
+        given = Given("job-name", posixpath.basename(word.rstrip("/")) or "job", "name")
+    return values.text(given, "the job's name", values.LONGEST_NAME)
+
+
+def _number(settings: dict[str, Given], key: str, what: str, least: float, most: float) -> float | None:
+    return values.number(settings[key], what, least, most) if key in settings else None
+
+
+__all__ = ["Reading", "build_spec", "check_script", "parse_script", "read"]

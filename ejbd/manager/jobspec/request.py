@@ -1,0 +1,87 @@
+"""What comes in: a script or a command, where it was submitted from, and the settings of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ejbd.manager.jobspec.directives import Word, parse_options
+from ejbd.manager.jobspec.findings import Given
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Settings that win over those of the script (None: not given). Texts are in sbatch's spelling.
+
+    `options` are further options of sbatch as words of an argument list, e.g. ("--mem=4G", "-x", "n7").
+    """
+
+    ntasks: str | None = None
+    nodes: str | None = None
+    ntasks_per_node: str | None = None
+    time: str | None = None
+    name: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    output: str | None = None
+    error: str | None = None
+    chdir: str | None = None
+    export: str | None = None
+    elastic: str | None = None
+    engine: str | None = None
+    omax: str | None = None
+    lambda_s: str | None = None
+    delta: str | None = None
+    restartable: bool | None = None
+    hold: bool | None = None
+    options: tuple[str, ...] = ()
+
+    def given(self) -> Iterator[Given]:
+        """The settings in the form in which a script's lines give them; their place is the option's spelling."""
+        yield from parse_options([Word(text, "option") for text in self.options])
+        for attribute, name in _NAMES.items():
+            value = getattr(self, attribute)
+            if value is not None:
+                yield Given(name, value, f"--{attribute.removesuffix('_s').replace('_', '-')}")
+        if self.restartable is not None:
+            yield Given("ejb:restartable", "yes" if self.restartable else "no", "--restartable")
+        if self.hold:
+            yield Given("hold", None, "--hold")
+
+
+_NAMES = {
+    "ntasks": "ntasks",
+    "nodes": "nodes",
+    "ntasks_per_node": "ntasks-per-node",
+    "time": "time",
+    "name": "job-name",
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "output": "output",
+    "error": "error",
+    "chdir": "chdir",
+    "export": "export",
+    "elastic": "ejb:elastic",
+    "engine": "ejb:engine",
+    "omax": "ejb:omax",
+    "lambda_s": "ejb:lambda",
+    "delta": "ejb:delta",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """One job as it was handed in: `script` (with `args`) or `command`, exactly one of the two.
+
+    `cwd` is an absolute path, `env` the submitter's environment, `script_name` what the job is called by default.
+    """
+
+    cwd: str
+    script: str | None = None
+    script_name: str = "job"
+    args: tuple[str, ...] = ()
+    command: tuple[str, ...] | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=Overrides)

@@ -1,0 +1,107 @@
+"""Single values of options, each refused with the place where it stands."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ejbd.core.walltime import parse_walltime
+from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, invalid, shortened
+
+MOST_PROCESSES = 1_000_000
+LONGEST_NAME = 200
+_LONGEST_TEXT = 1024
+_ENGINES = ("auto", "application", "none")
+_YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
+_COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
+_NODES = re.compile(r"(?P<least>[0-9]{1,12})(?P<unit>[kKmM]?)", re.ASCII)
+_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+
+
+def count(given: Given, what: str, most: int = MOST_PROCESSES) -> int:
+    """A whole number from 1 to `most`."""
+    text = (given.value or "").strip()
+    if not _COUNT.fullmatch(text):
+        raise invalid(given.where, f"{what} must be a whole number above 0, not {shortened(text)}")
+    number = int(text)
+    if number < 1:
+        raise invalid(given.where, f"{what} must be at least 1, not {number}")
+    if number > most:
+        raise invalid(given.where, f"{what} cannot be more than {most}, and {shortened(text)} is asked for")
+    return number
+
+
+def node_count(given: Given) -> int | None:
+    """Nodes as in -N (4, 4-4, 1k); None for a range or a list, which only the batch system itself can choose from."""
+    text = (given.value or "").strip()
+    least, dash, most = text.partition("-")
+    numbers = [_node_number(part, given) for part in ([least, most] if dash else text.split(","))]
+    return numbers[0] if len(set(numbers)) == 1 else None
+
+
+def _node_number(text: str, given: Given) -> int:
+    match = _NODES.fullmatch(text)
+    number = int(match["least"]) * _UNITS[match["unit"].lower()] if match else 0
+    if not 1 <= number <= MOST_PROCESSES:
+        raise invalid(
+            given.where, f"{shortened(given.value or '')} is not a number of nodes from 1 to {MOST_PROCESSES}"
+        )
+    return number
+
+
+def number(given: Given, what: str, least: float, most: float) -> float:
+    """A finite number within limits."""
+    text = (given.value or "").strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most or "_" in text:
+        raise invalid(given.where, f"{what} must be a number from {least:g} to {most:g}, not {shortened(text)}")
+    return value
+
+
+def switch(given: Given) -> bool:
+    """on/off, yes/no, true/false; a setting without a value is on."""
+    if given.value is None or given.value.lower() in _YES:
+        return True
+    if given.value.lower() in _NO:
+        return False
+    name = given.name.removeprefix("ejb:")
+    raise invalid(given.where, f"{name} is on or off, not {shortened(given.value)}")
+
+
+def elastic(given: Given) -> bool | None:
+    """As :func:`switch`; `auto` is None: as the queue says."""
+    return None if given.value is not None and given.value.lower() == "auto" else switch(given)
+
+
+def engine(given: Given) -> str:
+    """The name of a checkpoint engine."""
+    if given.value not in _ENGINES:
+        raise invalid(
+            given.where,
+            f"there is no checkpoint engine {shortened(given.value or '')}",
+            "auto, application and none are known",
+        )
+    return given.value
+
+
+def walltime(given: Given) -> float | None:
+    """Seconds; None is unlimited."""
+    try:
+        return parse_walltime(given.value or "")
+    except ValueError as error:
+        raise invalid(given.where, str(error)) from None
+
+
+def text(given: Given, what: str, longest: int = _LONGEST_TEXT) -> str:
+    """A text that is handed on as it is, whatever quotes, bars or dollars it holds."""
+    value = given.value or ""
+    if not value.strip():
+        raise invalid(given.where, f"{what} is empty")
+    if has_control(value):
+        raise invalid(given.where, f"{what} {shortened(value)} holds a control character", CONTROL_HINT)
+    if len(value) > longest:
+        raise invalid(given.where, f"{what} of {len(value)} characters is longer than {longest}")
+    return value
