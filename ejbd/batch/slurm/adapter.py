@@ -1,0 +1,224 @@
+"""SlurmBatch: the protocol of ejbd.batch.base, filled by Slurm's own commands."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import pwd
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.process import Commands, CommandTimedOut, plain_environment, steers
+from ejbd.batch.slurm import checks, commands, refusals, script
+from ejbd.batch.slurm.exits import exit_file_outcome
+from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
+from ejbd.core.view import ClusterView, Reservations
+from ejbd.core.walltime import MINUTE_S
+from ejbd.errors import BatchError, SubmitOutcomeUnknown
+
+
+class SlurmBatch:
+    """Slurm 22.05 or later, through the commands on PATH.
+
+    `conf`: a slurm.conf other than the default (SLURM_CONF). `whole_nodes`: the site uses select/linear, where every
+    partition gives out whole nodes. `timeout_s`: of a query; `submit_timeout_s`: of a submission.
+    """
+
+    name = "slurm"
+
+    def __init__(
+        self,
+        *,
+        conf: Path | None = None,
+        whole_nodes: bool = False,
+        timeout_s: float = 20.0,
+        submit_timeout_s: float = 30.0,
+        path: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        more = {"SLURM_CONF": str(conf)} if conf is not None else {}
+        if path is not None:
+            more["PATH"] = path
+        self.commands = Commands(plain_environment() | more)
+        self._whole_nodes = whole_nodes
+        self._timeout_s = timeout_s
+        self._submit_timeout_s = submit_timeout_s
+        self._clock = clock
+        self._config: dict[str, str] | None = None
+
+    async def observe(self) -> ClusterView:
+        now_s = self._clock()
+        squeue = Squeue(new_separator(), timeout_s=self._timeout_s)
+        sinfo = Sinfo(new_separator(), self._whole_nodes, self._timeout_s)
+        jobs_text, nodes_text = await asyncio.gather(
+            self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
+            self._query(sinfo.argv(), sinfo.timeout_s, "list its nodes"),
+        )
+        jobs, unparsed = squeue.parse(jobs_text, now_s)
+        listing = sinfo.parse(nodes_text)
+        if not listing.nodes:
+            raise _unreadable("sinfo", nodes_text)
+        if unparsed and not jobs:
+            raise _unreadable("squeue", jobs_text)
+        return ClusterView(
+            time_s=now_s,
+            nodes=listing.nodes,
+            jobs=in_order(jobs, listing.tiers),
+            queues=listing.queues,
+            reservations=Reservations.NODES,
+            walltime_quantum_s=MINUTE_S,
+            unparsed=unparsed + listing.unparsed,
+        )
+
+    async def submit(self, request: SubmitRequest) -> str:
+        sbatch = commands.Sbatch(request, self._submit_timeout_s)
+        try:
+            argv = sbatch.argv()
+        except ValueError as error:
+            raise BatchError(f"Slurm cannot take the job: {error}", transient=False) from error
+        try:
+            result = await self.commands.run(
+                argv, timeout_s=sbatch.timeout_s, stdin=request.script, environment=self._job_environment(request)
+            )
+        except CommandTimedOut as error:
+            raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}", stderr=error.stderr) from error
+        if result.code != 0:
+            raise refusals.submit_refusal(result)
+        id = sbatch.parse(result.stdout)
+        if id is None:
+            said = result.stdout.strip()[:100]
+            raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: sbatch answered {said!r}")
+        return id
+
+    async def find(self, tags: Sequence[str]) -> dict[str, str]:
+        """Where several jobs carry one tag, a living one is preferred, then the latest."""
+        if not tags:
+            return {}
+        wanted = set(tags)
+        # Slurm splits --name at commas and compares without regard to case: odd names are looked for in all of ours.
+        plain = all(tag and not set(tag) & set(", \t\n") and tag.isascii() for tag in wanted)
+        uid = os.geteuid()
+        names = tuple(sorted(wanted)) if plain else ()
+        squeue = Squeue(new_separator(), names=names, user=str(uid), timeout_s=self._timeout_s)
+        jobs, unparsed = squeue.parse(
+            await self._query(squeue.argv(), squeue.timeout_s, "list its jobs"), self._clock()
+        )
+        if unparsed:
+            raise BatchError(f"{unparsed} rows of squeue's answer cannot be read", transient=True)
+        ours = [row for row in jobs if row.view.name in wanted and row.uid == uid]
+        return {row.view.name: row.view.id for row in sorted(ours, key=_living_and_late_last)}
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        if not ids:
+            return
+        scancel = commands.Scancel(ids, self._timeout_s)
+        result = await self.commands.run(scancel.argv(), timeout_s=scancel.timeout_s)
+        problem = refusals.cancel_refusal(result)
+        if problem is not None:
+            raise problem
+
+    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+        if walltime_s is not None:
+            if not 0 < walltime_s < math.inf:
+                raise BatchError(f"{walltime_s:g} s is no walltime that a job could be shortened to", transient=False)
+            shorten = commands.Shorten(id, walltime_s, self._timeout_s)
+            await self._query(shorten.argv(), shorten.timeout_s, f"shorten job {id}")
+        if hold is not None:
+            change = commands.Hold(id, hold, self._timeout_s)
+            await self._query(change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
+
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+        """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
+
+        Which of the two is asked from the settings once; the exit files speak for what the command does not know, and
+        for everything where it does not answer.
+        """
+        if not ids:
+            return {}
+        found: dict[str, Outcome] = {}
+        problem: BatchError | None = None
+        try:
+            found = await self._ends(list(ids))
+        except BatchError as error:
+            problem = error
+        for id, exit_file in ids.items():
+            if id not in found and (outcome := exit_file_outcome(exit_file)) is not None:
+                found[id] = outcome
+        if problem is not None and not found:
+            raise problem
+        return found
+
+    async def _ends(self, ids: list[str]) -> dict[str, Outcome]:
+        config = await self.config()
+        if config.get("AccountingStorageType", "").endswith("slurmdbd"):
+            sacct = commands.Sacct(ids, self._timeout_s)
+            ended, _ = sacct.parse(await self._query(sacct.argv(), sacct.timeout_s, "tell how jobs ended"))
+            return {id: outcome for id, outcome in ended.items() if id in ids}
+        squeue = Squeue(new_separator(), ids=tuple(commands.checked_ids(ids)), timeout_s=self._timeout_s)
+        result = await self.commands.run(squeue.argv(), timeout_s=squeue.timeout_s)
+        if result.code != 0:
+            # Asked about one job alone, squeue calls a forgotten one an error.
+            if "invalid job id" in result.stderr.lower():
+                return {}
+            raise refusals.refusal(result, "tell how jobs ended")
+        rows, _ = squeue.parse(result.stdout, self._clock())
+        return {
+            row.view.id: Outcome(row.view.state, row.view.exit_code, row.view.end_s, "controller")
+            for row in rows
+            if row.view.state.ended and row.view.id in ids
+        }
+
+    async def config(self) -> dict[str, str]:
+        """The site's settings, read once."""
+        if self._config is None:
+            show = commands.ShowConfig(self._timeout_s)
+            self._config = show.parse(await self._query(show.argv(), show.timeout_s, "show its settings"))
+        return self._config
+
+    def worker_script(self, request: WorkerScript) -> str:
+        return script.worker_script(request)
+
+    def rigid_command(self, argv: Sequence[str], processors: int) -> str:
+        return script.rigid_command(argv, processors)
+
+    async def doctor(self) -> list[tuple[str, bool, str]]:
+        return await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)
+
+    async def close(self) -> None:
+        """Nothing is held open between commands."""
+
+    async def _query(self, argv: Sequence[str], timeout_s: float, doing: str) -> str:
+        result = await self.commands.run(argv, timeout_s=timeout_s)
+        if result.code != 0:
+            raise refusals.refusal(result, doing)
+        return result.stdout
+
+    def _job_environment(self, request: SubmitRequest) -> dict[str, str]:
+        """What the job sees is what sbatch sees: who it is, and what was asked for. Nothing of the daemon's own."""
+        user = pwd.getpwuid(os.geteuid())
+        conf = self.commands.environment.get("SLURM_CONF")
+        return {
+            "PATH": self.commands.environment["PATH"],
+            "HOME": user.pw_dir,
+            "USER": user.pw_name,
+            "LOGNAME": user.pw_name,
+            "SHELL": user.pw_shell or "/bin/sh",
+            **{name: value for name, value in request.environment.items() if _may_go_along(name)},
+            **({"SLURM_CONF": conf} if conf else {}),
+        }
+
+
+def _may_go_along(name: str) -> bool:
+    """A user's locale and time zone are the job's; SLURM_* and SBATCH_* would change the submission itself."""
+    return not steers(name) or name.startswith("LC_") or name in ("LANG", "LANGUAGE", "TZ")
+
+
+def _living_and_late_last(row: JobRow) -> tuple[bool, int]:
+    return not row.view.state.ended, int(row.view.id.partition("_")[0].partition("+")[0])
+
+
+def _unreadable(name: str, text: str) -> BatchError:
+    return BatchError(f"{name} answered nothing that can be read ({text.strip()[:80]!r})", transient=True)

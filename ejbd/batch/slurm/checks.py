@@ -1,0 +1,95 @@
+"""What `ejb doctor` looks at on a Slurm site."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Protocol
+
+from ejbd.batch.process import Commands
+from ejbd.batch.slurm.commands import scheduler_parameters
+from ejbd.core.view import ClusterView
+from ejbd.errors import BatchError
+
+Check = tuple[str, bool, str]
+
+PROGRAMS = ("sbatch", "squeue", "sinfo", "scancel", "scontrol", "srun")
+
+
+class Looked(Protocol):
+    """The part of the adapter that the checks use."""
+
+    async def observe(self) -> ClusterView: ...
+
+    async def config(self) -> dict[str, str]: ...
+
+
+async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s: float) -> list[Check]:
+    path = commands.environment.get("PATH")
+    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    if missing:
+        return [
+            ("commands", False, f"{', '.join(missing)} not found on PATH; install slurm-client or set PATH for ejbd")
+        ]
+    found: list[Check] = []
+    try:
+        version = await commands.run(["sbatch", "--version"], timeout_s=timeout_s)
+        found.append(("commands", version.code == 0, version.stdout.strip() or version.stderr.strip()))
+        config = await batch.config()
+    except BatchError as error:
+        return [*found, ("controller", False, error.sentence())]
+    found.append(("controller", True, f"cluster {config.get('ClusterName', '?')} answers"))
+    found += check_config(config, whole_nodes)
+    try:
+        view = await batch.observe()
+    except BatchError as error:
+        return [*found, ("listings", False, error.sentence())]
+    found.append(check_view(view))
+    return found
+
+
+def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
+    """Judge the site's settings (`scontrol show config`)."""
+    parameters = scheduler_parameters(config)
+    backfill = config.get("SchedulerType", "").endswith("backfill")
+    interval = parameters.get("bf_interval", "30")
+    linear = config.get("SelectType", "").endswith("linear")
+    accounts = config.get("AccountingStorageType", "").endswith("slurmdbd")
+    memory = config.get("MinJobAge", "?")
+    checks: list[Check] = [
+        (
+            "backfill",
+            backfill,
+            f"planned starts are renewed every {interval} s (bf_interval)"
+            if backfill
+            else "SchedulerType is not sched/backfill: Slurm plans no starts, so that windows have no known end",
+        ),
+        (
+            "allocation unit",
+            linear <= whole_nodes,
+            "select/linear gives out whole nodes; set whole_nodes = true"
+            if linear and not whole_nodes
+            else f"{config.get('SelectType', '?')}, {config.get('SelectTypeParameters', '?')}",
+        ),
+        (
+            "ends of jobs",
+            True,
+            "from accounting (sacct)" if accounts else f"from the controller, for {memory} after the end (MinJobAge)",
+        ),
+    ]
+    if config.get("PrivateData", "none") not in ("none", "(null)") and "jobs" in config["PrivateData"]:
+        checks.append(
+            (
+                "other people's jobs",
+                False,
+                "PrivateData=jobs hides them; EJB would misjudge windows: let its user see all",
+            )
+        )
+    return checks
+
+
+def check_view(view: ClusterView) -> Check:
+    free = sum(node.free for node in view.nodes)
+    total = sum(node.processors for node in view.nodes)
+    text = f"{len(view.nodes)} nodes, {free} of {total} processors idle, {len(view.queues)} partitions"
+    text += f", {len(view.jobs)} jobs" + (f"; {view.unparsed} rows could not be read" if view.unparsed else "")
+    return "listings", view.unparsed == 0, text

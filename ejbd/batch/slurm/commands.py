@@ -1,0 +1,181 @@
+"""The commands that act on jobs, and those that ask about their ends and the site: argument list and pure parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ejbd.batch.base import Outcome, SubmitRequest
+from ejbd.batch.slurm import states
+from ejbd.core.walltime import format_walltime
+from ejbd.errors import BatchError
+
+_ID = re.compile(r"[0-9]+(_[0-9]+)?", re.ASCII)
+
+# Options that would make another thing of a submission than one job that runs the script on standard input here.
+_REFUSED = ("wrap", "array", "test-only", "wait", "clusters", "help", "usage", "version")
+_REFUSED_SHORT = ("-a", "-W", "-M", "-V", "-h")
+
+
+def checked_ids(ids: Sequence[str]) -> list[str]:
+    """The ids themselves. Raises BatchError for what is no job id (and might be read as an option)."""
+    for id in ids:
+        if not _ID.fullmatch(id):
+            raise BatchError(f"{id!r} is not a job id of Slurm", transient=False)
+    return list(ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Sbatch:
+    """Submit one job, the script on standard input."""
+
+    request: SubmitRequest
+    timeout_s: float = 30.0
+
+    def argv(self) -> list[str]:
+        """User's options come first: Slurm takes the last of two, so that ours hold. Raises BatchError, ValueError."""
+        request = self.request
+        _check_options(request.options)
+        _check_text(request)
+        argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
+        argv += [f"--job-name={request.tag}", f"--comment={request.comment}", f"--partition={request.queue}"]
+        argv += [f"--ntasks={request.processors}", f"--time={format_walltime(request.walltime_s)}"]
+        argv += [f"--chdir={request.workdir}", f"--output={request.output}"]
+        if request.error is not None:
+            argv.append(f"--error={request.error}")
+        if request.nodes is not None:
+            argv.append(f"--nodes={request.nodes}")
+        if request.processors_per_node is not None:
+            argv.append(f"--ntasks-per-node={request.processors_per_node}")
+        if request.hold:
+            argv.append("--hold")
+        return argv
+
+    def parse(self, text: str) -> str | None:
+        """The job's id; None where the answer holds none. `--parsable` writes `id` or `id;cluster`."""
+        first = text.strip().partition(";")[0].strip()
+        return first if _ID.fullmatch(first) else None
+
+
+def _check_options(options: Sequence[str]) -> None:
+    value_may_follow = False
+    for word in options:
+        if word.startswith("--"):
+            name = word[2:].partition("=")[0]
+            # sbatch takes any unambiguous beginning of an option's name.
+            if name in _REFUSED or (len(name) > 2 and any(full.startswith(name) for full in _REFUSED)):
+                raise BatchError(f"the sbatch option {word!r} cannot be used here", transient=False)
+            value_may_follow = "=" not in word and bool(name)
+            if not name:
+                raise BatchError("'--' cannot be used among the sbatch options", transient=False)
+        elif word.startswith("-") and len(word) > 1:
+            if word.startswith(_REFUSED_SHORT):
+                raise BatchError(f"the sbatch option {word!r} cannot be used here", transient=False)
+            value_may_follow = len(word) == 2
+        elif value_may_follow:
+            value_may_follow = False
+        else:
+            raise BatchError(f"{word!r} is not an sbatch option", transient=False)
+
+
+def _check_text(request: SubmitRequest) -> None:
+    texts = {"name": request.tag, "comment": request.comment, "queue": request.queue, "script": request.script}
+    paths = {"workdir": request.workdir, "output": request.output, "error": request.error}
+    texts |= {name: str(path) for name, path in paths.items() if path is not None}
+    for name, text in texts.items():
+        if "\0" in text:
+            raise BatchError(f"the {name} of a job cannot hold a null character", transient=False)
+    if not request.tag:
+        raise BatchError("a job without a name could not be found again", transient=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scancel:
+    """Cancel jobs, pending or running."""
+
+    ids: Sequence[str]
+    timeout_s: float = 30.0
+
+    def argv(self) -> list[str]:
+        return ["scancel", *checked_ids(self.ids)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shorten:
+    """Give a job a new walltime, counted from its start; an owner may shorten only."""
+
+    id: str
+    walltime_s: float
+    timeout_s: float = 20.0
+
+    def argv(self) -> list[str]:
+        (id,) = checked_ids([self.id])
+        return ["scontrol", "update", f"JobId={id}", f"TimeLimit={format_walltime(self.walltime_s)}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Hold a pending job as its user (whom root may be, too: the user can release it again), or release it."""
+
+    id: str
+    hold: bool
+    timeout_s: float = 20.0
+
+    def argv(self) -> list[str]:
+        return ["scontrol", "uhold" if self.hold else "release", *checked_ids([self.id])]
+
+
+@dataclass(frozen=True, slots=True)
+class Sacct:
+    """How jobs ended, from the accounting database: it remembers them longer than the controller does."""
+
+    ids: Sequence[str]
+    timeout_s: float = 30.0
+
+    FIELDS = ("JobID", "State", "ExitCode", "End")
+
+    def argv(self) -> list[str]:
+        ids = ",".join(checked_ids(self.ids))
+        return [
+            "sacct",
+            "--noheader",
+            "--parsable2",
+            "--allocations",
+            f"--jobs={ids}",
+            "--format=" + ",".join(self.FIELDS),
+        ]
+
+    def parse(self, text: str) -> tuple[dict[str, Outcome], int]:
+        """Jobs that have ended, and the number of rows that could not be read. No field here is free text."""
+        found: dict[str, Outcome] = {}
+        unparsed = 0
+        for line in filter(None, text.splitlines()):
+            try:
+                id, word, code, end = line.split("|")
+                state = states.job_state(word)
+                if state.ended:
+                    found[id] = Outcome(state, states.exit_code(code), states.epoch_s(end), "accounting")
+            except ValueError:
+                unparsed += 1
+        return found, unparsed
+
+
+@dataclass(frozen=True, slots=True)
+class ShowConfig:
+    """The site's settings."""
+
+    timeout_s: float = 20.0
+
+    def argv(self) -> list[str]:
+        return ["scontrol", "show", "config"]
+
+    def parse(self, text: str) -> dict[str, str]:
+        pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def scheduler_parameters(config: Mapping[str, str]) -> dict[str, str]:
+    """`bf_interval=1,defer` -> {"bf_interval": "1", "defer": ""}"""
+    pairs = (word.partition("=") for word in config.get("SchedulerParameters", "").split(",") if word)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,216 @@
+"""`squeue` and `sinfo`, the two commands of a poll.
+
+Job names, node reasons and the like are free text of other people and may hold any character. Fields are therefore
+kept apart by a separator that is drawn anew for each call: nobody can have put it into a name beforehand, so that a
+name can neither hide a row nor forge one.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ejbd.batch.slurm import states
+from ejbd.core.view import BatchJobView, BatchState, NodeView, QueueView
+from ejbd.core.walltime import parse_listed_walltime
+
+_JOB_ID = re.compile(r"[0-9]+([_+][0-9]+|_\[[^\]\n]*\])?", re.ASCII)
+
+
+def new_separator() -> str:
+    """Letters only behind the bar: Slurm would read a digit as a field's width."""
+    return "|" + "".join(secrets.choice("bcdfghjkmnpqrstvwxyz") for _ in range(10)) + "|"
+
+
+def rows(text: str, separator: str, fields: int) -> Iterator[list[str] | None]:
+    """The rows of a listing in which every field ends with the separator; None for what is no whole row."""
+    at = 0
+    pieces = text.split(separator)
+    while at + fields < len(pieces):
+        row = pieces[at : at + fields]
+        # The line break that ended the row before is at the head of this one's first field.
+        head = row[0]
+        if at and not head.startswith("\n"):
+            yield None
+            return
+        yield [head.removeprefix("\n"), *row[1:]]
+        at += fields
+    rest = separator.join(pieces[at:])
+    if rest.strip("\n"):
+        yield None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job of a listing, with what only sorting and looking up need."""
+
+    view: BatchJobView
+    uid: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Squeue:
+    """All jobs, those that ended lately included, with exit codes. `names` and `ids` narrow it down."""
+
+    separator: str
+    names: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    user: str = ""
+    timeout_s: float = 20.0
+
+    FIELDS = (
+        *("JobArrayID", "State", "UserName", "UserID", "Partition", "NumCPUs", "NumNodes", "TimeLimit", "SubmitTime"),
+        *("StartTime", "EndTime", "PriorityLong", "NodeList", "SchedNodes", "exit_code", "Reason", "Name"),
+    )
+
+    def argv(self) -> list[str]:
+        narrowed = []
+        if self.names:
+            narrowed.append("--name=" + ",".join(self.names))
+        if self.ids:
+            narrowed.append("--jobs=" + ",".join(self.ids))
+        if self.user:
+            narrowed.append("--user=" + self.user)
+        columns = ",".join(f"{name}:{self.separator}" for name in self.FIELDS)
+        return ["squeue", "--noheader", "--states=all", *narrowed, f"--Format={columns}"]
+
+    def parse(self, text: str, now_s: float) -> tuple[list[JobRow], int]:
+        """The jobs, and the number of rows that could not be read. `now_s`: only later planned starts count."""
+        found, unparsed = [], 0
+        for row in rows(text, self.separator, len(self.FIELDS)):
+            try:
+                if row is None:
+                    raise ValueError("torn row")
+                found.append(_job(dict(zip(self.FIELDS, row, strict=True)), now_s))
+            except ValueError:
+                unparsed += 1
+        return found, unparsed
+
+
+def _job(row: dict[str, str], now_s: float) -> JobRow:
+    id, reason = row["JobArrayID"].strip(), row["Reason"].strip()
+    if not _JOB_ID.fullmatch(id):
+        raise ValueError(f"{id!r} is not a job id")
+    state = states.job_state(row["State"], reason)
+    waiting = state in (BatchState.PENDING, BatchState.HELD)
+    start = states.epoch_s(row["StartTime"])
+    end = states.epoch_s(row["EndTime"])
+    code = states.exit_code(row["exit_code"])
+    planned = start if state is BatchState.PENDING and start is not None and start > now_s else None
+    view = BatchJobView(
+        id=id,
+        name=row["Name"],
+        user=row["UserName"],
+        queue=row["Partition"],
+        state=state,
+        processors=states.count(row["NumCPUs"]),
+        walltime_s=parse_listed_walltime(row["TimeLimit"]),
+        submit_s=states.epoch_s(row["SubmitTime"]),
+        start_s=None if waiting else start,
+        end_s=None if waiting else end,
+        nodes=() if waiting else states.hosts(row["NodeList"]),
+        planned_start_s=planned,
+        planned_nodes=states.hosts(row["SchedNodes"]) if planned is not None else (),
+        exit_code=code if state.ended else None,
+        reason="" if reason == "None" else reason,
+    )
+    return JobRow(view, int(row["UserID"]), int(row["PriorityLong"]))
+
+
+def in_order(jobs: Sequence[JobRow], tiers: dict[str, int]) -> tuple[BatchJobView, ...]:
+    """The views, pending jobs in the order in which Slurm considers them: partition tier, priority, age."""
+
+    def key(row: JobRow) -> tuple[int, int, int]:
+        tier = max((tiers.get(name, 0) for name in row.view.queue.split(",")), default=0)
+        return -tier, -row.priority, int(row.view.id.partition("_")[0].partition("+")[0])
+
+    return tuple(row.view for row in sorted(jobs, key=key))
+
+
+@dataclass(frozen=True, slots=True)
+class Sinfo:
+    """Every node once a partition, with the partition's own settings. `whole_nodes`: select/linear sites."""
+
+    separator: str
+    whole_nodes: bool = False
+    timeout_s: float = 20.0
+
+    FIELDS = ("%N", "%P", "%a", "%l", "%h", "%C", "%Z", "%p", "%T")
+
+    def argv(self) -> list[str]:
+        return ["sinfo", "--noheader", "--Node", "--format=" + "".join(name + self.separator for name in self.FIELDS)]
+
+    def parse(self, text: str) -> NodeListing:
+        nodes: dict[str, _Node] = {}
+        queues: dict[str, _Queue] = {}
+        unparsed = 0
+        for row in rows(text, self.separator, len(self.FIELDS)):
+            try:
+                if row is None:
+                    raise ValueError("torn row")
+                _node(dict(zip(self.FIELDS, row, strict=True)), nodes, queues, self.whole_nodes)
+            except ValueError:
+                unparsed += 1
+        return NodeListing(
+            nodes=tuple(
+                NodeView(name, node.processors, node.free, node.usable, tuple(node.queues), node.state)
+                for name, node in nodes.items()
+            ),
+            queues=tuple(
+                QueueView(name, queue.up, queue.max_walltime_s, queue.quantum, queue.total, queue.default)
+                for name, queue in queues.items()
+            ),
+            tiers={name: queue.tier for name, queue in queues.items()},
+            unparsed=unparsed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeListing:
+    """What one sinfo shows. `tiers`: queue -> PriorityTier."""
+
+    nodes: tuple[NodeView, ...]
+    queues: tuple[QueueView, ...]
+    tiers: dict[str, int]
+    unparsed: int
+
+
+@dataclass(slots=True)
+class _Node:
+    processors: int
+    free: int
+    usable: bool
+    state: str
+    queues: list[str]
+
+
+@dataclass(slots=True)
+class _Queue:
+    up: bool
+    max_walltime_s: float | None
+    default: bool
+    tier: int
+    quantum: int = 1
+    total: int = 0
+
+
+def _node(row: dict[str, str], nodes: dict[str, _Node], queues: dict[str, _Queue], whole_nodes: bool) -> None:
+    name, state = row["%N"].strip(), row["%T"].strip()
+    partition = row["%P"].strip()
+    if not name:
+        raise ValueError("a node without a name")
+    queue_name = partition.removesuffix("*")
+    _, idle, _, total = (states.count(part) for part in row["%C"].split("/"))
+    threads, tier = states.count(row["%Z"]), int(row["%p"])
+    limit = parse_listed_walltime(row["%l"])
+    usable = states.node_usable(state)
+    exclusive = whole_nodes or row["%h"].strip().upper().startswith("EXCLUSIVE")
+    node = nodes.setdefault(name, _Node(total, idle if usable else 0, usable, state, []))
+    node.queues.append(queue_name)
+    queue = queues.setdefault(queue_name, _Queue(row["%a"].strip() == "up", limit, partition.endswith("*"), tier))
+    # A core is the least that is given out, and it has `threads` processors.
+    queue.quantum = max(queue.quantum, total if exclusive else threads)
+    queue.total += total

@@ -1,0 +1,71 @@
+"""The job scripts: a subjob's, which starts a worker on each of its nodes, and the body of an ordinary job's."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from ejbd.batch.base import WorkerScript
+
+# Runs once a node, with the worker's command as arguments. The processors that the job was given on this node are
+# word number SLURM_NODEID of SLURM_JOB_CPUS_PER_NODE, `4(x2),2` for 4, 4 and 2: the step's own counts would be those
+# of its one task.
+_ON_NODE = r"""
+left=$SLURM_NODEID processors=
+IFS=,
+for group in $SLURM_JOB_CPUS_PER_NODE; do
+    times=1
+    case $group in *"(x"*) times=${group##*x}; times=${times%\)} ;; esac
+    if [ "$left" -lt "$times" ]; then processors=${group%%\(*}; break; fi
+    left=$((left - times))
+done
+unset IFS
+if [ -z "$processors" ]; then
+    echo "ejb: node $SLURM_NODEID is not in SLURM_JOB_CPUS_PER_NODE=$SLURM_JOB_CPUS_PER_NODE" >&2
+    exit 70
+fi
+exec "$@" --node "${SLURMD_NODENAME:-$(hostname)}" --processors "$processors"
+"""
+
+# The shell waits in `wait`, not in srun itself, so that it hears a TERM at once; srun passes signals on to the workers.
+# SLURM_* of the job that shape a step are unset: they would give the one worker of a node a part of it only.
+_SUBJOB = r"""#!/bin/sh
+exit_file={exit_file}
+finish() {{
+    printf '%s\n' "$1" > "$exit_file.tmp.$$" && mv -f "$exit_file.tmp.$$" "$exit_file"
+    exit "$1"
+}}
+ended=
+trap 'ended=143; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' TERM
+trap 'ended=130; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' INT
+unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
+unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT SLURM_CPU_BIND
+nodes=$SLURM_JOB_NUM_NODES
+srun --quiet --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --overcommit --export=ALL --cpu-bind=none \
+    --mem=0 --kill-on-bad-exit=0 --wait=0 --input=none --job-name=ejb-workers \
+    /bin/sh -c {on_node} ejb-worker {worker} &
+step=$!
+[ -z "$ended" ] || kill -TERM "$step" 2>/dev/null
+while :; do
+    wait "$step"
+    code=$?
+    # A signal ends `wait`, not the step.
+    kill -0 "$step" 2>/dev/null || break
+done
+finish "${{ended:-$code}}"
+"""
+
+
+def worker_script(request: WorkerScript) -> str:
+    """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too."""
+    command = [request.python, str(request.worker), "agent", "--subjob-dir", str(request.subjob_dir)]
+    return _SUBJOB.format(
+        exit_file=shlex.quote(str(request.exit_file)), on_node=shlex.quote(_ON_NODE), worker=shlex.join(command)
+    )
+
+
+def rigid_command(argv: Sequence[str], processors: int) -> str:
+    """The body of an ordinary job's script. Raises ValueError where there is nothing to run."""
+    if not argv:
+        raise ValueError("there is no command to run")
+    return f"srun --ntasks={processors} -- {shlex.join(argv)}"
