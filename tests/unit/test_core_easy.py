@@ -1,0 +1,120 @@
+"""EASY backfilling: small cases by hand, and properties against definitions written out in full."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, planned_starts
+
+QUEUE = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 60)), max_size=10).map(
+    lambda shapes: [QueuedJob(f"q{i}", p, float(w)) for i, (p, w) in enumerate(shapes)]
+)
+ACTIVE = st.lists(st.tuples(st.integers(1, 6), st.integers(-5, 60)), max_size=6).map(
+    lambda shapes: [ActiveJob(f"a{i}", p, float(e)) for i, (p, e) in enumerate(shapes)]
+)
+
+
+def earliest_fit(processors: int, active: list[ActiveJob], free: int, now: float) -> float | None:
+    """When that many processors are free, by trying now and every planned end in turn."""
+    for time in sorted({now, *(max(job.end_s, now) for job in active)}):
+        if free + sum(job.processors for job in active if job.end_s <= time and time > now) >= processors:
+            return time
+        overdue = sum(job.processors for job in active if job.end_s <= now)
+        if time == now and free + overdue >= processors:
+            return now
+    return None
+
+
+def test_jobs_start_in_the_order_of_the_queue_while_they_fit() -> None:
+    result = easy_pass([QueuedJob("a", 2, 10), QueuedJob("b", 1, 10)], [], 4, 0)
+    assert result.starts == ("a", "b")
+    assert result.head is None
+    assert result.shadow_s is None
+    assert result.extra == 1
+
+
+def test_a_short_job_passes_the_head_and_a_long_one_takes_only_extra() -> None:
+    active = [ActiveJob("x", 3, 60), ActiveJob("y", 2, 200)]
+    queue = [QueuedJob("head", 4, 100), QueuedJob("short", 1, 60), QueuedJob("long", 1, 61), QueuedJob("wide", 2, 5)]
+    result = easy_pass(queue, active, 2, 0)
+    assert (result.head, result.shadow_s) == ("head", 60)
+    assert result.starts == ("short", "long")
+    assert result.extra == 0
+
+
+def test_every_planned_end_at_the_shadow_time_counts_for_extra() -> None:
+    active = [ActiveJob("x", 3, 60), ActiveJob("y", 2, 60), ActiveJob("z", 2, 61)]
+    result = easy_pass([QueuedJob("head", 4, 100)], active, 2, 0)
+    assert (result.shadow_s, result.extra) == (60, 2)
+
+
+def test_a_backfilled_job_that_ends_by_the_shadow_time_leaves_extra_alone() -> None:
+    active = [ActiveJob("x", 4, 100)]
+    queue = [QueuedJob("head", 6, 10), QueuedJob("short", 2, 100), QueuedJob("long", 1, 1000)]
+    result = easy_pass(queue, active, 4, 0)
+    assert result.starts == ("short", "long")
+    assert result.extra == 1
+
+
+def test_a_job_that_could_never_fit_blocks_nobody() -> None:
+    result = easy_pass([QueuedJob("giant", 9, 10), QueuedJob("b", 4, 1000)], [ActiveJob("x", 2, 50)], 4, 0)
+    assert result.starts == ("b",)
+    assert result.head is None
+
+
+def test_an_overdue_job_is_due_now_but_gives_nothing_yet() -> None:
+    result = easy_pass([QueuedJob("head", 4, 10), QueuedJob("b", 2, 5)], [ActiveJob("late", 2, 90)], 2, 100)
+    assert (result.head, result.shadow_s, result.starts) == ("head", 100, ())
+
+
+@given(QUEUE, ACTIVE, st.integers(0, 12))
+def test_a_pass_never_overfills_and_never_delays_the_head(
+    queue: list[QueuedJob], active: list[ActiveJob], free: int
+) -> None:
+    result = easy_pass(queue, active, free, 0)
+    jobs = {job.id: job for job in queue}
+    left = free - sum(jobs[id].processors for id in result.starts)
+    assert left >= 0
+    assert 0 <= result.extra <= left
+    if result.head is None:
+        return
+    position = [job.id for job in queue].index(result.head)
+    before = [job.id for job in queue[:position]]
+    started = [ActiveJob(id, jobs[id].processors, jobs[id].walltime_s) for id in result.starts]
+    ahead = [job for job in started if job.id in before]
+    free_ahead = free - sum(job.processors for job in ahead)
+    promised = earliest_fit(jobs[result.head].processors, active + ahead, free_ahead, 0)
+    assert result.shadow_s == promised
+    assert earliest_fit(jobs[result.head].processors, active + started, left, 0) == promised
+    for job in queue[position + 1 :]:  # whoever still waits would have delayed the head
+        if job.id not in result.starts and job.processors <= left:
+            more = [*active, *started, ActiveJob(job.id, job.processors, job.walltime_s)]
+            delayed = earliest_fit(jobs[result.head].processors, more, left - job.processors, 0)
+            assert delayed is not None
+            assert delayed > (promised or 0)
+
+
+@given(QUEUE, ACTIVE, st.integers(0, 12))
+def test_planned_starts_are_feasible_and_keep_the_heads_promise(
+    queue: list[QueuedJob], active: list[ActiveJob], free: int
+) -> None:
+    starts = planned_starts(queue, active, free, 0)
+    capacity = free + sum(job.processors for job in active)
+    assert set(starts) == {job.id for job in queue if job.processors <= capacity}
+    first = easy_pass(queue, active, free, 0)
+    assert all(starts[id] == 0 for id in first.starts)
+    if first.head is not None:
+        assert starts[first.head] == first.shadow_s
+    for time in set(starts.values()):
+        used = sum(job.processors for job in active if job.end_s > time)
+        used += sum(
+            j.processors for j in queue if j.id in starts and starts[j.id] <= time < starts[j.id] + j.walltime_s
+        )
+        assert used <= capacity
+
+
+def test_planned_starts_look_no_further_than_their_limit() -> None:
+    queue = [QueuedJob(f"q{i}", 1, 10) for i in range(50)]
+    starts = planned_starts(queue, [], 1, 0, limit=5)
+    assert starts == {"q0": 0, "q1": 10, "q2": 20, "q3": 30, "q4": 40}

@@ -1,0 +1,126 @@
+"""Who may import whom (the rooms of the house): read from the source, so that nothing has to be importable."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Leaf modules that everybody but core and the workers may use; they are held to importing nothing of ours themselves.
+LEAVES = {"errors", "config", "version"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "sim": {"core"} | LEAVES,
+    "batch": {"core"} | LEAVES,
+    "store": {"core"} | LEAVES,
+    "manager": {"core", "batch", "store"} | LEAVES,
+    "api": {"manager", "store"} | LEAVES,
+    "web": {"manager", "store"} | LEAVES,
+    "cli": {"sim"} | LEAVES,
+    **dict.fromkeys(LEAVES, LEAVES),
+}
+
+COMPOSITION_ROOT = "daemon"  # ejbd/daemon.py puts the house together and may import every room
+
+
+def imported(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute dotted name of everything that a module of `package` imports, wherever in the module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
+            for alias in node.names:  # `from ejbd import core` names a room just as `import ejbd.core` does
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def room_of(path: Path) -> str:
+    inside = path.relative_to(ROOT / "ejbd")
+    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+def offences(source: str, package: str, room: str) -> list[str]:
+    allowed = MAY_IMPORT[room] | {room}
+    found = []
+    for line, name in imported(source, package):
+        parts = name.split(".")
+        if parts[0] == "ejbd" and len(parts) > 1 and parts[1] not in allowed and parts[1] != "__version__":
+            found.append(f"line {line}: {room} imports {name}")
+        elif parts[0] in ("workers", "ejb_worker"):
+            found.append(f"line {line}: {room} imports {name}; the two meet in the wire protocol only")
+    return found
+
+
+@pytest.mark.parametrize("path", modules("ejbd"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_room_imports_only_what_it_may(path: Path) -> None:
+    room = room_of(path)
+    if room in (COMPOSITION_ROOT, "__init__", "__main__"):
+        return
+    assert room in MAY_IMPORT, f"{room} is a new room: say in MAY_IMPORT what it may import"
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    assert offences(path.read_text(encoding="utf-8"), package, room) == []
+
+
+def test_the_package_itself_imports_no_room() -> None:
+    source = (ROOT / "ejbd" / "__init__.py").read_text(encoding="utf-8")
+    assert [name for _, name in imported(source, "ejbd") if name.startswith("ejbd")] == []
+
+
+@pytest.mark.parametrize("path", modules("workers"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_worker_needs_the_standard_library_only(path: Path) -> None:
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    own = {"workers", "ejb_worker", "__future__"}
+    foreign = {
+        f"line {line}: {name}"
+        for line, name in imported(path.read_text(encoding="utf-8"), package)
+        if name.split(".")[0] not in sys.stdlib_module_names | own
+    }
+    assert foreign == set()
+
+
+def test_the_simulated_and_the_live_world_never_meet() -> None:
+    assert "manager" not in MAY_IMPORT["sim"]
+    assert "sim" not in MAY_IMPORT["manager"]
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("core", "from ejbd.errors import EjbError"),
+        ("core", "import ejbd.batch.base"),
+        ("core", "from ..store import tables"),
+        ("core", "def f():\n    from ejbd import manager"),
+        ("cli", "from ejbd.core import windows"),
+        ("sim", "from ejbd.manager import decider"),
+        ("manager", "import ejbd.sim"),
+        ("batch", "import workers.ejb_worker"),
+    ],
+)
+def test_an_offence_is_seen(room: str, source: str) -> None:
+    assert len(offences(source, f"ejbd.{room}", room)) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("core", "from ejbd.core import shapes\nfrom .view import ClusterView\nimport math"),
+        ("manager", "from ejbd.core.windows import windows\nfrom ejbd.errors import EjbError"),
+        ("cli", "from ejbd.errors import EjbError\nimport httpx\nfrom ejbd.cli import output"),
+    ],
+)
+def test_what_is_allowed_passes(room: str, source: str) -> None:
+    assert offences(source, f"ejbd.{room}", room) == []
