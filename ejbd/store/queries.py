@@ -1,0 +1,112 @@
+"""What the API reads. Rows come back as they are; :meth:`Store.read` detaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.store.models import Epoch, Event, Job, Subjob
+from ejbd.store.states import JobState
+from ejbd.store.timeline import LivedInterval, Phase, intervals
+
+__all__ = [
+    "LivedInterval",
+    "Phase",
+    "events",
+    "intervals",
+    "job_counts",
+    "job_epochs",
+    "job_events",
+    "job_subjobs",
+    "list_jobs",
+    "resolve_job",
+]
+
+LAST = "last"
+CANDIDATES_NAMED = 5
+
+
+def list_jobs(
+    session: Session,
+    *,
+    user: str | None = None,
+    states: Collection[JobState] | None = None,
+    queue: str | None = None,
+    limit: int = 100,
+    before_seq: int | None = None,
+) -> Sequence[Job]:
+    """Jobs, newest first. The next page is the one `before_seq` of the last job of this one."""
+    query = select(Job).order_by(Job.seq.desc()).limit(limit)
+    if user is not None:
+        query = query.where(Job.user == user)
+    if states is not None:
+        query = query.where(Job.state.in_([state.value for state in states]))
+    if queue is not None:
+        query = query.where(Job.queue == queue)
+    if before_seq is not None:
+        query = query.where(Job.seq < before_seq)
+    return session.scalars(query).all()
+
+
+def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
+    """The job that `selector` names: `last` (the newest of `user`), a whole id, or the beginning of just one id.
+
+    Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
+    conflict if several jobs' ids begin so).
+    """
+    if selector == LAST:
+        newest = session.scalar(select(Job).where(Job.user == user).order_by(Job.seq.desc()).limit(1))
+        if newest is None:
+            raise EjbError(Code.NOT_FOUND, f"{user} has no job yet")
+        return newest
+    within = select(Job) if everybody else select(Job).where(Job.user == user)
+    exact = session.scalar(within.where(Job.id == selector))
+    if exact is not None:
+        return exact
+    query = within.where(Job.id.startswith(selector, autoescape=True)).order_by(Job.seq.desc())
+    found = session.scalars(query.limit(CANDIDATES_NAMED + 1)).all() if selector else []
+    if not found:
+        raise EjbError(Code.NOT_FOUND, f"there is no job {selector!r}", hint="`ejb status` lists your jobs")
+    if len(found) > 1:
+        named = [job.id for job in found[:CANDIDATES_NAMED]]
+        more = ", ..." if len(found) > CANDIDATES_NAMED else ""
+        raise EjbError(
+            Code.CONFLICT,
+            f"{selector!r} is the beginning of several jobs' ids: {', '.join(named)}{more}",
+            hint="give more of the id",
+            details={"candidates": named},
+        )
+    return found[0]
+
+
+def job_subjobs(session: Session, job_id: str) -> Sequence[Subjob]:
+    """The subjobs of a job in the order in which they were made; J0 first."""
+    return session.scalars(select(Subjob).where(Subjob.job_id == job_id).order_by(Subjob.ordinal)).all()
+
+
+def job_epochs(session: Session, job_id: str) -> Sequence[Epoch]:
+    """The epochs of a job in order."""
+    return session.scalars(select(Epoch).where(Epoch.job_id == job_id).order_by(Epoch.number)).all()
+
+
+def job_events(session: Session, job_id: str, after_id: int, limit: int) -> Sequence[Event]:
+    """The events of a job that came after event `after_id` (0: all), oldest first."""
+    query = select(Event).where(Event.job_id == job_id, Event.id > after_id).order_by(Event.id).limit(limit)
+    return session.scalars(query).all()
+
+
+def events(session: Session, after_id: int, limit: int, kinds: Collection[str] | None = None) -> Sequence[Event]:
+    """Everybody's events after event `after_id`, oldest first; only those of `kinds` if given."""
+    query = select(Event).where(Event.id > after_id).order_by(Event.id).limit(limit)
+    if kinds is not None:
+        query = query.where(Event.kind.in_(kinds))
+    return session.scalars(query).all()
+
+
+def job_counts(session: Session) -> dict[JobState, int]:
+    """How many jobs are in each state, the empty ones too."""
+    counted = session.execute(select(Job.state, func.count()).group_by(Job.state)).all()
+    return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in counted}

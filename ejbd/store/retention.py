@@ -1,0 +1,87 @@
+"""What is old goes: finished jobs with everything of theirs, and old events that belong to no job.
+
+A live job keeps all of its events, however old: its timeline is made of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from ejbd.store.models import Epoch, Event, IdempotencyKey, Intent, Job, Launch, Operation, Subjob, Worker
+from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
+from ejbd.store.store import Store
+
+DAY_S = 86400.0
+BATCH_ROWS = 1000
+SETTLED = (IntentState.DONE.value, IntentState.FAILED.value, IntentState.DROPPED.value)
+
+# Many a job: deleted bit by bit. The rest goes with the job; those that others point at come last.
+_MANY: tuple[tuple[InstrumentedAttribute[int], ColumnElement[Any]], ...] = (
+    (Operation.seq, Operation.job_id.expression),
+    (Intent.id, Intent.job_id.expression),
+    (Event.id, Event.job_id.expression),
+)
+_FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob)
+
+
+def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) -> int:
+    """Delete at most about `rows` rows that are older than `days`; returns how many went. 0: nothing is left to do.
+
+    A job is old when it ended that long ago, has no subjob that may still be at the batch system and no action on the
+    batch system under way.
+    """
+    before = now - days * DAY_S
+    left = rows
+    for job_id in session.scalars(_old_jobs(before).limit(rows)).all():
+        left -= _delete_job(session, job_id, left)
+        if left <= 0:
+            return rows - left
+    of_no_job = (
+        select(Event.id)
+        .where(Event.at_s < before, or_(Event.job_id.is_(None), Event.job_id.not_in(select(Job.id))))
+        .limit(left)
+    )
+    return rows - left + _delete(session, Event.id, of_no_job)
+
+
+async def prune_all(store: Store, now: float, days: float) -> int:
+    """:meth:`prune` until nothing is left, a transaction each, so that other writers get their turns in between."""
+    total = 0
+    while went := await store.write(lambda session: prune(session, now, days)):
+        total += went
+    return total
+
+
+def _old_jobs(before: float) -> Select[Any]:
+    subjobs = select(Subjob.job_id).where(Subjob.state.not_in([state.value for state in TERMINAL_SUBJOB]))
+    intents = select(Intent.job_id).where(Intent.state.not_in(SETTLED))
+    return (
+        select(Job.id)
+        .where(Job.state.in_([state.value for state in TERMINAL_JOB]), Job.end_s < before)
+        .where(Job.id.not_in(subjobs), Job.id.not_in(intents))
+        .order_by(Job.seq)
+    )
+
+
+def _delete_job(session: Session, job_id: str, rows: int) -> int:
+    """Delete a job, or the first `rows` of what hangs on it; returns how many went."""
+    left = rows
+    for key, owner in _MANY:
+        left -= _delete(session, key, select(key).where(owner == job_id).limit(left))
+        if left <= 0:
+            return rows - left  # the job's own row is still there, so that the next batch finds the rest
+    for table in _FEW:
+        left -= _count(session, delete(table).where(table.job_id == job_id))
+    return rows - left + _count(session, delete(Job).where(Job.id == job_id))
+
+
+def _delete(session: Session, key: InstrumentedAttribute[int], which: Select[Any]) -> int:
+    return _count(session, delete(key.class_).where(key.in_(which)))
+
+
+def _count(session: Session, statement: Delete) -> int:
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return result.rowcount if isinstance(result, CursorResult) else 0
