@@ -11,6 +11,7 @@ Completion times are rounded up to whole seconds from now, walltimes to whole wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
@@ -50,7 +51,8 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     """Whether a waiting job can start on what is free now (section 3.2.1, cases 1 to 3).
 
     A job that went back to waiting has kept its work: it asks for what is left, and restarting costs a lambda. A
-    subjob, or the longer of two, must carry the job to its end. Of equal completions the lowest case wins.
+    subjob, or the longer of two, must carry the job to its end. Of equal completions the lowest case wins. Case 3 is
+    tried on every two slots, which under EASY are the paper's one pair.
     """
     seen = tuple(slots)
     if not seen:
@@ -62,14 +64,14 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         reason = f"{_processors(most)} free, and O_max {params.omax} needs {needed} for {state.processes} processes"
         return Decision(DecisionKind.NOTHING, state.job, now, reason, slots=seen)
 
-    base = steps[0]
-    candidates = [] if seen[base.slot].duration_s >= params.max_walltime_s else [_no_case_1(seen, params)]
+    first = seen[steps[0].slot]
+    candidates = [] if first.duration_s >= params.max_walltime_s else [_no_case_1(seen, params)]
     for step in steps:
         open_ended = seen[step.slot].duration_s >= params.max_walltime_s
         name = "case 1" if open_ended else "case 2"
         candidates.append(_whole_run(name, state, seen, step, now, params))
-    for step in steps[1:]:
-        candidates.append(_two_subjobs(state, seen, base, step, now, params))
+    for base, wide in combinations(steps, 2):
+        candidates.append(_two_subjobs(state, seen, base, wide, now, params))
 
     best = _earliest(candidates)
     if best is None:
@@ -214,6 +216,8 @@ def _no_expansion(
     """Why growing is out of the question, or nothing."""
     if not state.subjobs:
         return "the job holds no subjob"
+    if not state.movable:
+        return "the application has no checkpoint engine and cannot be moved"
     if state.on_placeholder:
         return "the place holder J0 runs the application at full width"
     if stalled:
@@ -309,10 +313,12 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     release = tuple(subjob.id for subjob in state.subjobs if not subjob.anchor)
     migrate = Candidate(
         "(i) migrate to J0",
-        state.work_s > 0.0 or bool(state.subjobs),
-        moved,
+        state.movable and (state.work_s > 0.0 or bool(state.subjobs)),
+        moved if state.movable else None,
         (),
-        f"a migration of {params.lambda_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s",
+        f"a migration of {params.lambda_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s"
+        if state.movable
+        else "the application has no checkpoint engine",
     )
     restart = Candidate("(iii) start on J0", True, full, (), f"the whole run at full width: {full - now:.0f} s")
     if not state.subjobs and not migrate.feasible:
