@@ -113,6 +113,7 @@ async def _run(options: argparse.Namespace) -> None:
         except EjbError:
             return  # nothing runs
         await client.call("down", start=False, timeout_s=DOWN_S)
+        await asyncio.to_thread(client.wait_until_gone)
         return
     there = await client.call("hello")
     if options.action == "up":

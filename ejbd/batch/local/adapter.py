@@ -26,7 +26,7 @@ workers=""
 signalled=0
 forward() {{
     signalled=1
-    for worker in $workers; do kill -TERM "$worker" 2>/dev/null; done
+    for each in $workers; do kill -TERM "$each" 2>/dev/null; done
 }}
 trap forward TERM INT HUP
 for share in $(printf '%s' "$EJB_LOCAL_NODES" | tr ',' ' '); do

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
@@ -62,6 +62,14 @@ class Client:
                 f"the embedded cluster refused: {text}", transient=bool(answer.get("transient")), stderr=text
             )
         return answer
+
+    def wait_until_gone(self) -> None:
+        """Until no server runs for the directory. BatchError where it does not end."""
+        with open(self._directory / "server.lock") as lock:
+            try:
+                _lock(lock, time.monotonic() + START_S)
+            except TimeoutError as error:
+                raise BatchError(f"the server of {self._directory} does not end", transient=True) from error
 
     async def _connect(self, start: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         with contextlib.suppress(*_NOBODY_LISTENS):
@@ -116,12 +124,7 @@ def start_server(directory: Path, nodes: int, processors: int) -> None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     deadline = time.monotonic() + START_S
     with open(directory / "start.lock", "a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                _pause(deadline)
+        _lock(lock, deadline)
         if _listens(directory):
             return
         with open(directory / "server.log", "ab") as output:
@@ -152,9 +155,19 @@ def start_server(directory: Path, nodes: int, processors: int) -> None:
     _forget(child)
 
 
+def _lock(file: TextIO, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _pause(deadline)
+        else:
+            return
+
+
 def _pause(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise TimeoutError(f"no server listens after {START_S:g} s")
+        raise TimeoutError(f"the server neither listens nor ends within {START_S:g} s")
     time.sleep(0.02)
 
 

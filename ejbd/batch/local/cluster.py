@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import re
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from ejbd.batch.local import processes
 from ejbd.batch.local.jobs import Job, JobFile
 from ejbd.batch.local.nodes import Nodes
-from ejbd.batch.local.step import write_json
+from ejbd.batch.local.steps import End, Steps
 from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
 from ejbd.core.view import BatchState
 
 LISTED_S = 300.0  # ended jobs stay in the listing for so long
 KEPT_S = 7 * 86400.0  # and can be found and asked for their outcome for so long
 _RETRY_S = 1.0
-_PACKAGES = Path(__file__).resolve().parents[3]  # where `ejbd` is imported from
-# -S: a step needs none of the site's packages, and starts in a third of the time without looking for them.
-_STEP = (
-    sys.executable,
-    "-I",
-    "-S",
-    "-c",
-    "import sys; sys.path.insert(0, sys.argv[1]); from ejbd.batch.local.step import main; sys.exit(main())",
-    str(_PACKAGES),
-)
-_DELIVERED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)
 
 log = structlog.get_logger()
 
@@ -47,21 +28,19 @@ class Refused(Exception):
 
 
 class Cluster:
-    """All jobs of one embedded cluster in `directory`. Lives in one event loop; `clock` gives seconds since the epoch."""
+    """All jobs of one embedded cluster in `directory`. Lives in one event loop; `clock` is seconds since the epoch."""
 
     def __init__(self, directory: Path, nodes: int, processors: int, clock: Callable[[], float]) -> None:
         self._directory = directory
         self._clock = clock
         self._file = JobFile(directory / "jobs.sqlite")
         self._jobs: dict[int, Job] = {}
-        self._steps: dict[int, processes.Identity] = {}
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._pass_is_due = False
         self._closing = False
         self._idle = asyncio.Event()
         self.nodes = Nodes(nodes, processors)
         self.cluster = self._file.cluster
+        self._steps = Steps(directory, self.cluster, self._file.spec, self._end)
         self._set_shape(nodes, processors)
 
     def _set_shape(self, nodes: int, processors: int) -> None:
@@ -88,29 +67,13 @@ class Cluster:
         for job in running:
             self.nodes.retake(job.nodes)
         for job in running:
-            self._adopt_step(job)
-        self._clean_folders()
+            self._steps.adopt(job)
+        self._steps.forget_all_but({job.id for job in running})
         self._wake()
-
-    def _adopt_step(self, job: Job) -> None:
-        if (self._folder(job.id) / "result.json").exists():
-            self._settle(job)
-            return
-        started = self._started(job.id)
-        if started is None:  # the last server was killed between its note and the start
-            self._launch(job)
-        elif processes.is_alive(started):
-            self._watch(job, started)
-            self._tell_limit(job)
-            if job.cancelled:
-                self._tell_end(job)
-        else:
-            self._settle(job)
 
     def close(self) -> None:
         """Let go; jobs go on."""
-        for task in self._tasks:
-            task.cancel()
+        self._steps.close()
         self._file.close()
 
     async def shut_down(self) -> None:
@@ -144,7 +107,7 @@ class Cluster:
             + [(job, {"cancelled": True, "state": BatchState.CANCELLED, "end_s": now}) for job in waiting]
         )
         for job in running:
-            self._tell_end(job)
+            self._steps.tell_end(job)
         self._wake()
 
     def update(self, id: int, *, walltime_s: float | None, hold: bool | None) -> None:
@@ -154,7 +117,7 @@ class Cluster:
             raise Refused(f"job {id} has ended or is not known")
         if walltime_s is not None and walltime_s > job.walltime_s:
             raise Refused(
-                f"job {id} has a walltime of {job.walltime_s:g} s, which can only be shortened, not set to {walltime_s:g} s"
+                f"job {id} has a walltime of {job.walltime_s:g} s, which can be shortened only, not made {walltime_s:g}"
             )
         if hold is not None and job.state.holds_processors:
             raise Refused(f"job {id} runs; only a waiting job can be held or released")
@@ -167,7 +130,7 @@ class Cluster:
                 change["end_s"] = job.start_s + walltime_s
         self._change([(job, change)])
         if walltime_s is not None and job.state.holds_processors:
-            self._tell_limit(job)
+            self._steps.tell_limit(job)
         self._wake()
 
     def listing(self) -> dict[str, Any]:
@@ -250,179 +213,24 @@ class Cluster:
             asyncio.get_running_loop().call_later(_RETRY_S, self._wake)
             return plan
         for job in starting:
-            self._launch(job)
+            self._steps.launch(job)
         return plan
 
-    # ---- running
-
-    def _folder(self, id: int) -> Path:
-        return self._directory / "jobs" / str(id)
-
-    def _started(self, id: int) -> processes.Identity | None:
-        """The step that has this job; None where none ever began with it."""
-        try:
-            return processes.Identity(*json.loads((self._folder(id) / "started").read_text()))
-        except FileNotFoundError:
-            return None
-
-    def _launch(self, job: Job) -> None:
-        """Start the step of a job that is noted as running. It claims the job, so that a second start does nothing."""
-        try:
-            folder = self._prepare(job)
-            # Blocked from birth: a signal that comes before the step waits for signals must not kill it.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, _DELIVERED)
-            try:
-                child = subprocess.Popen(
-                    [*_STEP, str(folder)], cwd="/", stdin=subprocess.DEVNULL, env={}, start_new_session=True
-                )
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            self._children[job.id] = child
-            identity = processes.identify(child.pid)
-            assert identity is not None  # not collected yet, so at least a zombie is there
-            self._watch(job, identity)
-        except OSError as error:
-            log.error("a job cannot be started", job=job.id, error=str(error))
-            self._end(job, BatchState.NODE_FAIL, None, self._clock(), f"the job cannot be started: {error}")
-
-    def _prepare(self, job: Job) -> Path:
-        spec = self._file.spec(job.id)
-        folder = self._folder(job.id)
-        (folder / "processors").mkdir(parents=True, exist_ok=True)
-        script = folder / "script"
-        script.write_text(spec["script"], errors="surrogateescape")
-        script.chmod(0o700)
-        environment: dict[str, str] = dict(spec["environment"])
-        environment.update(self._variables(job, folder))
-        environment["PATH"] = f"{self._directory / 'bin'}:{environment.get('PATH') or os.defpath}"
-        # The interpreter is called by name: the spool may be mounted without permission to execute.
-        interpreter = spec["script"].splitlines()[0][2:].strip().split(None, 1)
-        write_json(
-            str(folder / "spec.json"),
-            {
-                "job": job.id,
-                "cluster": self.cluster,
-                "argv": [*interpreter, str(script)],
-                "environment": environment,
-                "workdir": spec["workdir"],
-                "output": _expanded(spec["output"], job),
-                "error": None if spec["error"] is None else _expanded(spec["error"], job),
-                "umask": spec["umask"],
-                "end_s": job.end_s,
-            },
-        )
-        return folder
-
-    def _variables(self, job: Job, folder: Path) -> Mapping[str, str]:
-        return {
-            processes.JOB_VARIABLE: str(job.id),
-            processes.CLUSTER_VARIABLE: self.cluster,
-            "EJB_LOCAL_JOB_NAME": job.name,
-            "EJB_LOCAL_JOB_DIR": str(folder),
-            "EJB_LOCAL_NODES": ",".join(f"{name}:{count}" for name, count in job.nodes),
-        }
-
-    def _watch(self, job: Job, step: processes.Identity) -> None:
-        """Wake when the step ends; no polling, whether it is a child or was adopted."""
-        self._steps[job.id] = step
-        try:
-            fd = os.pidfd_open(step.pid)
-        except ProcessLookupError:
-            self._settle(job)
-            return
-        loop = asyncio.get_running_loop()
-
-        def ended() -> None:
-            loop.remove_reader(fd)
-            os.close(fd)
-            self._settle(job)
-
-        loop.add_reader(fd, ended)
-
-    def _tell_limit(self, job: Job) -> None:
-        limit = self._folder(job.id) / "limit"
-        temporary = limit.with_suffix(".tmp")
-        temporary.write_text(repr(job.end_s))
-        temporary.rename(limit)
-        self._signal_step(job, signal.SIGHUP)
-
-    def _tell_end(self, job: Job) -> None:
-        self._signal_step(job, signal.SIGTERM)
-
-    def _signal_step(self, job: Job, signum: signal.Signals) -> None:
-        step = self._steps.get(job.id)
-        if step is not None and processes.is_alive(step):
-            processes.send([step.pid], signum)
-
-    def _settle(self, job: Job) -> None:
-        """The step has ended: take its result, or clean up after it where it left none."""
-        child = self._children.pop(job.id, None)
-        if child is not None:
-            child.wait()
-        self._steps.pop(job.id, None)
-        started = self._started(job.id)
-        if child is not None and started is not None and started.pid != child.pid and processes.is_alive(started):
-            self._watch(job, started)  # another server's step had claimed the job first
-            return
-        try:
-            result = json.loads((self._folder(job.id) / "result.json").read_text())
-        except (OSError, ValueError):
-            self._keep(self._clean_up(job))
-            return
-        self._end(job, BatchState(result["state"]), result["exit_code"], result["end_s"], result["reason"])
-
-    async def _clean_up(self, job: Job) -> None:
-        """Kill what a killed step left behind, and only then give its processors away."""
-        session = self._session(job.id)
-        while left := processes.members(self.cluster, job.id, session=session):
-            processes.send(left, signal.SIGKILL)
-            await asyncio.sleep(0.05)
-        state = BatchState.CANCELLED if job.cancelled else BatchState.NODE_FAIL
-        self._end(job, state, None, self._clock(), "the process that watched over the job was killed")
-
-    def _session(self, id: int) -> int | None:
-        """The session of the job's script; None where its number may have become somebody else's."""
-        try:
-            leader = processes.Identity(*json.loads((self._folder(id) / "main").read_text()))
-        except (OSError, ValueError):
-            return None
-        if leader.boot != processes.boot_id():
-            return None
-        # The number stays taken for as long as the session has members, with its leader or without.
-        return leader.pid if processes.stat(leader.pid) is None or processes.is_alive(leader) else None
-
-    def _end(self, job: Job, state: BatchState, code: int | None, end_s: float, reason: str) -> None:
+    def _end(self, job: Job, end: End) -> None:
         if not job.state.ended:
             self.nodes.give_back(job.nodes)
-        job.state, job.exit_code, job.end_s, job.reason = state, code, end_s, reason
+        job.state, job.exit_code, job.reason = end.state, end.exit_code, end.reason
+        job.end_s = self._clock() if end.end_s is None else end.end_s
         try:
             self._file.save([job])
         except sqlite3.Error as error:
             log.error("the end of a job cannot be stored; trying again", job=job.id, error=str(error))
-            asyncio.get_running_loop().call_later(_RETRY_S, self._end, job, state, code, end_s, reason)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._end, job, end)
         else:
-            shutil.rmtree(self._folder(job.id), ignore_errors=True)
+            self._steps.forget(job.id)
         self._note_idle()
         self._wake()
 
     def _note_idle(self) -> None:
         if not any(job.state.holds_processors for job in self._jobs.values()):
             self._idle.set()
-
-    def _clean_folders(self) -> None:
-        """Folders of jobs whose end was stored just before a server was killed."""
-        for folder in (self._directory / "jobs").iterdir():
-            job = self._jobs.get(int(folder.name)) if folder.name.isdecimal() else None
-            if job is None or job.state.ended:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _keep(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _expanded(path: str, job: Job) -> str:
-    """The patterns of an output's name that Slurm has and this cluster can fill: %j, %x, %u and %%."""
-    words = {"j": str(job.id), "x": job.name.replace("/", "_"), "u": job.user, "%": "%"}
-    return re.sub("%([jxu%])", lambda match: words[match[1]], path)

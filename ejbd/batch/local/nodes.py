@@ -21,7 +21,7 @@ class Nodes:
         return self.processors * len(self.free)
 
     def take(self, processors: int) -> Shares:
-        """Processors for a job, on as few nodes as possible: the emptiest node first, the rest where it fits most tightly.
+        """Processors for a job, on as few nodes as possible: the emptiest node first, the rest where it fits tightest.
 
         ValueError where there are not enough.
         """

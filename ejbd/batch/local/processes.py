@@ -1,6 +1,7 @@
 """Processes of this machine as /proc shows them: who is who, and who belongs to a job."""
 
-# ruff: noqa: PTH  (pathlib would double the time in which a step starts)
+# pathlib would double the time in which a step starts
+# ruff: noqa: PTH208
 
 from __future__ import annotations
 

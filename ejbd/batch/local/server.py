@@ -210,6 +210,7 @@ async def _run(directory: Path, nodes: int, processors: int) -> None:
     listening = await asyncio.start_unix_server(
         Server(cluster, stopped.set).serve, path=_SOCKET, limit=LONGEST_REQUEST, backlog=1024
     )
+    _SOCKET.chmod(0o600)  # noqa: ASYNC240
     log.info("listening", directory=str(directory), nodes=nodes, processors=processors, cluster=cluster.cluster)
     await stopped.wait()
     await asyncio.sleep(0)  # the answer to `down` goes out first

@@ -6,7 +6,8 @@ Files of the job's folder: `spec.json` (what to run), `started` (this process; m
 twice), `limit` (new planned end, read on HUP), `main` (the script's process, leader of the session) and `result.json`.
 """
 
-# ruff: noqa: PTH  (pathlib would double the time in which a step starts)
+# pathlib would double the time in which a step starts
+# ruff: noqa: PTH104, PTH108
 
 from __future__ import annotations
 
