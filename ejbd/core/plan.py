@@ -64,6 +64,7 @@ class ElasticState:
     subjobs: tuple[HeldSubjob, ...] = ()
     stalled_until_s: float | None = None
     on_placeholder: bool = False
+    movable: bool = True
 
     @property
     def processors(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
+from ejbd.manager.context import MOVING_ENGINES, JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.lead import ensure_lead
 from ejbd.manager.operations import abandon, add_operation, finished, succeeded
 from ejbd.manager.subjobs import add_subjob, release
@@ -21,7 +21,6 @@ from ejbd.store.transitions import add_event, move_epoch, move_job
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
-MOVING_ENGINES = frozenset({"application"})
 
 
 def advance(world: JobWorld) -> None:
@@ -273,7 +272,9 @@ def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
 def _stopping(world: JobWorld, epoch: Epoch) -> bool:
     ctx, job = world.ctx, world.job
     # Only this attempt's operations: an earlier attempt of the same epoch may have failed.
-    operations = [o for o in world.operations("checkpoint", epoch=epoch.number) if o.created_s >= (epoch.stopping_s or 0)]
+    operations = [
+        o for o in world.operations("checkpoint", epoch=epoch.number) if o.created_s >= (epoch.stopping_s or 0)
+    ]
     if not finished(operations):
         return False
     codes = [int(code) for code in epoch.exits.values()]
@@ -361,7 +362,9 @@ def fail_epoch(world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | 
         return
     if members is None:
         members = list(epoch.fallback) or list(epoch.members)
-    usable = [s.id for s in world.open_subjobs if s.id in members and s.state == SubjobState.RUNNING and not s.releasing]
+    usable = [
+        s.id for s in world.open_subjobs if s.id in members and s.state == SubjobState.RUNNING and not s.releasing
+    ]
     if not usable:  # the old placement is gone: whatever is there
         usable = [
             s.id

@@ -15,6 +15,7 @@ from ejbd.manager.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
 
+MOVING_ENGINES = frozenset({"application"})  # that can take an application from one placement to another
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
 
@@ -185,6 +186,7 @@ class JobWorld:
             work_s=work_now(self.job, self.ctx.now),
             subjobs=held,
             on_placeholder=j0 is not None and j0.id in self.job.members,
+            movable=self.job.engine in MOVING_ENGINES,
         )
 
 

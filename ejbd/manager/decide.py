@@ -48,7 +48,7 @@ class Decider:
         """One job: what its policy says, then whatever its application can do now."""
         job = world.job
         if job.state == JobState.RECEIVED:
-            self._receive(world)
+            self.receive(world)
         elif job.elastic and job.state == JobState.WAITING:
             self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
@@ -58,7 +58,7 @@ class Decider:
 
     # -- the three situations of section 3 ----------------------------------------------------------------------------
 
-    def _receive(self, world: JobWorld) -> None:
+    def receive(self, world: JobWorld) -> None:
         """The job in its original shape goes into the queue first: as J0, or as it is where it is passed through."""
         job = world.job
         add_subjob(world, "placeholder" if job.elastic else "rigid", job.processes, job.walltime_s)
@@ -232,7 +232,10 @@ def record(world: JobWorld, decision: Decision) -> None:
     world.job.decision_key = key
     world.job.expected_completion_s = decision.expected_completion_s
     add_event(
-        world.ctx.session, f"decision.{decision.kind.value}", world.ctx.now, job_id=world.job.id,
+        world.ctx.session,
+        f"decision.{decision.kind.value}",
+        world.ctx.now,
+        job_id=world.job.id,
         decision=decision.to_json(),
     )
 
@@ -272,4 +275,3 @@ def guarded(world: JobWorld, action: Callable[[JobWorld], None]) -> None:
 def _report_fault(ctx: Context, job_id: str, error: Exception) -> None:
     log.error("job-fault", job=job_id, error=repr(error), exc_info=error)
     add_event(ctx.session, "job.fault", ctx.now, job_id=job_id, error=str(error))
-

@@ -89,7 +89,8 @@ class Executor:
         try:
             request = await self.store.write(lambda s: self._begin_submit(s, intent.id))
         except EjbError as error:
-            await self.store.write(lambda s: self._postpone(s, intent.id, error))
+            trouble = error
+            await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
             return
         if request is None:
             return
@@ -124,10 +125,22 @@ class Executor:
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
         token, subjob.token_hash = new_token(subjob.id)
+        if job.elastic:
+            self._make_job_folder(job)
         self.spool.make_subjob(job.id, subjob.id, token)
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         return self._request(job, subjob)
+
+    def _make_job_folder(self, job: Job) -> None:
+        """The database holds everything about a job; its files are made when the first subjob needs them."""
+        if self.spool.env_file(job.id).exists():
+            return
+        spec = JobSpec.from_json(job.spec)
+        command = None
+        if spec.script is None:
+            command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
+        self.spool.make_job(job.id, env=spec.env, script=spec.script, command=command)
 
     def _request(self, job: Job, subjob: Subjob) -> SubmitRequest:
         spec = JobSpec.from_json(job.spec)
@@ -185,12 +198,10 @@ class Executor:
         if subjob.state == SubjobState.PLANNED:
             subjob.submit_s = now
             move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
-        # A release that came while the submission was under way could not name the batch job.
-        waiting = select(Intent).where(
-            Intent.subjob_id == subjob.id, Intent.kind == "cancel", Intent.batch_id.is_(None)
-        )
-        for cancel in session.scalars(waiting):
-            cancel.batch_id = batch_id
+        # A cancellation or a hold that came while the submission was under way could not name the batch job.
+        waiting = select(Intent).where(Intent.subjob_id == subjob.id, Intent.batch_id.is_(None))
+        for later in session.scalars(waiting):
+            later.batch_id = batch_id
             session.info.setdefault("wake", set()).add("intents")
 
     def _unknown(self, session: Session, id: int, message: str) -> None:
@@ -299,7 +310,8 @@ class Executor:
 def _due(session: Session, now: float) -> tuple[list[Intent], float | None]:
     query = select(Intent).where(Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN))).order_by(Intent.id)
     intents = list(session.scalars(query))
-    due, later = [], []
+    due: list[Intent] = []
+    later: list[Intent] = []
     for intent in intents:
         if intent.kind != "submit" and intent.batch_id is None:
             continue  # its submission is still under way

@@ -50,9 +50,7 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
     if spec.script is not None:
         ended = {
             str(launch.ordinal): launch.exit_code or 0
-            for launch in ctx.session.query(Launch).where(
-                Launch.job_id == job.id, Launch.state == LaunchState.ENDED
-            )
+            for launch in ctx.session.query(Launch).where(Launch.job_id == job.id, Launch.state == LaunchState.ENDED)
         }
         script = {
             "path": str(ctx.spool.script_file(job.id)),

@@ -52,9 +52,7 @@ def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
     """Batch id -> open subjob of ours that the view does not show."""
     listed = {job.id: job.name for job in view.jobs}
     query = select(Subjob).where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None))
-    return {
-        s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and listed.get(s.batch_id) != s.tag
-    }
+    return {s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and listed.get(s.batch_id) != s.tag}
 
 
 def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Outcome | None) -> None:
@@ -112,7 +110,12 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     if subjob.role == "placeholder" and job.rigid_start_s is None and seen.planned_start_s is not None:
         job.rigid_start_s = seen.planned_start_s
         add_event(
-            ctx.session, "placeholder.planned", ctx.now, job_id=job.id, subjob_id=subjob.id, start_s=seen.planned_start_s
+            ctx.session,
+            "placeholder.planned",
+            ctx.now,
+            job_id=job.id,
+            subjob_id=subjob.id,
+            start_s=seen.planned_start_s,
         )
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
     if subjob.role == "subjob" and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
@@ -173,7 +176,10 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, code: int | None) -> None:
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, Subjob]) -> None:
     """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
     suspects = {
-        job.name: job for job in view.jobs if job.name.startswith(TAG_PREFIX) and not job.state.ended
+        job.name: job
+        for job in view.jobs
+        if job.name.startswith(TAG_PREFIX)
+        and not job.state.ended
         and (job.name not in open_tags or open_tags[job.name].batch_id not in (None, job.id))
     }
     if not suspects:
@@ -193,9 +199,7 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, S
         )
         if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
             continue
-        add_event(
-            ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.id
-        )
+        add_event(ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.id)
         add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.id)
 
 

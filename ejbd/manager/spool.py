@@ -13,7 +13,7 @@ import os
 import shutil
 import zipapp
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -110,15 +110,15 @@ class Spool:
         return self.job_dir(job) / "batch-script"
 
     def make_job(self, job: str, *, env: dict[str, str], script: str | None, command: dict[str, Any] | None) -> None:
-        """The job's folder with the user's environment, and his script or his one launch."""
+        """The job's folder with the user's environment, and his script or his one launch. Repeatable."""
         root = self._folder(self.job_dir(job))
         for name in ("subjobs", "epochs", "launches", "script"):
             self._folder(root / name)
-        self._json(self.env_file(job), env)
         if script is not None:
             write_atomically(self.script_file(job), script.encode(), 0o700)
         if command is not None:
             self._json(self.launch_file(job, 0), command)
+        self._json(self.env_file(job), env)  # last: its presence says that the rest is there
 
     def make_subjob(self, job: str, subjob: str, token: str) -> Path:
         """The subjob's folder with the file that tells its workers who they are."""
@@ -145,9 +145,11 @@ class Spool:
         """Delete a checkpoint that nothing will resume any more."""
         shutil.rmtree(self.checkpoint_dir(job, epoch), ignore_errors=True)
 
-    def drop_job(self, job: str) -> None:
-        """Delete everything of a job that was never stored, or is past its retention."""
-        shutil.rmtree(self.job_dir(job), ignore_errors=True)
+    def drop_jobs_except(self, kept: Collection[str]) -> None:
+        """Delete the folders of jobs that the database no longer knows."""
+        for folder in (self.root / "jobs").iterdir():
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _json(self, path: Path, content: Any) -> None:
         write_atomically(path, json.dumps(content).encode())

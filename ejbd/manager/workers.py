@@ -1,4 +1,4 @@
-"""The manager's end of the worker protocol (docs/worker-protocol.md): who may speak, what is handed out, what is told."""
+"""The manager's end of the worker protocol (docs/worker-protocol.md): who may speak, what is told."""
 
 from __future__ import annotations
 
@@ -102,9 +102,7 @@ def hand_out(ctx: Context, token: str, worker_id: str) -> list[dict[str, Any]]:
     worker = own_worker(session, token, worker_id)
     query = (
         select(Operation)
-        .where(
-            Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
-        )
+        .where(Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED)))
         .order_by(Operation.seq)
     )
     found = []

@@ -97,6 +97,10 @@ class _Look:
         elif c == "#" and not self.in_word:
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
+        elif c in "<>|&()" and self.words[:1] == ["[["] and "]]" not in self.words:
+            self.end_word()
+            self.words.append(c)  # of a test, not of a command
+            self.at += 1
         elif c in "<>":
             self.redirection()
         elif c in " \t\r":
@@ -156,7 +160,9 @@ class _Look:
             self.found.append(Refusal(f"line {self.first_line}", message, _BACKGROUND_HINT))
             return
         command = self.command_of(words)
-        name = command[0] if command else ""
+        name = command[0].rpartition("/")[2] if command else ""
+        if name in LAUNCHERS and command[0].startswith("/"):
+            self.refuse(command[0], f"would go past EJB: write `{name}` without its folder")
         if name in LAUNCHERS:
             self.launch(name, command)
         elif name == "salloc":
@@ -174,8 +180,7 @@ class _Look:
             at += 1
             while at < len(words) and (words[at].startswith("-") or _is_assignment(words[at]) or _is_number(words[at])):
                 at += 1
-        rest = words[at:]
-        return [rest[0].rpartition("/")[2], *rest[1:]] if rest else []
+        return words[at:]
 
     def launch(self, name: str, command: list[str]) -> None:
         frame = self.frames[-1]

@@ -1,0 +1,127 @@
+"""`ejbd`: puts the layers together and runs them. The only module that may import all of them.
+
+`ejbd [--config FILE]` runs the daemon in the foreground; `ejbd doctor` checks a site without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from ejbd import __version__
+from ejbd.batch.base import BatchSystem
+from ejbd.config import Settings, load
+from ejbd.errors import EXIT_CODE, EjbError
+
+log = structlog.get_logger(__name__)
+
+
+def make_batch(settings: Settings) -> BatchSystem:
+    """The adapter that the settings name."""
+    if settings.batch == "slurm":
+        from ejbd.batch.slurm import SlurmBatch
+
+        slurm = settings.slurm
+        return SlurmBatch(conf=slurm.conf, bin_dir=slurm.bin, timeout_s=slurm.timeout_s, options=tuple(slurm.options))
+    from ejbd.batch.local import LocalBatch
+
+    local = settings.local
+    return LocalBatch(settings.cluster_dir, nodes=local.nodes, processors_per_node=local.processors_per_node)
+
+
+async def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Jobs, workers and ranks outlive the daemon."""
+    from ejbd.api.app import create_app
+    from ejbd.api.server import serve
+    from ejbd.manager.manager import Manager
+    from ejbd.store.store import Store
+
+    settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    store = Store(settings.url_of_database)
+    try:
+        store.acquire_single_writer()
+        store.upgrade()
+        manager = Manager(settings, store, make_batch(settings))
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await manager.start()
+        try:
+            servers = await serve(create_app(manager), settings)
+            try:
+                manager.publish(servers.url)
+                log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
+                await stop.wait()
+                log.info("stopping")
+            finally:
+                await servers.stop()
+        finally:
+            await manager.stop()
+    finally:
+        store.close()
+
+
+def configure_logging(level: str) -> None:
+    """Structured lines on stderr: readable on a terminal, logfmt-like elsewhere."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+            if sys.stderr.isatty()
+            else structlog.processors.LogfmtRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    for name in ("apscheduler", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; the exit code is one of docs/errors.md."""
+    parser = argparse.ArgumentParser(
+        prog="ejbd", description="The EJB daemon: elastic jobs in front of a batch system."
+    )
+    parser.add_argument("--config", type=Path, help="TOML file (docs/configuration.md); default: built-in settings")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--version", action="version", version=f"ejbd {__version__}")
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("run", help="run in the foreground (the default)")
+    doctor = commands.add_parser("doctor", help="check batch commands, spool, clock, engines")
+    doctor.add_argument("--json", action="store_true")
+    doctor.add_argument("--config", type=Path, dest="doctor_config")
+    options = parser.parse_args(arguments)
+    configure_logging(options.log_level)
+    try:
+        if options.command == "doctor":
+            from ejbd.doctor import examine
+
+            settings = load(options.doctor_config or options.config)
+            findings = asyncio.run(examine(settings, make_batch(settings)))
+            if options.json:
+                print(json.dumps([f.to_json() for f in findings]))
+            else:
+                for finding in findings:
+                    print(finding)
+            return 0 if all(f.good for f in findings) else 1
+        asyncio.run(run(load(options.config)))
+    except EjbError as error:
+        print(f"ejbd: {error.sentence()}", file=sys.stderr)
+        return EXIT_CODE[error.code]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

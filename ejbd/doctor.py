@@ -1,0 +1,135 @@
+"""What `ejb doctor` looks at: everything that must be right on a site before EJB can do its work, and how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ejbd.batch.base import BatchSystem
+from ejbd.config import Settings
+from ejbd.errors import EjbError
+
+LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
+ENOUGH_BYTES = 1 << 30
+SKEW_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at; where it is not good, `text` says how to mend it."""
+
+    subject: str
+    good: bool
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.good else 'BAD '} {self.subject}: {self.text}"
+
+
+async def examine(settings: Settings, batch: BatchSystem) -> list[Finding]:
+    """Every check; each answers for itself, so that one that fails does not hide the others."""
+    findings = [_spool(settings), _shared(settings), _worker_python(settings), _engines()]
+    findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
+    try:
+        findings += [Finding(*entry) for entry in await batch.doctor()]
+    except EjbError as error:
+        findings.append(Finding(f"batch system {batch.name}", False, error.sentence()))
+    finally:
+        await batch.close()
+    return findings
+
+
+def _spool(settings: Settings) -> Finding:
+    path = settings.spool_dir
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path, prefix=".doctor-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        return Finding(
+            "spool", False, f"{path}: {error.strerror}; name a folder that the daemon can write (spool = ...)"
+        )
+    if free < ENOUGH_BYTES:
+        return Finding("spool", False, f"{path}: only {free >> 20} MiB are free; checkpoints need more")
+    return Finding("spool", True, f"{path}: writable, {free >> 30} GiB free")
+
+
+def _shared(settings: Settings) -> Finding:
+    """Whether the compute nodes can see the spool cannot be proved from here; a local disk surely is not shared."""
+    kind = _file_system(settings.spool_dir)
+    if settings.batch == "local":
+        return Finding("spool is shared", True, f"{kind}: the embedded cluster's nodes are this machine")
+    if kind in LOCAL_FILE_SYSTEMS:
+        return Finding(
+            "spool is shared",
+            False,
+            f"{settings.spool_dir} is on {kind}, a file system of this machine; put it where all nodes see it "
+            "(fine only if all nodes are this machine)",
+        )
+    return Finding("spool is shared", True, f"{settings.spool_dir} is on {kind}")
+
+
+def _file_system(path: Path) -> str:
+    """Type of the file system that holds `path`, by the longest mount point above it."""
+    best, kind = "", "unknown"
+    resolved = str(path.resolve())
+    for line in Path("/proc/mounts").read_text().splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        mount = fields[1].replace("\\040", " ")
+        if (resolved == mount or resolved.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, kind = mount, fields[2]
+    return kind
+
+
+def _clock(spool: Path) -> Finding:
+    """The file server's clock against ours: planned ends are compared across machines."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=spool, prefix=".doctor-") as file:
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+            skew = Path(file.name).stat().st_mtime - time.time()
+    except OSError as error:
+        return Finding("clock", False, f"cannot be compared with the spool's: {error.strerror}")
+    if abs(skew) > SKEW_S:
+        return Finding("clock", False, f"{skew:+.1f} s against the spool's file server; run an NTP client on both")
+    return Finding("clock", True, f"{skew:+.2f} s against the spool's")
+
+
+def _worker_python(settings: Settings) -> Finding:
+    program = settings.worker_python
+    code = "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 8))"
+    try:
+        done = subprocess.run([program, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(
+            "worker's Python", False, f"{program}: {error}; set worker_python to a Python >= 3.8 of the nodes"
+        )
+    if done.returncode != 0:
+        return Finding("worker's Python", False, f"{program} is {done.stdout.strip() or 'broken'}; workers need 3.8")
+    return Finding(
+        "worker's Python", True, f"{program} is {done.stdout.strip()} here (the nodes' must be 3.8 or later)"
+    )
+
+
+def _engines() -> Finding:
+    return Finding(
+        "checkpoint engines",
+        True,
+        "application (SIGUSR1, exit code 85, EJB_RESTART_DIR) and none; a job names its own with #EJB engine=...",
+    )

@@ -1,0 +1,411 @@
+"""The live world: one asyncio process that observes, decides and acts.
+
+Everything that changes state is a function of one transaction and runs on the store's one writer thread, one after the
+other: polls, reports of workers, requests of users, results of the executor. The event loop only waits, for the timer,
+the batch system, workers and users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from ejbd.batch.base import BatchSystem
+from ejbd.config import Elasticity, Settings
+from ejbd.core.decision import Decision
+from ejbd.core.view import BatchState, ClusterView
+from ejbd.core.windows import windows
+from ejbd.errors import BatchError, Code, EjbError
+from ejbd.manager import observe, requests, workers
+from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.decide import Decider, elasticity, guarded
+from ejbd.manager.executor import Executor
+from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.spool import Spool
+from ejbd.store.models import Event, Job, QueueOverride, Worker
+from ejbd.store.retention import prune_all
+from ejbd.store.states import TERMINAL_JOB, JobState
+from ejbd.store.store import Store
+from ejbd.store.transitions import add_event
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 1.0
+
+
+class Manager:
+    """The daemon without its network. `start` begins to poll; `stop` ends without harm to any job."""
+
+    def __init__(self, settings: Settings, store: Store, batch: BatchSystem) -> None:
+        self.settings = settings
+        self.store = store
+        self.batch = batch
+        self.spool = Spool(settings.spool_dir)
+        self.view: ClusterView | None = None
+        self.batch_error: str = ""
+        self.polls = 0
+        self.failed_polls = 0
+        self.started_s = time.time()
+        self._seen: dict[str, float] = {}
+        self._timer = AsyncIOScheduler(timezone="UTC")
+        self._polling = asyncio.Lock()
+        self._work = asyncio.Event()
+        self._events = asyncio.Condition()
+        self._worker_calls: dict[str, asyncio.Event] = {}
+        self._executor: Executor | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Prepare the spool, take up what an earlier daemon left, and begin to poll."""
+        self.spool.prepare()
+        worker = self.spool.install_worker()
+        self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context)
+        await self.store.write(self._recover)
+        self.store.on_commit(self._woken)
+        self._tasks = [asyncio.create_task(self._act(), name="executor")]
+        self._work.set()
+        self._timer.add_job(self.poll, "interval", seconds=self.settings.poll_s, max_instances=1, coalesce=True)
+        self._timer.add_job(self._prune, "interval", hours=6)
+        self._timer.start()
+        self._tasks.append(asyncio.create_task(self.poll(), name="first-poll"))
+
+    async def stop(self) -> None:
+        """Let what is under way end within a bound. Jobs, workers and ranks live on."""
+        if self._timer.running:
+            self._timer.shutdown(wait=False)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.batch.close()
+
+    def publish(self, url: str) -> None:
+        """Tell workers where to find this daemon."""
+        self.spool.publish_url(self.settings.advertise_url or url)
+
+    def _recover(self, session: Session) -> None:
+        assert self._executor is not None
+        self._executor.recover(session)
+        now = time.time()
+        for worker in session.scalars(select(Worker).where(Worker.alive)):
+            self._seen[worker.id] = now  # they could not reach us while we were away
+        add_event(session, "daemon.started", now)
+
+    def _context(self, session: Session) -> Context:
+        return Context(session, time.time(), self.settings, self.spool, self.view, self._seen)
+
+    async def _prune(self) -> None:
+        days = self.settings.limits.event_retention_days
+        await prune_all(self.store, time.time(), days)
+        kept = await self.store.read(lambda s: set(s.scalars(select(Job.id))))
+        await asyncio.to_thread(self.spool.drop_jobs_except, kept)
+
+    # -- observe and decide -------------------------------------------------------------------------------------------
+
+    async def poll(self) -> None:
+        """One round. A batch system that does not answer changes nothing."""
+        async with self._polling:
+            try:
+                view = await self.batch.observe()
+                known = await self.store.read(lambda s: observe.missing(self._context(s), view))
+                lost = {
+                    id: self.spool.exit_file(subjob.job_id, subjob.id)
+                    for id, subjob in known.items()
+                    if (subjob.submit_s or 0) < view.time_s - 1.0
+                }
+                outcomes = await self.batch.outcomes(lost) if lost else {}
+            except BatchError as error:
+                await self._no_answer(error)
+                return
+            self.view = view
+            self.polls += 1
+            if self.batch_error:
+                self.batch_error = ""
+                await self.store.write(lambda s: add_event(s, "batch.answers", time.time()) and None)
+            reach(CrashPoint.TICK_BEFORE_COMMIT)
+            try:
+                await self.store.write(lambda s: self._tick(s, view, outcomes))
+            except EjbError as error:
+                log.error("poll-not-stored", error=error.sentence())
+                return
+            reach(CrashPoint.TICK_AFTER_COMMIT)
+
+    async def _no_answer(self, error: BatchError) -> None:
+        self.failed_polls += 1
+        log.warning("batch-unavailable", error=error.sentence(), stderr=error.stderr)
+        if self.batch_error:
+            return
+        self.batch_error = error.sentence()
+        message = self.batch_error
+        await self.store.write(lambda s: add_event(s, "batch.silent", time.time(), error=message) and None)
+
+    def _tick(self, session: Session, view: ClusterView, outcomes: dict[str, Any]) -> None:
+        ctx = self._context(session)
+        observe.reconcile(ctx, view, outcomes)
+        Decider(ctx).decide_all()
+
+    # -- act ----------------------------------------------------------------------------------------------------------
+
+    async def _act(self) -> None:
+        """Carry intents out whenever there are any."""
+        assert self._executor is not None
+        while True:
+            self._work.clear()
+            try:
+                await self.store.write(self._receive)
+                next_s = await self._executor.run_due()
+            except EjbError as error:
+                log.error("executor", error=error.sentence())
+                next_s = time.time() + RETRY_S
+            except Exception as error:
+                log.error("executor-fault", error=repr(error), exc_info=error)
+                next_s = time.time() + RETRY_S
+            timeout = None if next_s is None else max(0.05, next_s - time.time())
+            try:
+                await asyncio.wait_for(self._work.wait(), timeout)
+            except TimeoutError:
+                pass
+
+    def _receive(self, session: Session) -> None:
+        """New jobs go into the batch system's queue at once; windows are looked at with the next poll."""
+        ctx = self._context(session)
+        decider = Decider(ctx)
+        for job in session.scalars(select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq)):
+            guarded(JobWorld(ctx, job), decider.receive)
+
+    def _woken(self, topics: frozenset[str]) -> None:
+        if "intents" in topics:
+            self._work.set()
+        for topic in topics:
+            if topic.startswith("worker:"):
+                call = self._worker_calls.get(topic.removeprefix("worker:"))
+                if call is not None:
+                    call.set()
+        if "events" in topics:
+            asyncio.get_running_loop().create_task(self._announce())
+
+    async def _announce(self) -> None:
+        async with self._events:
+            self._events.notify_all()
+
+    # -- requests of users --------------------------------------------------------------------------------------------
+
+    async def submit(
+        self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str
+    ) -> tuple[str, bool]:
+        """Store a job; durable when this returns. (job id, newly made)."""
+        await self._see()
+        answer = await self.store.write(
+            lambda s: requests.submit(self._context(s), spec, user, idempotency_key, request_hash)
+        )
+        reach(CrashPoint.JOB_AFTER_COMMIT)
+        return answer
+
+    async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
+        """What submitting would do now (dry run)."""
+        await self._see()
+        return await self.store.read(lambda s: requests.plan(self._context(s), spec))
+
+    async def cancel(self, job_id: str, by: str) -> None:
+        await self.store.write(lambda s: requests.cancel(self._context(s), job_id, by))
+
+    async def hold(self, job_id: str, by: str) -> None:
+        await self.store.write(lambda s: requests.hold(self._context(s), job_id, by))
+
+    async def release(self, job_id: str, by: str) -> None:
+        await self.store.write(lambda s: requests.unhold(self._context(s), job_id, by))
+
+    async def _see(self) -> None:
+        """The first requests may come before the first poll."""
+        if self.view is None and not self.batch_error:
+            await self.poll()
+
+    async def explain(self, job_id: str) -> dict[str, Any]:
+        """Every decision about a job with its reasons, and what the policy says right now."""
+        return await self.store.read(lambda s: self._explain(s, job_id))
+
+    def _explain(self, session: Session, job_id: str) -> dict[str, Any]:
+        job = session.scalars(select(Job).where(Job.id == job_id)).first()
+        if job is None:
+            raise EjbError(Code.NOT_FOUND, f"there is no job {job_id}")
+        rows = session.scalars(
+            select(Event).where(Event.job_id == job_id, Event.kind.like("decision.%")).order_by(Event.id)
+        )
+        decisions = [
+            {
+                "at_s": row.at_s,
+                "kind": row.kind.removeprefix("decision."),
+                "decision": row.data.get("decision", row.data),
+            }
+            for row in rows
+        ]
+        present = self._present(session, job)
+        return {
+            "state": job.state,
+            "now": self._why(job, present),
+            "decisions": decisions,
+            "present": present.to_json() if present else None,
+        }
+
+    def _present(self, session: Session, job: Job) -> Decision | None:
+        if not job.elastic or job.held or job.state not in (JobState.WAITING, JobState.RUNNING):
+            return None
+        world = JobWorld(self._context(session), job)
+        if job.state == JobState.RUNNING and world.moving:
+            return None
+        return Decider(world.ctx).present(world)
+
+    def _why(self, job: Job, present: Decision | None) -> str:
+        """Why a job is where it is, in one sentence."""
+        if JobState(job.state) in TERMINAL_JOB:
+            return f"{job.state}: {job.reason}" if job.reason else job.state
+        if self.batch_error:
+            return f"{job.state}; the batch system does not answer: {self.batch_error}"
+        if job.held:
+            return "held; `ejb release` lets it start"
+        if not job.elastic:
+            return f"{job.state}: passed through as an ordinary job, the batch system decides"
+        pause = job.not_before_s - time.time()
+        if job.state == JobState.WAITING and pause > 0:
+            return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that did not start"
+        return f"{job.state}: {present.reason}" if present else job.state
+
+    async def windows(self, queue: str | None) -> list[dict[str, Any]]:
+        """The slots that could be used now, for one queue or all."""
+        view = await self._view()
+        if queue is not None and view.queue(queue) is None:
+            names = ", ".join(q.name for q in view.queues)
+            raise EjbError(Code.NOT_FOUND, f"there is no queue {queue!r}", hint=f"the queues are: {names}")
+        found = []
+        for q in view.queues:
+            if queue is not None and q.name != queue:
+                continue
+            slots = windows(view, q.name, view.time_s).slots()
+            nodes = [n for n in view.nodes if q.name in n.queues and n.usable]
+            found.append(
+                {
+                    "queue": q.name,
+                    "at_s": view.time_s,
+                    "slots": [
+                        {
+                            "processors": s.processors,
+                            "duration_s": None if s.duration_s == float("inf") else s.duration_s,
+                        }
+                        for s in slots
+                    ],
+                    "free": sum(n.free for n in nodes),
+                    "total": q.total_processors,
+                }
+            )
+        return found
+
+    async def _view(self) -> ClusterView:
+        await self._see()
+        if self.view is None:
+            raise EjbError(
+                Code.BATCH_UNAVAILABLE, f"the batch system does not answer: {self.batch_error}", transient=True
+            )
+        return self.view
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """Every queue with its elasticity."""
+        view = await self._view()
+        return await self.store.read(lambda s: self._queues(s, view))
+
+    def _queues(self, session: Session, view: ClusterView) -> list[dict[str, Any]]:
+        ctx = self._context(session)
+        overridden = {row.name: sorted(row.settings) for row in session.scalars(select(QueueOverride))}
+        return [
+            {
+                "name": q.name,
+                "up": q.up,
+                "settings": ctx.queue_settings(q.name).model_dump(mode="json"),
+                "overridden": overridden.get(q.name, []),
+                "waiting": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.PENDING),
+                "running": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.RUNNING),
+                "elastic_now": ctx.queue_settings(q.name).elasticity is not Elasticity.OFF
+                and elasticity(ctx, q.name, q.total_processors, None)[0],
+            }
+            for q in view.queues
+        ]
+
+    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+        await self.store.write(lambda s: requests.set_queue(self._context(s), name, changes, by))
+        return next(q for q in await self.queues() if q["name"] == name)
+
+    async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
+        """Return when there is an event newer than `after_id`, or after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        async with self._events:
+            while True:
+                newest = await self.store.read(lambda s: s.scalar(select(func.max(Event.id)))) or 0
+                left = deadline - time.monotonic()
+                if newest > after_id or left <= 0:
+                    return
+                try:
+                    await asyncio.wait_for(self._events.wait(), left)
+                except TimeoutError:
+                    return
+
+    def health(self) -> dict[str, Any]:
+        """Whether the daemon does its work: the batch system's last answer, and how old it is."""
+        view = self.view
+        return {
+            "status": "degraded" if self.batch_error or view is None else "ok",
+            "batch": self.batch.name,
+            "batch_error": self.batch_error,
+            "last_poll_s": view.time_s if view else None,
+            "polls": self.polls,
+            "failed_polls": self.failed_polls,
+            "unparsed_rows": view.unparsed if view else 0,
+            "started_s": self.started_s,
+        }
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+
+    async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
+        """A worker is there: its id, and how often it should call."""
+        id = await self.store.write(lambda s: workers.register(self._context(s), token, request))
+        self._seen[id] = time.time()
+        limits = self.settings.limits
+        return {"worker": id, "heartbeat_s": limits.heartbeat_s, "poll_s": min(20.0, limits.lease_s * 2)}
+
+    async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+        """Operations for a worker; waits for one for up to `wait_s`."""
+        self._seen[worker] = time.time()
+        call = self._worker_calls.setdefault(worker, asyncio.Event())
+        deadline = time.monotonic() + min(wait_s, 60.0)
+        while True:
+            call.clear()
+            if await self.store.read(lambda s: workers.has_work(s, token, worker, time.time())):
+                found = await self.store.write(lambda s: workers.hand_out(self._context(s), token, worker))
+                if found:
+                    reach(CrashPoint.OPERATION_AFTER_LEASE)
+                    return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return []
+            try:
+                await asyncio.wait_for(call.wait(), min(left, self.settings.limits.lease_s))
+            except TimeoutError:
+                pass
+            self._seen[worker] = time.time()
+
+    async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
+        """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
+        self._seen[worker] = time.time()
+        if not reports:
+            row = await self.store.read(lambda s: workers.own_worker(s, token, worker))
+            return row.reports_stored
+        reach(CrashPoint.REPORT_BEFORE_COMMIT)
+        stored = await self.store.write(lambda s: workers.take_reports(self._context(s), token, worker, reports))
+        reach(CrashPoint.REPORT_AFTER_COMMIT)
+        return stored

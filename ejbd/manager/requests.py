@@ -1,0 +1,249 @@
+"""What users ask of the manager: submit, cancel, hold, release, settings of queues. Each is one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from ejbd.config import QueueSettings
+from ejbd.core.bundling import plan_wait
+from ejbd.core.plan import ElasticState
+from ejbd.core.view import ClusterView, QueueView
+from ejbd.errors import Code, EjbError
+from ejbd.manager import application
+from ejbd.manager.context import MOVING_ENGINES, Context, JobWorld
+from ejbd.manager.decide import Decider, elasticity
+from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.subjobs import add_intent, release
+from ejbd.store.models import IdempotencyKey, Job, QueueOverride
+from ejbd.store.states import JobState, SubjobState
+from ejbd.store.transitions import add_event
+
+ENGINES = ("auto", "application", "none")
+
+
+def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
+    """The queue a job goes to. Raises EjbError where it does not exist or takes no jobs of this shape."""
+    if view is None:
+        if spec.queue is None:
+            raise EjbError(
+                Code.BATCH_UNAVAILABLE,
+                "the batch system does not answer, so its default queue is not known",
+                transient=True,
+                hint="name the queue with -p, or try again",
+            )
+        return spec.queue
+    names = ", ".join(q.name for q in view.queues)
+    if spec.queue is None:
+        found = next((q for q in view.queues if q.default), view.queues[0] if len(view.queues) == 1 else None)
+        if found is None:
+            raise EjbError(Code.INVALID, "the batch system has no default queue", hint=f"name one with -p: {names}")
+    else:
+        found = view.queue(spec.queue)
+        if found is None:
+            raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint=f"the queues are: {names}")
+    _check_shape(found, spec)
+    return found.name
+
+
+def _check_shape(queue: QueueView, spec: JobSpec) -> None:
+    if spec.processes > queue.total_processors:
+        raise EjbError(
+            Code.INVALID,
+            f"{spec.processes} processors are more than queue {queue.name} has ({queue.total_processors})",
+            hint="ask for fewer with -n, or for another queue with -p",
+        )
+    if queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s:
+        raise EjbError(
+            Code.INVALID,
+            f"{spec.walltime_s:g} s are more than queue {queue.name} allows ({queue.max_walltime_s:g} s)",
+            hint="ask for less with -t, or for another queue with -p",
+        )
+
+
+def make_elastic(ctx: Context, queue: str, spec: JobSpec) -> tuple[bool, str]:
+    """Whether this job is made elastic and why; refuses what elasticity cannot hold."""
+    elastic, why = elasticity(ctx, queue, spec.processes, spec.elastic)
+    if not elastic and spec.elastic:
+        raise EjbError(
+            Code.UNSUPPORTED,
+            f"the job asks for elasticity, but {why}",
+            hint=f"an admin can change that: ejb queue set {queue} elasticity=on",
+        )
+    if elastic and spec.rigid_options:
+        if spec.elastic is None and ctx.queue_settings(queue).elasticity == "auto":
+            return False, f"an elastic job cannot keep {' '.join(spec.rigid_options)}"
+        raise EjbError(
+            Code.UNSUPPORTED,
+            f"an elastic job cannot keep {' '.join(spec.rigid_options)}",
+            hint="remove it, or submit with --elastic off",
+        )
+    if spec.engine not in ENGINES:
+        raise EjbError(Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(ENGINES)}")
+    return elastic, why
+
+
+def engine_of(spec: JobSpec) -> str:
+    """`auto` moves nothing that has not said that it can be moved: a signal would kill a program that knows none."""
+    return "none" if spec.engine == "auto" else spec.engine
+
+
+def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[str, bool]:
+    """Store a job. The same key and body from the same user get the same job. Returns (id, newly made)."""
+    session = ctx.session
+    if key is not None:
+        known = session.get(IdempotencyKey, (user, key))
+        if known is not None:
+            if known.request_hash != request_hash:
+                raise EjbError(
+                    Code.KEY_REUSED,
+                    "this Idempotency-Key was used with another request",
+                    hint="a new request needs a new key",
+                )
+            return known.job_id, False
+    queue = queue_for(ctx.view, spec)
+    elastic, why = make_elastic(ctx, queue, spec)
+    job = Job(
+        id=secrets.token_hex(4),
+        name=spec.name,
+        user=user,
+        queue=queue,
+        state=JobState.RECEIVED,
+        incarnation=1,
+        elastic=elastic,
+        kind=spec.kind.value,
+        engine=engine_of(spec),
+        processes=spec.processes,
+        walltime_s=spec.walltime_s,
+        spec=spec.to_json(),
+        held=spec.hold,
+        submit_s=ctx.now,
+        reason="",
+        members=[],
+    )
+    session.add(job)
+    if key is not None:
+        session.add(IdempotencyKey(user=user, key=key, request_hash=request_hash, job_id=job.id, created_s=ctx.now))
+    add_event(session, "job.received", ctx.now, job_id=job.id, queue=queue, elastic=elastic, reason=why)
+    session.info.setdefault("wake", set()).add("intents")
+    return job.id, True
+
+
+def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:
+    """What :func:`submit` would do now, and why; nothing is stored."""
+    queue = queue_for(ctx.view, spec)
+    elastic, why = make_elastic(ctx, queue, spec)
+    decision = None
+    slots = Decider(ctx).windows(queue).slots()
+    if elastic:
+        probe = Job(
+            id="dry-run", queue=queue, processes=spec.processes, walltime_s=spec.walltime_s, spec=spec.to_json()
+        )
+        state = ElasticState("dry-run", spec.processes, spec.walltime_s, movable=engine_of(spec) in MOVING_ENGINES)
+        decision = plan_wait(state, slots, ctx.now, JobWorld(ctx, probe).parameters()).to_json()
+    return {
+        "queue": queue,
+        "elastic": elastic,
+        "why": why,
+        "engine": engine_of(spec),
+        "slots": [
+            {"processors": s.processors, "duration_s": None if s.duration_s == float("inf") else s.duration_s}
+            for s in slots
+        ],
+        "decision": decision,
+        "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
+    }
+
+
+def cancel(ctx: Context, job_id: str, by: str) -> None:
+    """End a job for good, whatever it is doing."""
+    world = _live(ctx, job_id, "cancelled")
+    job = world.job
+    add_event(ctx.session, "job.cancel-asked", ctx.now, job_id=job.id, by=by)
+    job.final_state = JobState.CANCELLED
+    if job.state == JobState.ENDING:
+        return
+    if not job.elastic and world.open_subjobs:
+        for subjob in world.open_subjobs:
+            release(world, subjob, f"cancelled by {by}")
+        if world.open_subjobs:
+            return  # the batch system has the last word
+    application.end_job(world, JobState.CANCELLED, None, f"cancelled by {by}")
+
+
+def hold(ctx: Context, job_id: str, by: str) -> None:
+    """Keep a waiting job from starting."""
+    world = _live(ctx, job_id, "held")
+    job = world.job
+    if job.state not in (JobState.RECEIVED, JobState.WAITING) or job.members:
+        raise EjbError(Code.CONFLICT, f"job {job.id} has started; only a waiting job can be held")
+    if job.held:
+        return
+    job.held = True
+    add_event(ctx.session, "job.held", ctx.now, job_id=job.id, by=by)
+    for subjob in world.awaited:
+        release(world, subjob, "the job is held")
+    _tell_first(ctx, world, "hold")
+
+
+def unhold(ctx: Context, job_id: str, by: str) -> None:
+    """Let a held job start again."""
+    world = _live(ctx, job_id, "released")
+    job = world.job
+    if not job.held:
+        raise EjbError(Code.CONFLICT, f"job {job.id} is not held")
+    job.held = False
+    add_event(ctx.session, "job.released", ctx.now, job_id=job.id, by=by)
+    _tell_first(ctx, world, "release")
+
+
+def _tell_first(ctx: Context, world: JobWorld, kind: str) -> None:
+    """The batch system holds or releases J0 (or the passed-through job), if it has it."""
+    for subjob in world.open_subjobs:
+        if subjob.role in ("placeholder", "rigid") and subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
+            add_intent(ctx, kind, world.job.id, subjob=subjob)
+
+
+def _live(ctx: Context, job_id: str, what: str) -> JobWorld:
+    job = ctx.session.scalars(select(Job).where(Job.id == job_id)).first()
+    if job is None:
+        raise EjbError(Code.NOT_FOUND, f"there is no job {job_id}")
+    if JobState(job.state).terminal:
+        raise EjbError(Code.CONFLICT, f"job {job.id} is {job.state} and cannot be {what}")
+    return JobWorld(ctx, job)
+
+
+def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+    """Change settings of a queue at run time. A value of None goes back to what the TOML file says."""
+    if ctx.view is not None and ctx.view.queue(name) is None:
+        names = ", ".join(q.name for q in ctx.view.queues)
+        raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}", hint=f"the queues are: {names}")
+    row = ctx.session.get(QueueOverride, name)
+    settings = dict(row.settings) if row else {}
+    for key, value in changes.items():
+        if value is None:
+            settings.pop(key, None)
+        else:
+            settings[key] = value
+    try:
+        checked = QueueSettings(**settings).model_dump(mode="json", include=set(settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise EjbError(
+            Code.INVALID,
+            f"{key}: {first['msg']}",
+            where=f"queue {name}",
+            hint="settings: " + ", ".join(QueueSettings.model_fields),
+        ) from None
+    if row is None:
+        row = QueueOverride(name=name, settings=checked, changed_s=ctx.now, changed_by=by)
+        ctx.session.add(row)
+    else:
+        row.settings, row.changed_s, row.changed_by = checked, ctx.now, by
+    ctx.session.flush()
+    add_event(ctx.session, "queue.changed", ctx.now, queue=name, by=by, changes=changes)
+    return {**ctx.settings.queue_settings(name).model_dump(mode="json"), **checked}
