@@ -1,7 +1,6 @@
 """What a user hands in, read into one value: #SBATCH and #EJB lines, command-line overrides, or a bare command."""
 
 from ejbd.manager.jobspec.build import Reading, build_spec, parse_script, read
-from ejbd.manager.jobspec.patterns import expand_pattern
 from ejbd.manager.jobspec.request import JobRequest, Overrides
 from ejbd.manager.jobspec.spec import JobKind, JobSpec
 
@@ -12,7 +11,6 @@ __all__ = [
     "Overrides",
     "Reading",
     "build_spec",
-    "expand_pattern",
     "parse_script",
     "read",
 ]
