@@ -1,0 +1,96 @@
+"""Fixtures around the database: `store_url` and `store` run a test on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.postgres import PostgresServer, why_not
+
+from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.store import Store
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server a test process (each worker of pytest-xdist is one)."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ejbd.sqlite'}"
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    return postgres_server.new_database()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database."""
+    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    """A store with its tables."""
+    opened = Store(store_url)
+    opened.upgrade()
+    yield opened
+    opened.close()
+
+
+def make_job(job_id: str, **values: Any) -> Job:
+    """A plain job's row, with `values` on top."""
+    given: dict[str, Any] = {
+        "name": "heat",
+        "user": "ada",
+        "queue": "main",
+        "state": "received",
+        "elastic": True,
+        "kind": "command",
+        "engine": "application",
+        "processes": 16,
+        "walltime_s": 600.0,
+        "spec": {"argv": ["./heat"]},
+        "submit_s": 1000.0,
+    }
+    return Job(id=job_id, **(given | values))
+
+
+def make_subjob(job_id: str, ordinal: int = 0, **values: Any) -> Subjob:
+    """A subjob's row; ordinal 0 is J0."""
+    given: dict[str, Any] = {
+        "id": f"{job_id}.{ordinal}",
+        "role": "subjob" if ordinal else "placeholder",
+        "tag": f"ejb-{job_id}-{ordinal}",
+        "state": "planned",
+        "processors": 16,
+        "walltime_s": 600.0,
+        "usable_s": 540.0,
+        "created_s": 1000.0,
+    }
+    return Subjob(job_id=job_id, ordinal=ordinal, **(given | values))
+
+
+def make_epoch(job_id: str, number: int, created_s: float, **values: Any) -> Epoch:
+    """An epoch's row, launching on one subjob of the same number."""
+    given: dict[str, Any] = {
+        "launch_ordinal": 0,
+        "state": "launching",
+        "size": 16,
+        "processors": 4,
+        "members": [f"{job_id}.{number}"],
+        "placement": [],
+        "work_at_start_s": 0.0,
+    }
+    return Epoch(job_id=job_id, number=number, created_s=created_s, **(given | values))
