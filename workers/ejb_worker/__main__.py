@@ -1,0 +1,76 @@
+"""`python3 -I -S worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N]`, or a shim.
+
+Exit codes of `agent`: 0 told to leave, 2 usage or unreadable subjob, 3 no longer wanted, 4 the parent died, 128+signal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Dict, List, NoReturn
+
+USAGE = (
+    "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
+    "       worker.pyz shim srun|mpirun|mpiexec ..."
+)
+
+
+def _options(words: List[str], known: "tuple[str, ...]") -> Dict[str, str]:
+    # argparse would cost a megabyte that stays resident as long as the worker does.
+    options: Dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if name not in known:
+            _usage("unknown option %s" % name)
+        if not equals:
+            if not rest:
+                _usage("%s needs a value" % name)
+            value = rest.pop(0)
+        options[name] = value
+    return options
+
+
+def _usage(message: str) -> NoReturn:
+    sys.stderr.write("ejb worker: %s\n%s\n" % (message, USAGE))
+    sys.exit(2)
+
+
+def _agent(words: List[str]) -> int:
+    from .settings import SettingsError, read_subjob
+
+    options = _options(words, ("--subjob-dir", "--node", "--processors", "--address", "--grace-s"))
+    if "--subjob-dir" not in options:
+        _usage("--subjob-dir is missing")
+    node = options.get("--node") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    try:
+        given = options.get("--processors") or os.environ.get("SLURM_CPUS_ON_NODE")
+        processors = int(given) if given else len(os.sched_getaffinity(0))
+        grace_s = float(options.get("--grace-s", "1.5"))
+    except ValueError as error:
+        _usage(str(error))
+    if processors < 1 or grace_s < 0:
+        _usage("--processors must be at least 1 and --grace-s not negative")
+    try:
+        subjob = read_subjob(options["--subjob-dir"])
+    except SettingsError as error:
+        sys.stderr.write("ejb worker: %s\n" % error)
+        return 2
+    from .agent import Agent
+
+    return Agent(subjob, node=node, processors=processors, address=options.get("--address", ""), grace_s=grace_s).run()
+
+
+def main() -> NoReturn:
+    words = sys.argv[1:]
+    if words[:1] == ["agent"]:
+        sys.exit(_agent(words[1:]))
+    if words[:1] == ["shim"] and len(words) > 1:
+        from .shim import main as shim
+
+        sys.exit(shim(words[1], words[2:]))
+    _usage("agent or shim is missing")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""The agent: one worker on one node of one subjob."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import zlib
+from typing import Any, Callable, Dict, List, Optional
+from urllib.parse import urlsplit
+
+from . import linux
+from .engines import ENGINES
+from .epochs import EpochRun, LaunchError, Place, Reply, cpus_to_bind
+from .files import make_dir
+from .lead import Lead
+from .loop import Loop
+from .operations import Operations
+from .processes import Processes
+from .reports import ReportBuffer
+from .settings import Subjob, manager_url, own_address
+from .transport import Transport
+
+EXIT_TOLD = 0
+EXIT_USAGE = 2
+EXIT_UNWANTED = 3
+EXIT_PARENT = 4
+# Ended by a signal: 128 + its number.
+
+_LAST_REPORTS_S = 3.0
+_LAST_OUTPUT_S = 5.0
+_PROCESSORS = "processors"
+_PARENT_SIGNAL = signal.SIGRTMIN + 1
+
+
+class Agent:
+    """Runs until it is told to leave, its parent dies or a signal ends it. `grace_s`: from TERM to KILL at the end."""
+
+    def __init__(self, subjob: Subjob, *, node: str, processors: int, address: str = "", grace_s: float = 1.5) -> None:
+        self._subjob = subjob
+        self._grace_s = grace_s
+        self._parent = os.getppid()
+        self._boot = os.urandom(8).hex()
+        self._loop = Loop()
+        self._processes = Processes(self._loop)
+        self._buffer = ReportBuffer(subjob.folder, node, self._boot)
+        self._epochs: Dict[int, EpochRun] = {}
+        self._lead: Optional[Lead] = None
+        self._leaving = False
+        self._exit_code = EXIT_TOLD
+        self._node_dir = node_folder(subjob.subjob, node)
+        self._own_dir = os.path.join(self._node_dir, self._boot[:8])
+        processor_dir = os.path.join(self._node_dir, _PROCESSORS)
+        for folder in (self._own_dir, processor_dir):
+            make_dir(folder)
+        address = address or _address(subjob)
+        self._place = Place(node, address, processor_dir, cpus_to_bind(processors, subjob.binding))
+        handlers = {
+            "launch": self._launch,
+            "checkpoint": self._checkpoint,
+            "stop": self._stop,
+            "lead": self._become_lead,
+            "unlead": self._unlead,
+            "launch-ended": self._launch_ended,
+            "drain": self._drain,
+            "exit": self._exit,
+        }
+        self._operations = Operations(handlers, self._report, self._buffer.is_pending)
+        hello = {
+            "node": node,
+            "processors": processors,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "address": address,
+            "boot": self._boot,
+            "engines": [engine.name for engine in ENGINES.values() if not engine.probe()],
+        }
+        self._transport = Transport(
+            subjob,
+            self._buffer,
+            hello,
+            on_operations=lambda operations: self._loop.call_soon(lambda: self._deliver(operations)),
+            on_unwanted=lambda: self._loop.call_soon(self._unwanted),
+            answered=self._operations.answered,
+            log=self._say,
+        )
+
+    def run(self) -> int:
+        """The exit code."""
+        linux.become_subreaper()
+        self._loop.on_signal(_PARENT_SIGNAL, lambda _signum: self._look_for_parent())
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            self._loop.on_signal(signum, self._ended_by_signal)
+        # Not ignored: an ignored signal stays ignored in the ranks.
+        self._loop.on_signal(signal.SIGHUP, lambda _signum: None)
+        linux.set_parent_death_signal(_PARENT_SIGNAL)
+        self._look_for_parent()
+        self._transport.start()
+        try:
+            self._loop.run()
+        finally:
+            self._processes.end_all()
+            self._transport.close()
+            self._buffer.close()
+            remove_node_folder(self._node_dir, self._boot[:8])
+        return self._exit_code
+
+    def _report(self, kind: str, **fields: Any) -> int:
+        return self._buffer.add(kind, fields)
+
+    def _log(self, message: str) -> None:
+        self._say(message)
+        self._report("log", level="warning", message=message)
+
+    def _say(self, message: str) -> None:
+        """To the batch job's own output, for a person who looks there."""
+        try:
+            sys.stderr.write("ejb worker %s: %s\n" % (self._subjob.subjob, message))
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass
+
+    def _deliver(self, operations: List[Dict[str, Any]]) -> None:
+        if not self._leaving:
+            self._operations.deliver(operations)
+
+    def _launch(self, payload: Dict[str, Any], reply: Reply) -> None:
+        epoch = int(payload["epoch"])
+        if epoch in self._epochs:
+            reply(False, "epoch %d was launched here before" % epoch, {})
+            return
+        try:
+            run = EpochRun(
+                payload,
+                subjob=self._subjob,
+                place=self._place,
+                processes=self._processes,
+                loop=self._loop,
+                report=self._report,
+            )
+            pids = run.launch()
+        except LaunchError as error:
+            reply(False, str(error), {"code": error.code})
+            return
+        self._epochs[epoch] = run
+        for old in [number for number, other in self._epochs.items() if number < epoch - 10 and not other.running]:
+            del self._epochs[old]
+        reply(True, "", {"pids": pids})
+
+    def _checkpoint(self, payload: Dict[str, Any], reply: Reply) -> None:
+        run = self._epochs.get(int(payload["epoch"]))
+        if run is None:
+            reply(
+                False, "epoch %s is not on this worker" % payload["epoch"], {"exits": {}, "bytes": {}, "seconds": 0.0}
+            )
+        else:
+            run.checkpoint(float(payload["timeout_s"]), reply)
+
+    def _stop(self, payload: Dict[str, Any], reply: Reply) -> None:
+        run = self._epochs.get(int(payload["epoch"]))
+        if run is None:
+            reply(True, "", {"exits": {}})
+        else:
+            run.stop(float(payload.get("grace_s", 2.0)), reply)
+
+    def _become_lead(self, payload: Dict[str, Any], reply: Reply) -> None:
+        run = int(payload["run"])
+        if self._lead is not None:
+            same = self._lead.run == run
+            pid = self._lead.pid
+            reply(
+                same, "" if same else "run %d is led here already" % self._lead.run, {} if pid is None else {"pid": pid}
+            )
+            return
+        lead = Lead(
+            payload,
+            owner="%s-%d" % (self._boot, run),
+            subjob=self._subjob,
+            local_dir=self._own_dir,
+            processes=self._processes,
+            loop=self._loop,
+            report=self._report,
+            log=lambda message: self._loop.call_soon(lambda: self._log(message)),
+        )
+        self._lead = lead
+        try:
+            data = lead.start()
+        except LaunchError as error:
+            self._lead = None
+            sentence = str(error)
+            lead.end(0.0, lambda _problem: reply(False, sentence, {}))
+            return
+        reply(True, "", dict(data))
+
+    def _unlead(self, payload: Dict[str, Any], reply: Reply) -> None:
+        lead, self._lead = self._lead, None
+        if lead is None:
+            reply(True, "", {})
+        else:
+            lead.end(float(payload.get("grace_s", 2.0)), lambda error: reply(not error, error, {}))
+
+    def _launch_ended(self, payload: Dict[str, Any], reply: Reply) -> None:
+        if self._lead is None:
+            reply(False, "this worker is not the lead", {})
+        else:
+            self._lead.launch_ended(int(payload["ordinal"]), int(payload["code"]), reply)
+
+    def _drain(self, payload: Dict[str, Any], reply: Reply) -> None:
+        run = self._epochs.get(int(payload["epoch"]))
+        if self._lead is None:
+            reply(False, "this worker is not the lead", {})
+        elif run is not None and run.running:
+            reply(False, "ranks of epoch %d still run here" % run.epoch, {})
+        else:
+            self._lead.drain(int(payload["epoch"]), reply)
+
+    def _exit(self, payload: Dict[str, Any], reply: Reply) -> None:
+        self._leave(EXIT_TOLD, None, lambda: reply(True, "", {}))
+
+    def _ended_by_signal(self, signum: int) -> None:
+        self._leave(128 + signum, "ended by " + linux.signal_name(signum))
+
+    def _look_for_parent(self) -> None:
+        # The kernel also tells when merely the parent's *thread* that forked us has ended.
+        if os.getppid() != self._parent:
+            self._leave(EXIT_PARENT, "the worker's parent has ended")
+
+    def _unwanted(self) -> None:
+        self._leave(EXIT_UNWANTED, "the manager no longer wants this subjob")
+
+    def _leave(self, exit_code: int, reason: Optional[str], before: Callable[[], None] = lambda: None) -> None:
+        """Stop the ranks and the script, collect the output, tell it, and leave the loop."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self._exit_code = exit_code
+        if reason is not None:
+            self._say(reason)
+        running = {number for number, run in self._epochs.items() if run.running}
+        told = False
+
+        def last(*_ignored: Any) -> None:
+            nonlocal told
+            if told:
+                return
+            told = True
+            before()
+            if reason is not None:
+                exits = {str(number): run.exits() for number, run in sorted(self._epochs.items())}
+                self._report("leaving", reason=reason, exits=exits)
+            self._last_reports(_LAST_REPORTS_S if exit_code != EXIT_UNWANTED else 0.0)
+
+        def stopped(number: int) -> None:
+            running.discard(number)
+            if not running:  # the ranks before the collector, so that their last lines are collected
+                lead.end(self._grace_s, last) if lead is not None else last()
+
+        lead, self._lead = self._lead, None
+        if lead is not None:
+            lead.terminate(self._grace_s)
+        for number in sorted(running):
+            self._epochs[number].stop(self._grace_s, _call_with(stopped, number))
+        if not running:
+            stopped(0)
+        self._loop.call_later(self._grace_s + _LAST_OUTPUT_S, last)
+
+    def _last_reports(self, patience_s: float) -> None:
+        if patience_s <= 0 or not self._buffer.pending():
+            self._loop.stop()
+        else:
+            self._loop.call_later(0.05, lambda: self._last_reports(patience_s - 0.05))
+
+
+def _call_with(call: Callable[[int], None], number: int) -> Reply:
+    return lambda _ok, _error, _data: call(number)
+
+
+def node_folder(subjob: str, node: str) -> str:
+    """A private folder on this node, the same for every worker of this subjob and node where that is safe.
+
+    Short, since the path of a unix socket in it has at most 107 bytes.
+    """
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in "%s-%s" % (subjob, node))
+    if len(name) > 40:
+        name = "%s-%08x" % (name[:31], zlib.crc32(name.encode("utf-8")))
+    path = os.path.join("/tmp", "ejb-%d-%s" % (os.getuid(), name))
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    status = os.lstat(path)
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+        return path
+    return tempfile.mkdtemp(prefix="ejb-", dir="/tmp")  # somebody else was there first: a private one will do
+
+
+def remove_node_folder(path: str, own: str) -> None:
+    """Remove this worker's own folder, and what is shared with it once no other worker has one there."""
+    shutil.rmtree(os.path.join(path, own), ignore_errors=True)
+    try:
+        if os.listdir(path) == [_PROCESSORS]:
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        pass
+
+
+def _address(subjob: Subjob) -> str:
+    try:
+        return own_address(urlsplit(manager_url(subjob.spool)).hostname or "127.0.0.1")
+    except (OSError, ValueError):
+        return "127.0.0.1"

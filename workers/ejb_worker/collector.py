@@ -1,0 +1,273 @@
+"""The lead's collector: the one writer of the job's output.
+
+It has a thread of its own, so that a slow file system holds up nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Callable, Dict, List, Optional, Tuple
+
+from .files import read_json
+from .journal import Journal, Piece, Superseded
+
+_CHUNK = 256 * 1024  # a line longer than this is taken in pieces
+_BATCH = 1024 * 1024
+_SHORTEST_S = 0.1
+_LONGEST_S = 2.0
+
+Done = Callable[[str], None]
+
+
+class _File:
+    """A source file with its size at the beginning of a pass. `final`: its process has ended."""
+
+    __slots__ = ("final", "offset", "path", "sink", "size")
+
+    def __init__(self, path: str, sink: str, offset: int, size: int, final: bool) -> None:
+        self.path = path
+        self.sink = sink
+        self.offset = offset
+        self.size = size
+        self.final = final
+
+
+class Output:
+    """Collects into `output` (and `error`, if it is another file). Not thread-safe; raises OSError, Superseded."""
+
+    def __init__(
+        self, job_dir: str, output: str, error: Optional[str], *, owner: str, truncate: bool, run: int = 0
+    ) -> None:
+        self._job_dir = job_dir
+        self._targets = {"output": output, "error": error or output}
+        self._journal = Journal(job_dir, owner)
+        self._run = run
+        self._routes: Dict[str, Dict[str, str]] = {}
+        self._open = {} if self._journal.take_over() else dict.fromkeys(self._targets.values(), truncate)
+
+    def collect(self, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None) -> int:
+        """Take everything that is there now; the number of bytes taken. Files named final end with their last byte."""
+        while self._open:
+            path, truncate = next(iter(self._open.items()))
+            self._journal.begin(path, truncate=truncate)
+            del self._open[path]
+        self._journal.settle()
+        taken = self._take(self._script_files(final_run))
+        if final_run is not None:
+            self._close("script/%d" % final_run)
+        epochs = [epoch for epoch in self._epochs() if "epochs/%d" % epoch not in self._journal.done]
+        launched = [epoch for epoch in epochs if self._route(epoch) is not None]
+        for epoch in epochs:
+            # Where a later placement was launched, no rank of an earlier one is left.
+            final = epoch == final_epoch or any(later > epoch for later in launched)
+            if final or epoch in launched:
+                taken += self._take(self._epoch_files(epoch, final))
+            if final:
+                self._close("epochs/%d" % epoch)
+        return taken
+
+    def _take(self, files: List[_File]) -> int:
+        taken = 0
+        while True:
+            batch = self._batch(files)
+            if not batch:
+                return taken
+            self._journal.append(batch)
+            taken += sum(len(piece.data) for piece in batch)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _close(self, name: str) -> None:
+        if name not in self._journal.done:
+            self._journal.done.append(name)
+        for path in [path for path in self._journal.offsets if path.startswith((name + "/", name + "."))]:
+            del self._journal.offsets[path]
+        self._routes.pop(name, None)
+        self._journal.save()
+
+    def _script_files(self, final_run: Optional[int]) -> List[_File]:
+        files = []
+        for run, stream, name in self._listing("script"):
+            if "script/%d" % run not in self._journal.done:
+                # A script that was started again was not running any more.
+                files.append(self._file("script/" + name, self._targets[stream], run == final_run or run < self._run))
+        return files
+
+    def _epoch_files(self, epoch: int, final: bool) -> List[_File]:
+        route = self._route(epoch) or self._targets
+        folder = "epochs/%d/output" % epoch
+        return [
+            self._file("%s/%s" % (folder, name), route[stream], final) for _rank, stream, name in self._listing(folder)
+        ]
+
+    def _file(self, path: str, sink: str, final: bool) -> _File:
+        return _File(path, sink, self._journal.offsets.get(path, 0), self._size(path, fresh=final), final)
+
+    def _listing(self, folder: str) -> List[Tuple[int, str, str]]:
+        """The files `<number>.out` and `<number>.err` in numeric order as (number, stream, name)."""
+        try:
+            names = os.listdir(os.path.join(self._job_dir, folder))
+        except FileNotFoundError:
+            return []
+        streams = {".out": "output", ".err": "error"}
+        parts = [(os.path.splitext(name), name) for name in names]
+        return sorted((int(n), streams[e], name) for (n, e), name in parts if n.isdigit() and e in streams)
+
+    def _epochs(self) -> List[int]:
+        try:
+            names = os.listdir(os.path.join(self._job_dir, "epochs"))
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _route(self, epoch: int) -> Optional[Dict[str, str]]:
+        """Where an epoch's streams go: a launch whose output the script redirected has files of its own.
+
+        None while this node does not see the launch yet (a shared file system may show the files in any order).
+        """
+        folder = "epochs/%d" % epoch
+        route = self._routes.get(folder)
+        if route is None:
+            try:
+                launch = read_json(os.path.join(self._job_dir, folder, "launch.json"))
+            except FileNotFoundError:
+                return None
+            route = {}
+            for stream, key in (("output", "stdout"), ("error", "stderr")):
+                named = str(launch.get(key) or stream)
+                route[stream] = self._targets.get(named, named)
+            self._routes[folder] = route
+        return route
+
+    def _size(self, path: str, *, fresh: bool) -> int:
+        full = os.path.join(self._job_dir, path)
+        if not fresh:
+            return os.stat(full).st_size
+        # Opening asks the file server; a mere stat may answer from this node's cache.
+        descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def _batch(self, files: List[_File]) -> List[Piece]:
+        """At most about 1 MB, taking turns among the files. A file that has no more is taken off the list."""
+        batch: List[Piece] = []
+        size = 0
+        open_lines: Dict[str, str] = {}
+        while files and size < _BATCH:
+            file = files.pop(0)
+            piece = self._piece(file, open_lines)
+            if piece is not None:
+                files.append(file)
+                batch.append(piece)
+                size += len(piece.data)
+        return batch
+
+    def _piece(self, file: _File, open_lines: Dict[str, str]) -> Optional[Piece]:
+        """The next whole lines of a file, or None. `open_lines`: file whose last line is open, by sink."""
+        length = min(_CHUNK, file.size - file.offset)
+        if length <= 0:
+            return None
+        with open(os.path.join(self._job_dir, file.path), "rb") as source:
+            source.seek(file.offset)
+            data = source.read(length)
+        last = file.final and file.offset + len(data) >= file.size
+        if not last:
+            whole = data[: data.rfind(b"\n") + 1]
+            if not whole and len(data) < _CHUNK:
+                return None
+            data = whole or data
+        if not data:
+            return None
+        before = open_lines.get(file.sink)
+        if before is None:
+            before = self._journal.open_line(file.sink)
+        newline = before not in ("", file.path)
+        open_lines[file.sink] = "" if data.endswith(b"\n") else file.path
+        piece = Piece(file.sink, file.path, file.offset, file.offset + len(data), newline, data)
+        file.offset = piece.end
+        return piece
+
+
+class Collector:
+    """The thread around `Output`. Requests are answered in order through `call_soon` with "" or a sentence."""
+
+    def __init__(
+        self, make: Callable[[], Output], *, call_soon: Callable[[Callable[[], None]], None], log: Callable[[str], None]
+    ) -> None:
+        self._make = make
+        self._call_soon = call_soon
+        self._log = log
+        self._condition = threading.Condition()
+        self._requests: List[Tuple[Optional[int], Optional[int], Done]] = []
+        self._closing = False
+        self._ended = ""
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def flush(self, done: Done, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None) -> None:
+        """Take what is there now, then call `done`."""
+        with self._condition:
+            if not self._ended:
+                self._requests.append((final_epoch, final_run, done))
+                self._condition.notify()
+                return
+        self._answer(done, self._ended)
+
+    def close(self, done: Done) -> None:
+        """One last pass, then no more."""
+        with self._condition:
+            self._closing = True
+            if not self._ended:
+                self._requests.append((None, None, done))
+                self._condition.notify()
+                return
+        self._answer(done, self._ended)
+
+    def _run(self) -> None:
+        output: Optional[Output] = None
+        pause = _SHORTEST_S
+        troubled = ""
+        while True:
+            with self._condition:
+                if not self._requests:
+                    self._condition.wait(pause)
+                request = self._requests.pop(0) if self._requests else None
+                closing = self._closing and not self._requests
+            error = ""
+            taken = 0
+            try:
+                if output is None:
+                    output = self._make()
+                if request is None:
+                    taken = output.collect()
+                else:
+                    taken = output.collect(final_epoch=request[0], final_run=request[1])
+            except Superseded:
+                error = "another worker has become the lead and collects the output"
+                closing = True
+            except (OSError, ValueError, KeyError, TypeError) as problem:
+                error = "cannot collect the output: %s" % problem
+            if error and error != troubled:
+                self._log(error)
+            troubled = error
+            pause = _SHORTEST_S if taken else min(_LONGEST_S, pause * 2)
+            if request is not None:
+                self._answer(request[2], error)
+            if closing:
+                with self._condition:
+                    self._ended = error or "the output is not collected here any more"
+                    left, self._requests = self._requests, []
+                for _epoch, _run, done in left:
+                    self._answer(done, error)
+                break
+        if output is not None:
+            output.close()
+
+    def _answer(self, done: Done, error: str) -> None:
+        self._call_soon(lambda: done(error))

@@ -1,0 +1,111 @@
+"""What a checkpoint engine decides: what a rank's process is, how a checkpoint is asked for, when it counts, and what a
+restart starts.
+
+The worker does the rest: processes, output, time-outs, reports. An engine is stateless; what belongs to one epoch it
+keeps in `EpochContext.state`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from ..processes import Child
+
+
+class EngineError(Exception):
+    """One sentence for the operation's `error`."""
+
+
+class EpochContext:
+    """One epoch on this worker.
+
+    `run_tool` starts a helper process of the engine (a coordinator, a command), its output in a log file of the epoch's
+    folder, and calls back with its exit code.
+    """
+
+    __slots__ = ("checkpoint_dir", "epoch", "payload", "ranks", "restart_dir", "run_tool", "state")
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        payload: Mapping[str, Any],
+        checkpoint_dir: str,
+        restart_dir: Optional[str],
+        run_tool: Callable[[str, List[str], Dict[str, str], Callable[[int], None]], Child],
+    ) -> None:
+        self.epoch = epoch
+        self.payload = payload
+        self.checkpoint_dir = checkpoint_dir
+        self.restart_dir = restart_dir
+        self.run_tool = run_tool
+        self.ranks: Dict[int, Child] = {}
+        self.state: Dict[str, Any] = {}
+
+
+class Command:
+    """What is executed for one rank."""
+
+    __slots__ = ("argv", "env")
+
+    def __init__(self, argv: List[str], env: Dict[str, str]) -> None:
+        self.argv = argv
+        self.env = env
+
+
+class Outcome:
+    """How a checkpoint ended on this worker. `sizes`: bytes written, by rank."""
+
+    __slots__ = ("error", "ok", "sizes")
+
+    def __init__(self, ok: bool, error: str = "", sizes: Optional[Dict[int, int]] = None) -> None:
+        self.ok = ok
+        self.error = error
+        self.sizes = sizes or {}
+
+
+class Checkpoint:
+    """A checkpoint under way.
+
+    The worker calls `advance` at every end of a rank, and after `poll_s` seconds unless that is None.
+    """
+
+    poll_s: Optional[float] = 0.05
+
+    def advance(self) -> Optional[Outcome]:
+        """The outcome once it is known."""
+        raise NotImplementedError
+
+    def timed_out(self) -> str:
+        """The time is over: leave the ranks running, and say in one sentence what was missing."""
+        raise NotImplementedError
+
+
+class Engine:
+    """One way to checkpoint. Every method may raise EngineError."""
+
+    name = ""
+
+    def probe(self) -> str:
+        """Why this engine cannot be used on this node, or "" if it can."""
+        raise NotImplementedError
+
+    def prepare(self, epoch: EpochContext) -> None:
+        """Before the first rank of an epoch is started here."""
+        raise NotImplementedError
+
+    def launch(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
+        """The process of a rank that starts from the beginning. `env` is the rank's whole environment."""
+        raise NotImplementedError
+
+    def restart(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
+        """The process of a rank that resumes from `epoch.restart_dir`."""
+        raise NotImplementedError
+
+    def checkpoint(self, epoch: EpochContext) -> Checkpoint:
+        """Ask the ranks of an epoch (`epoch.ranks`) for a checkpoint after which they end."""
+        raise NotImplementedError
+
+    def finish(self, epoch: EpochContext) -> None:
+        """After the last rank of an epoch has ended here."""
+        raise NotImplementedError

@@ -1,0 +1,51 @@
+"""Reading and writing the small files of the spool."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict
+
+
+def read_json(path: str) -> Dict[str, Any]:
+    """The object in a JSON file. Raises OSError, or ValueError with the path where it is not an object."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            value = json.load(file)
+        except ValueError as error:
+            raise ValueError("%s: not JSON: %s" % (path, error)) from None
+    if not isinstance(value, dict):
+        raise ValueError("%s: not a JSON object" % path)
+    return value
+
+
+def write_json(path: str, value: Any, *, sync: bool = False) -> None:
+    """Replace `path` in one step, mode 0600. With `sync` it also survives a crash of the node."""
+    temporary = "%s.%d.tmp" % (path, os.getpid())
+    data = json.dumps(value, separators=(",", ":")).encode("ascii")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            write_all(descriptor, data)
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def make_dir(path: str) -> None:
+    """A private folder, made with its missing parents."""
+    os.makedirs(path, mode=0o700, exist_ok=True)

@@ -1,0 +1,196 @@
+"""Appending to the output exactly once: what is about to be appended is written down before it is appended.
+
+`output.json` holds the state *before* a batch and the batch itself (ranges of files that never change once written).
+Whoever comes next finds by comparing how much of the batch reached the output, and appends the rest: no byte is lost or
+doubled, wherever the writer was killed, and the output is never truncated under a person who is reading it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from .files import read_json, write_all, write_json
+
+_LOCK_PATIENCE_S = 10.0
+
+
+class Superseded(Exception):
+    """Another collector has taken over."""
+
+
+class Piece:
+    """`path[start:end]` (path below the job's folder) goes to the file `sink`, after a newline if `newline`."""
+
+    __slots__ = ("data", "end", "newline", "path", "sink", "start")
+
+    def __init__(self, sink: str, path: str, start: int, end: int, newline: bool, data: bytes) -> None:
+        self.sink = sink
+        self.path = path
+        self.start = start
+        self.end = end
+        self.newline = newline
+        self.data = data
+
+    def content(self) -> bytes:
+        return b"\n" + self.data if self.newline else self.data
+
+
+class Journal:
+    """One writer's view. `offsets`: bytes taken of each file; `done`: epochs and runs (folder names) taken completely.
+
+    `sinks`: for each output file `[size before the batch, name of the file whose last line is still open or ""]`.
+    """
+
+    def __init__(self, job_dir: str, owner: str) -> None:
+        self._job_dir = job_dir
+        self._owner = owner
+        self._path = os.path.join(job_dir, "output.json")
+        self._lock = os.open(os.path.join(job_dir, "output.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.offsets: Dict[str, int] = {}
+        self.done: List[str] = []
+        self.sinks: Dict[str, List[Any]] = {}
+        self._batch: List[Piece] = []
+
+    def take_over(self) -> bool:
+        """Become the one writer and load what the last one wrote down. False if there was none before."""
+        with _Locked(self._lock):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, self._owner.encode("ascii"), 0)
+            try:
+                saved = read_json(self._path)
+            except FileNotFoundError:
+                return False
+            self.offsets = dict(saved["offsets"])
+            self.done = list(saved["done"])
+            self.sinks = {sink: list(state) for sink, state in saved["sinks"].items()}
+            for sink, path, start, end, newline in saved["batch"]:
+                data = self._read(path, start, end)
+                if data is not None:
+                    self._batch.append(Piece(sink, path, start, end, newline, data))
+                else:
+                    self.offsets[path] = end  # the epoch's folder is gone: there is nothing to compare with
+            return True
+
+    def begin(self, sink: str, *, truncate: bool) -> None:
+        """Make the output file. Truncated only where no journal says that something was appended to it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if truncate else 0)
+        os.close(os.open(sink, flags, 0o644))
+
+    def settled(self) -> bool:
+        return not self._batch
+
+    def open_line(self, sink: str) -> str:
+        return str(self.sinks[sink][1]) if sink in self.sinks else ""
+
+    def append(self, batch: List[Piece]) -> None:
+        """Write the batch down, then append it. After an OSError call `settle` until it succeeds."""
+        self.settle()
+        with _Locked(self._lock):
+            self._check_owner()
+            for piece in batch:
+                if piece.sink not in self.sinks:
+                    self.sinks[piece.sink] = [0, ""]
+                self.sinks[piece.sink][0] = _size(piece.sink)
+            self._save(batch)
+            self._batch = batch
+            self._complete()
+
+    def settle(self) -> None:
+        """Append what is written down but not appended yet. Raises OSError (full disk), Superseded."""
+        if self._batch:
+            with _Locked(self._lock):
+                self._check_owner()
+                self._complete()
+
+    def save(self) -> None:
+        """Write the state down with nothing pending: what it names may be deleted from now on."""
+        self.settle()
+        with _Locked(self._lock):
+            self._check_owner()
+            self._save([])
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _check_owner(self) -> None:
+        if os.pread(self._lock, 200, 0) != self._owner.encode("ascii"):
+            raise Superseded()
+
+    def _save(self, batch: List[Piece]) -> None:
+        state = {
+            "version": 1,
+            "owner": self._owner,
+            "offsets": self.offsets,
+            "done": self.done,
+            "sinks": self.sinks,
+            "batch": [[p.sink, p.path, p.start, p.end, p.newline] for p in batch],
+        }
+        write_json(self._path, state, sync=True)
+
+    def _complete(self) -> None:
+        for sink in dict.fromkeys(piece.sink for piece in self._batch):
+            data = b"".join(piece.content() for piece in self._batch if piece.sink == sink)
+            self._append(sink, int(self.sinks[sink][0]), data)
+        for piece in self._batch:
+            self.offsets[piece.path] = piece.end
+            self.sinks[piece.sink][1] = "" if piece.data.endswith(b"\n") else piece.path
+        self._batch = []
+
+    def _append(self, sink: str, before: int, data: bytes) -> None:
+        descriptor = os.open(sink, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            there = min(max(0, size - before), len(data))
+            # Bytes that are there already are ours only if they are the same: users may have touched the file.
+            if there and os.pread(descriptor, there, before) != data[:there]:
+                there = 0
+            write_all(descriptor, data[there:])
+            if os.path.isfile(sink):
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, path: str, start: int, end: int) -> Optional[bytes]:
+        try:
+            with open(os.path.join(self._job_dir, path), "rb") as file:
+                file.seek(start)
+                data = file.read(end - start)
+        except FileNotFoundError:
+            return None
+        return data if len(data) == end - start else None
+
+
+class _Locked:
+    """The lock between the collectors of one job; done without where the file system has none."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._held = False
+
+    def __enter__(self) -> None:
+        until = time.monotonic() + _LOCK_PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._held = True
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+            except OSError:
+                return
+
+    def __exit__(self, *_ignored: "Tuple[Any, ...]") -> None:
+        if self._held:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,254 @@
+"""The options of srun, mpirun and mpiexec: those that mean something here, those that do no harm; all others are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Dict, List, Mapping, Optional, Tuple
+
+
+class Usage(Exception):
+    """One sentence for the user."""
+
+
+class Request:
+    """A launch as it was asked for. `size` None: as many ranks as the job has processors. `env`: what options add."""
+
+    __slots__ = ("argv", "cwd", "env", "size")
+
+    def __init__(self, argv: List[str], cwd: str, env: Dict[str, str], size: Optional[int]) -> None:
+        self.argv = argv
+        self.cwd = cwd
+        self.env = env
+        self.size = size
+
+
+class _Options:
+    """`values`: option -> meaning; `ignored`: option -> number of words it takes; `refused`: option -> why."""
+
+    def __init__(self, values: Dict[str, str], ignored: Dict[str, int], refused: Dict[str, str]) -> None:
+        self.values = values
+        self.ignored = ignored
+        self.refused = refused
+
+
+_LABELS = "labels on the ranks' lines are not supported"
+_MPMD = "several programs in one launch (MPMD) are not supported"
+_WHERE = "EJB places the ranks itself"
+
+
+def _words(count: int, names: str) -> Dict[str, int]:
+    return dict.fromkeys(names.split(), count)
+
+
+_SRUN = _Options(
+    values={
+        "-n": "size",
+        "--ntasks": "size",
+        "-N": "nodes",
+        "--nodes": "nodes",
+        "--ntasks-per-node": "per-node",
+        "--tasks-per-node": "per-node",
+        "-c": "threads",
+        "--cpus-per-task": "threads",
+        "-D": "cwd",
+        "--chdir": "cwd",
+        "--export": "export",
+    },
+    ignored={
+        **_words(
+            1,
+            "--mpi --cpu-bind --cpu_bind --mem-bind --mem_bind --mem --mem-per-cpu --hint -m --distribution -t --time "
+            "-J --job-name -p --partition -A --account --qos -W --wait --gres --gpus --constraint -C --accel-bind "
+            "--threads-per-core --ntasks-per-core --ntasks-per-socket --sockets-per-node --cores-per-socket "
+            "-G --network --profile --switches --slurmd-debug --comment --reservation --gpu-bind --gpus-per-task",
+        ),
+        **_words(
+            0,
+            "--exclusive --overlap --exact -O --overcommit -s --oversubscribe -u --unbuffered -v --verbose -vv -vvv "
+            "-q -Q --quiet -X --disable-status -E --preserve-env --contiguous --whole -k --no-kill",
+        ),
+        # A value comes only in the same word.
+        **_words(0, "-K -K0 -K1 --kill-on-bad-exit"),
+    },
+    refused={
+        "-l": _LABELS,
+        "--label": _LABELS,
+        "--multi-prog": _MPMD,
+        "--het-group": _MPMD,
+        "--pty": "a terminal cannot move with the ranks",
+        "-w": _WHERE,
+        "--nodelist": _WHERE,
+        "-x": _WHERE,
+        "--exclude": _WHERE,
+        "-r": _WHERE,
+        "--relative": _WHERE,
+        "-o": "redirect the command's output with > instead",
+        "--output": "redirect the command's output with > instead",
+        "-e": "redirect the command's errors with 2> instead",
+        "--error": "redirect the command's errors with 2> instead",
+        "-i": "ranks read nothing from standard input",
+        "--input": "ranks read nothing from standard input",
+    },
+)
+
+_MPI = _Options(
+    values={
+        "-n": "size",
+        "-np": "size",
+        "--np": "size",
+        "--n": "size",
+        "-c": "size",
+        "-ppn": "per-node",
+        "-perhost": "per-node",
+        "-npernode": "per-node",
+        "--npernode": "per-node",
+        "-N": "per-node",
+        "-wdir": "cwd",
+        "--wdir": "cwd",
+        "-wd": "cwd",
+        "-x": "variable",
+        "-genv": "pair",
+        "-env": "pair",
+    },
+    ignored={
+        **_words(
+            1,
+            "--map-by -map-by --bind-to -bind-to --rank-by -rank-by --hostfile -hostfile --machinefile -machinefile "
+            "-f --host -host -H -hosts --hosts -genvlist -envlist -launcher -bootstrap -rmk -iface --report-uri "
+            "--cpu-set --cpu-list --rankfile -rf --prefix --stdin -stdin --tune -binding --launcher",
+        ),
+        **_words(2, "--mca -mca --gmca -gmca --prtemca --pmixmca"),
+        **_words(
+            0,
+            "--oversubscribe -oversubscribe --nooversubscribe --use-hwthread-cpus --report-bindings -report-bindings "
+            "--allow-run-as-root --display-map --display-allocation --bind-to-core --bind-to-socket --bynode --bycore "
+            "--byslot --nolocal -q --quiet -v --verbose -genvall -envall -genvnone --noprefix",
+        ),
+    },
+    refused={
+        "-l": _LABELS,
+        "-prepend-rank": _LABELS,
+        "--prepend-rank": _LABELS,
+        "--tag-output": _LABELS,
+        "-tag-output": _LABELS,
+        "--app": _MPMD,
+        "-configfile": _MPMD,
+        "--configfile": _MPMD,
+        "--output-filename": "redirect the command's output with > instead",
+        "--timeout": "use the command timeout instead",
+    },
+)
+
+
+def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
+    """What the command line asks for. Raises Usage."""
+    options = _SRUN if name == "srun" else _MPI
+    found, argv = _split(name, options, words)
+    if not argv:
+        raise Usage("no program was given")
+    if ":" in argv:
+        raise Usage(_MPMD)
+    cwd = os.path.join(os.getcwd(), found.cwd) if found.cwd else os.getcwd()
+    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found.size())
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.cwd = ""
+        self._numbers: Dict[str, int] = {}
+        self._variables: List[Tuple[str, Optional[str]]] = []
+
+    def take(self, option: str, meaning: str, value: str) -> None:
+        if meaning == "cwd":
+            self.cwd = value
+        elif meaning == "export":
+            for word in value.split(","):
+                if word.upper() == "NONE" or word.upper() == "NIL":
+                    raise Usage("%s=NONE is not supported: the ranks get the script's environment" % option)
+                name, equals, content = word.partition("=")
+                self._variables.append((name, content if equals else None))
+        elif meaning == "variable":
+            name, equals, content = value.partition("=")
+            self._variables.append((name, content if equals else None))
+        else:
+            self._numbers[meaning] = _number(option, value)
+            if meaning == "threads" and self._numbers[meaning] != 1:
+                raise Usage("%s %s is not supported: an elastic job has one processor a rank" % (option, value))
+
+    def take_pair(self, name: str, value: str) -> None:
+        self._variables.append((name, value))
+
+    def env(self) -> Dict[str, str]:
+        """Variables with a value are set; named ones come from the script's environment, which the ranks get anyway."""
+        return {name: value for name, value in self._variables if value is not None}
+
+    def size(self) -> Optional[int]:
+        """-n; else nodes x ranks a node; else the job's processors."""
+        if "size" in self._numbers:
+            return self._numbers["size"]
+        if "nodes" in self._numbers and "per-node" in self._numbers:
+            return self._numbers["nodes"] * self._numbers["per-node"]
+        return None
+
+
+def _split(name: str, options: _Options, words: List[str]) -> Tuple[_Found, List[str]]:
+    found = _Found()
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if word == "--":
+            break
+        option, value = _attached(options, word)
+        if option in options.refused:
+            raise Usage("%s: %s" % (option, options.refused[option]))
+        if option in options.values:
+            if options.values[option] == "pair":
+                found.take_pair(_next(option, rest), _next(option, rest))
+            else:
+                found.take(option, options.values[option], _next(option, rest) if value is None else value)
+        elif option in options.ignored:
+            for _ in range(options.ignored[option] - (value is not None)):
+                _next(option, rest)
+        else:
+            raise Usage("option %s is not known to EJB's %s" % (word, name))
+    return found, rest
+
+
+def _attached(options: _Options, word: str) -> Tuple[str, Optional[str]]:
+    """The option and the value that is in the same word: `--name=value`, or `-n4`."""
+    known = set(options.values) | set(options.ignored) | set(options.refused)
+    if word in known:
+        return word, None
+    option, equals, value = word.partition("=")
+    if equals and option in known:
+        return option, value
+    short = word[:2]
+    if not word.startswith("--") and short in known and (options.values.get(short) or options.ignored.get(short)):
+        meaning = options.values.get(short)
+        if meaning in (None, "cwd") or word[2:].isdigit():
+            return short, word[2:]
+    return word, None
+
+
+def _next(option: str, rest: List[str]) -> str:
+    if not rest:
+        raise Usage("%s needs a value" % option)
+    return rest.pop(0)
+
+
+def _number(option: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit()) or int(value) < 1:
+        raise Usage("%s needs a whole number of at least 1, not %s" % (option, value or "nothing"))
+    return int(value)
+
+
+def _resolve(argv: List[str], cwd: str, environ: Mapping[str, str]) -> List[str]:
+    """As the real launchers do, a bare name that PATH does not know is looked for in the working directory."""
+    program = argv[0]
+    if os.sep in program or shutil.which(program, path=environ.get("PATH")):
+        return argv
+    here = os.path.join(cwd, program)
+    if os.path.isfile(here) and os.access(here, os.X_OK):
+        return [here, *argv[1:]]
+    raise Usage("program %s was not found" % program)

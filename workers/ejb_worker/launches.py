@@ -1,0 +1,202 @@
+"""The lead's end of the shims: a unix socket that takes launches and tells their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any, Callable, Dict, List, Optional
+
+from .files import make_dir, read_json, write_json
+from .loop import Loop
+
+_MOST_BYTES = 16 * 1024 * 1024
+
+
+class _Shim:
+    """A connected shim. `ordinal` once its launch is counted."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.received = b""
+        self.ordinal: Optional[int] = None
+
+    def send(self, message: Dict[str, Any]) -> None:
+        try:
+            self.connection.sendall(json.dumps(message).encode("ascii") + b"\n")
+        except OSError:
+            pass  # it is gone: its end-of-file is dealt with where it is read
+
+
+class Launches:
+    """Counts launches in the order in which the script asks for them, one at a time."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        job_dir: str,
+        job: str,
+        processors: int,
+        ended: Dict[int, int],
+        streams: Dict[str, str],
+        loop: Loop,
+        before_launch: Callable[[Callable[[], None]], None],
+        on_launch: Callable[[int, int, str], None],
+        on_cancel: Callable[[int], None],
+        log: Callable[[str], None],
+    ) -> None:
+        """`streams`: the script's own output files ("output", "error"): a shim that writes elsewhere was redirected."""
+        self._job_dir = job_dir
+        self._job = job
+        self._processors = processors
+        self._ended = dict(ended)
+        self._streams = streams
+        self._loop = loop
+        self._before_launch = before_launch
+        self._on_launch = on_launch
+        self._on_cancel = on_cancel
+        self._log = log
+        self._next = 0
+        self._running: Optional[int] = None
+        self._cancelled = False
+        self._waiting: List[Any] = []
+        self._shims: Dict[int, _Shim] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(path)
+        self._socket.listen(16)
+        self._socket.setblocking(False)
+        loop.on_readable(self._socket.fileno(), self._accept)
+
+    def launch_ended(self, ordinal: int, code: int) -> None:
+        self._ended[ordinal] = code
+        for shim in list(self._shims.values()):
+            if shim.ordinal == ordinal:
+                shim.send({"code": code})
+                self._drop(shim)
+        if self._running == ordinal:
+            self._running = None
+            self._cancelled = False
+            if self._waiting:
+                shim, request = self._waiting.pop(0)
+                self._launch(shim, request)
+
+    def close(self) -> None:
+        for shim in list(self._shims.values()):
+            self._drop(shim)
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _address = self._socket.accept()
+        except OSError:
+            return
+        connection.settimeout(5.0)
+        shim = _Shim(connection)
+        self._shims[connection.fileno()] = shim
+        self._loop.on_readable(connection.fileno(), lambda: self._receive(shim))
+
+    def _receive(self, shim: _Shim) -> None:
+        try:
+            data = shim.connection.recv(65536)
+        except OSError:
+            data = b""
+        shim.received += data
+        if not data or len(shim.received) > _MOST_BYTES:
+            self._gone(shim)
+            return
+        while b"\n" in shim.received:
+            line, shim.received = shim.received.split(b"\n", 1)
+            try:
+                message = json.loads(line.decode("ascii"))
+                self._message(shim, message)
+            except (ValueError, KeyError, TypeError) as error:
+                self._refuse(shim, "the request is not understood: %s" % error)
+                return
+
+    def _message(self, shim: _Shim, message: Dict[str, Any]) -> None:
+        if message.get("cancel"):
+            self._cancel(shim)
+        elif self._running is not None and self._cancelled:
+            self._waiting.append((shim, message))
+        else:
+            self._launch(shim, message)
+
+    def _launch(self, shim: _Shim, request: Dict[str, Any]) -> None:
+        if self._running is not None:
+            self._refuse(shim, "launch %d is still running: one launch at a time" % self._running)
+            return
+        size = self._processors if request["size"] is None else int(request["size"])
+        if size > self._processors:
+            self._refuse(
+                shim, "%d ranks were asked for, but job %s has %d processors" % (size, self._job, self._processors)
+            )
+            return
+        ordinal = self._next
+        folder = os.path.join(self._job_dir, "launches")
+        launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
+        for stream, name in (("stdout", "out"), ("stderr", "err")):
+            launch[stream] = self._route(request, stream, os.path.join(folder, "%d.%s" % (ordinal, name)))
+        if request.get("same_file") and launch["stdout"] not in self._streams:
+            launch["stderr"] = launch["stdout"]
+        path = os.path.join(folder, "%d.json" % ordinal)
+        try:
+            launch = self._remember(path, launch, ordinal)
+        except (OSError, ValueError) as error:
+            self._refuse(shim, "cannot write the launch down: %s" % error)
+            return
+        self._next += 1
+        shim.ordinal = ordinal
+        files = {s: launch[s] for s in ("stdout", "stderr") if launch.get(s, s) not in ("output", "error")}
+        shim.send({"ordinal": ordinal, "files": files})
+        if ordinal in self._ended:
+            shim.send({"code": self._ended[ordinal]})
+            self._drop(shim)
+            return
+        self._running = ordinal
+        # What the script wrote before the launch comes before what the ranks will write.
+        self._before_launch(lambda: self._on_launch(ordinal, int(launch["size"]), path))
+
+    def _route(self, request: Dict[str, Any], stream: str, own: str) -> str:
+        """Where the shim writes to the script's own files their names (`streams`), else a file that the shim reads along."""
+        for name, path in self._streams.items():
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            if request["inodes"][stream] == [status.st_dev, status.st_ino]:
+                return name
+        return own
+
+    def _remember(self, path: str, launch: Dict[str, Any], ordinal: int) -> Dict[str, Any]:
+        """Write the launch file. One that an earlier run of a restartable script wrote stays: its ranks may run."""
+        make_dir(os.path.dirname(path))
+        if os.path.exists(path):
+            before = read_json(path)
+            if (before["argv"], before["size"]) != (launch["argv"], launch["size"]):
+                self._log(
+                    "launch %d is not what it was before the script was started again; it goes on as it was" % ordinal
+                )
+            return before
+        write_json(path, launch)
+        return launch
+
+    def _refuse(self, shim: _Shim, sentence: str) -> None:
+        shim.send({"refused": sentence})
+        self._drop(shim)
+
+    def _gone(self, shim: _Shim) -> None:
+        self._waiting = [waiting for waiting in self._waiting if waiting[0] is not shim]
+        self._drop(shim)
+        self._cancel(shim)
+
+    def _cancel(self, shim: _Shim) -> None:
+        if shim.ordinal is not None and shim.ordinal == self._running and not self._cancelled:
+            self._cancelled = True
+            self._on_cancel(shim.ordinal)
+
+    def _drop(self, shim: _Shim) -> None:
+        if self._shims.pop(shim.connection.fileno(), None) is not None:
+            self._loop.forget(shim.connection.fileno())
+            shim.connection.close()

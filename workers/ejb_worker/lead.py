@@ -1,0 +1,202 @@
+"""The lead: runs the user's script and collects the job's output."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, Callable, Dict, List, Optional
+
+from .collector import Collector, Output
+from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Reply
+from .files import make_dir, read_json
+from .launches import Launches
+from .loop import Loop
+from .processes import Child, Processes
+from .settings import Subjob
+from .shimfolder import shim_environment, write_shims
+
+
+def interpreter_of(path: str) -> List[str]:
+    """The words of a script's `#!` line as the kernel reads them: the interpreter and at most one argument.
+
+    Read here rather than by the kernel, so that the script needs no x bit and its file system may be mounted noexec.
+    """
+    with open(path, "rb") as script:
+        first = script.read(4096).split(b"\n", 1)[0]
+    words = os.fsdecode(first[2:]).strip().split(None, 1) if first.startswith(b"#!") else []
+    if not words:
+        raise LaunchError("the script has no interpreter line (#!/bin/bash, say): %s" % path, 126)
+    return [words[0]] + [word.strip() for word in words[1:]]
+
+
+def is_bash(interpreter: List[str]) -> bool:
+    """bash, also by way of `/usr/bin/env bash` or `env -S bash -e`."""
+    words = " ".join(interpreter).split()
+    names = [os.path.basename(word) for word in words if not word.startswith("-")]
+    return names[:1] == ["bash"] or names[:2] == ["env", "bash"]
+
+
+class Lead:
+    def __init__(
+        self,
+        payload: Dict[str, Any],
+        *,
+        owner: str,
+        subjob: Subjob,
+        local_dir: str,
+        processes: Processes,
+        loop: Loop,
+        report: Callable[..., object],
+        log: Callable[[str], None],
+    ) -> None:
+        self.run = int(payload["run"])
+        self._payload = payload
+        self._subjob = subjob
+        self._local_dir = local_dir
+        self._processes = processes
+        self._loop = loop
+        self._report = report
+        self._log = log
+        self._script: Optional[Child] = None
+        self._launches: Optional[Launches] = None
+        self._ending = False
+        self._script_collected = False
+        self._after_script: List[Callable[[], None]] = []
+        output, error = str(payload["output"]), payload.get("error")
+        truncate = not payload.get("append", False)
+        job_dir, run = subjob.job_dir, self.run
+        self._collector = Collector(
+            lambda: Output(job_dir, output, error, owner=owner, truncate=truncate, run=run),
+            call_soon=loop.call_soon,
+            log=log,
+        )
+        self._collector.start()
+
+    def start(self) -> Dict[str, int]:
+        """Run the script, if there is one. Raises LaunchError."""
+        script = self._payload.get("script")
+        if script is None:
+            return {}
+        try:
+            return {"pid": self._start_script(script)}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            missing = "%s is missing" % error if isinstance(error, KeyError) else str(error)
+            raise LaunchError("cannot start the script: %s" % missing) from None
+
+    @property
+    def pid(self) -> Optional[int]:
+        return self._script.pid if self._script is not None else None
+
+    def launch_ended(self, ordinal: int, code: int, reply: Reply) -> None:
+        """The script reads on only after everything the ranks wrote is in the output."""
+
+        def tell(_error: str) -> None:
+            if self._launches is not None:
+                self._launches.launch_ended(ordinal, code)
+            reply(True, "", {})
+
+        self._collector.flush(tell)
+
+    def drain(self, epoch: int, reply: Reply) -> None:
+        self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch)
+
+    def end(self, grace_s: float, done: Callable[[str], None]) -> None:
+        """End the script (TERM, KILL after `grace_s` seconds), collect what is there, leave the output to another."""
+        self.terminate(grace_s)
+        if self._script is not None and not self._script_collected:
+            self._after_script.append(lambda: self._collector.close(done))
+        else:
+            self._collector.close(done)
+
+    def terminate(self, grace_s: float) -> None:
+        """Begin to end the script; `end` waits for it."""
+        if self._ending:
+            return
+        self._ending = True
+        self._close_launches()
+        if self._script is not None:
+            script = self._script
+            script.send_group(signal.SIGTERM)
+            script.send_group(signal.SIGCONT)
+            self._loop.call_later(grace_s, lambda: script.send_group(signal.SIGKILL))
+
+    def _start_script(self, script: Dict[str, Any]) -> int:
+        path = str(script["path"])
+        words = interpreter_of(path)
+        folder = os.path.join(self._subjob.job_dir, "script")
+        make_dir(folder)
+        shims = os.path.join(self._local_dir, "shims")
+        write_shims(shims)
+        socket_path = os.path.join(self._local_dir, "launch-%d.sock" % self.run)
+        env = {str(k): str(v) for k, v in read_json(str(script["env_file"])).items()}
+        env = shim_environment(env, shims, bash=is_bash(words))
+        processors = int(self._payload["processors"])
+        env.update(
+            EJB_JOB_ID=self._subjob.job,
+            EJB_SUBJOB_ID=self._subjob.subjob,
+            EJB_LAUNCH_SOCKET=socket_path,
+            SLURM_JOB_ID=self._subjob.job,
+            SLURM_JOBID=self._subjob.job,
+            SLURM_JOB_NAME=str(script["job_name"]),
+            SLURM_NTASKS=str(processors),
+            SLURM_NPROCS=str(processors),
+            SLURM_SUBMIT_DIR=str(script["cwd"]),
+        )
+        out, err = (os.path.join(folder, "%d.%s" % (self.run, end)) for end in ("out", "err"))
+        ended = {int(ordinal): int(code) for ordinal, code in (script.get("ended_launches") or {}).items()}
+        self._launches = Launches(
+            path=socket_path,
+            job_dir=self._subjob.job_dir,
+            job=self._subjob.job,
+            processors=processors,
+            ended=ended,
+            streams={"output": out, "error": err},
+            loop=self._loop,
+            before_launch=lambda call: self._collector.flush(lambda _error: call()),
+            on_launch=self._on_launch,
+            on_cancel=self._on_cancel,
+            log=self._log,
+        )
+        try:
+            self._script = self._processes.spawn(
+                words + [path] + [str(word) for word in script.get("args", [])],
+                env=env,
+                cwd=str(script["cwd"]),
+                stdout=out,
+                stderr=err,
+                ignore_hangup=True,
+                on_exit=self._script_ended,
+            )
+        except OSError:
+            self._close_launches()
+            raise
+        return self._script.pid
+
+    def _on_launch(self, ordinal: int, size: int, path: str) -> None:
+        if not self._ending:
+            self._report("launch", ordinal=ordinal, size=size, file=path)
+
+    def _on_cancel(self, ordinal: int) -> None:
+        # Not at once: the batch system may be ending script and shim along with everything else here.
+        self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_unless_ending("launch-cancel", ordinal=ordinal))
+
+    def _script_ended(self, code: int) -> None:
+        self._close_launches()
+
+        def tell(_error: str) -> None:
+            self._script_collected = True
+            hold = SIGNAL_HOLD_S if code in ENDING_CODES else 0.0
+            self._loop.call_later(hold, lambda: self._tell_unless_ending("script-exit", run=self.run, code=code))
+            for call in self._after_script:
+                call()
+
+        self._collector.flush(tell, final_run=self.run)
+
+    def _tell_unless_ending(self, kind: str, **fields: Any) -> None:
+        if not self._ending:
+            self._report(kind, **fields)
+
+    def _close_launches(self) -> None:
+        launches, self._launches = self._launches, None
+        if launches is not None:
+            launches.close()

@@ -1,0 +1,65 @@
+"""The few things of Linux that Python's library has no name for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+# Loaded once, before any fork: nothing is looked up between fork and exec.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PRCTL = _LIBC.prctl
+_PRCTL.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
+_PRCTL.restype = ctypes.c_int
+
+
+def set_parent_death_signal(signum: int) -> None:
+    """Have the kernel send `signum` to this process when the thread that forked it ends."""
+    _PRCTL(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+
+
+def become_subreaper() -> None:
+    """Orphans among the descendants become children of this process, which can then end and reap them."""
+    _PRCTL(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def receives(pid: int, signum: int) -> bool:
+    """Whether process `pid` catches or blocks `signum`: sent now, the signal would be seen and not kill it."""
+    bit = 1 << (signum - 1)
+    try:
+        with open("/proc/%d/status" % pid, encoding="ascii", errors="replace") as status:
+            for line in status:
+                name, _, value = line.partition(":")
+                if name in ("SigCgt", "SigBlk") and int(value, 16) & bit:
+                    return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def children() -> list[int]:
+    """Process ids of this process's children, zombies included (all threads' children)."""
+    found: list[int] = []
+    me = os.getpid()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open("/proc/%s/stat" % entry, encoding="ascii", errors="replace") as stat:
+                # The command name may hold blanks and brackets: fields count from the last bracket.
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == me:
+            found.append(int(entry))
+    return found
+
+
+def signal_name(signum: int) -> str:
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return "signal %d" % signum

@@ -1,0 +1,151 @@
+"""Starting and reaping processes. Everything here runs in the main thread.
+
+The kernel ties the parent-death signal to the *thread* that forked, so ranks are forked by the one thread that lives as
+long as the worker. There is one reaper for all children: it looks at an ended child first, ends what is left of its
+process group while the zombie still holds the number, and only then collects it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import Callable, Dict, Optional, Sequence
+
+from . import linux
+from .loop import Loop
+
+
+class Child:
+    """A process that the worker started and whose end it awaits. `code` is None while it runs."""
+
+    __slots__ = ("_popen", "code", "on_exit", "pid")
+
+    def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[int], None]) -> None:
+        self._popen = popen
+        self.pid = popen.pid
+        self.on_exit = on_exit
+        self.code: Optional[int] = None
+
+    def send(self, signum: int) -> None:
+        """To the process alone."""
+        if self.code is None:
+            _kill(self.pid, signum)
+
+    def send_group(self, signum: int) -> None:
+        """To its whole process group."""
+        if self.code is None:
+            _kill_group(self.pid, signum)
+
+    def ended(self, code: int) -> None:
+        self.code = code
+        self._popen.returncode = code  # reaped by the worker's one reaper: Popen has nothing left to wait for
+
+
+class Processes:
+    def __init__(self, loop: Loop) -> None:
+        self._children: Dict[int, Child] = {}
+        loop.on_signal(signal.SIGCHLD, lambda _signum: self.reap())
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Dict[str, str],
+        cwd: str,
+        stdout: str,
+        stderr: str,
+        on_exit: Callable[[int], None],
+        cpu: Optional[int] = None,
+        ignore_hangup: bool = False,
+    ) -> Child:
+        """Start `argv` in a process group of its own, output appended to two files. Raises OSError.
+
+        `on_exit` gets the exit code (128+signal for a signal) from the loop, never from within this call.
+        """
+        worker = os.getpid()
+
+        def in_child() -> None:
+            linux.set_parent_death_signal(signal.SIGKILL)
+            if os.getppid() != worker:
+                os._exit(127)  # the worker ended before the kernel was told
+            # A group but not a session of its own: some batch systems find a job's processes by their session.
+            os.setpgid(0, 0)
+            if ignore_hangup:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            if cpu is not None:
+                os.sched_setaffinity(0, {cpu})
+
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        out = os.open(stdout, flags, 0o600)
+        try:
+            err = os.open(stderr, flags, 0o600)
+            try:
+                popen = subprocess.Popen(
+                    list(argv),
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    close_fds=True,
+                    preexec_fn=in_child,
+                )
+            finally:
+                os.close(err)
+        finally:
+            os.close(out)
+        child = Child(popen, on_exit)
+        self._children[child.pid] = child
+        return child
+
+    def reap(self) -> None:
+        """Collect every child that has ended, orphans of the ranks included."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            child = self._children.pop(ended.si_pid, None)
+            if child is not None:
+                _kill_group(ended.si_pid, signal.SIGKILL)
+            os.waitpid(ended.si_pid, 0)
+            if child is not None:
+                code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
+                child.ended(code)
+                child.on_exit(code)
+
+    def end_all(self, patience_s: float = 2.0) -> None:
+        """KILL every child and everything that was orphaned to the worker; for the worker's own end."""
+        for child in self._children.values():
+            _kill_group(child.pid, signal.SIGKILL)
+        until = time.monotonic() + patience_s
+        while time.monotonic() < until:
+            self.reap()
+            left = linux.children()
+            if not left:
+                return
+            for pid in left:
+                _kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def _kill(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        pass  # a set-user-id program: the kernel does not let us
+
+
+def _kill_group(pid: int, signum: int) -> None:
+    try:
+        os.killpg(pid, signum)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        pass

@@ -1,0 +1,63 @@
+"""Where the worker is and what it belongs to: `subjob.json` and `manager.json` of the spool."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, Dict
+
+from . import PROTOCOL
+from .files import read_json
+
+
+class SettingsError(Exception):
+    """One sentence."""
+
+
+class Subjob:
+    """What `subjob.json` says. `binding` is "auto" (see the protocol) or "none"."""
+
+    __slots__ = ("binding", "folder", "job", "job_dir", "spool", "subjob", "token")
+
+    def __init__(self, folder: str, values: Dict[str, Any]) -> None:
+        self.folder = folder
+        try:
+            self.job = str(values["job"])
+            self.subjob = str(values["subjob"])
+            self.token = str(values["token"])
+            self.spool = str(values["spool"])
+            self.job_dir = str(values["job_dir"])
+        except KeyError as error:
+            raise SettingsError("%s/subjob.json: %s is missing" % (folder, error)) from None
+        self.binding = str(values.get("binding", "auto"))
+        if values.get("protocol") != PROTOCOL:
+            raise SettingsError(
+                "%s/subjob.json: protocol %s, this worker speaks %d" % (folder, values.get("protocol"), PROTOCOL)
+            )
+
+
+def read_subjob(folder: str) -> Subjob:
+    folder = os.path.abspath(folder)
+    try:
+        return Subjob(folder, read_json(os.path.join(folder, "subjob.json")))
+    except (OSError, ValueError) as error:
+        raise SettingsError("cannot read the subjob's file: %s" % error) from None
+
+
+def manager_url(spool: str) -> str:
+    """The manager's present address. Raises OSError or ValueError while there is none."""
+    url = read_json(os.path.join(spool, "manager.json")).get("url")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise ValueError("%s/manager.json has no url" % spool)
+    return url.rstrip("/")
+
+
+def own_address(peer: str) -> str:
+    """The address of this node that leads towards `peer` (nothing is sent)."""
+    try:
+        family, kind, _proto, _name, target = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

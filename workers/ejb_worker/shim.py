@@ -1,0 +1,169 @@
+"""What runs where the user's script says `srun`, `mpirun` or `mpiexec`.
+
+It hands the launch to the lead, waits for its end, wherever the ranks move meanwhile, and returns its code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from .launch_options import Request, Usage, parse
+from .shimfolder import without_shims
+
+_REFUSED = 2
+_FOLLOW_S = 0.1
+_CANCEL_PATIENCE_S = 60.0
+
+
+def main(name: str, words: Sequence[str]) -> int:
+    try:
+        request = parse(name, list(words), os.environ)
+        return _Launch(name, request).run()
+    except Usage as problem:
+        return _refuse(name, str(problem))
+
+
+def _refuse(name: str, sentence: str) -> int:
+    sys.stderr.write("%s: %s (EJB)\n" % (name, sentence))
+    return _REFUSED
+
+
+class _Follower:
+    """Copies a growing file to a descriptor: the output of a launch that the script redirected."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._target = descriptor
+        self._offset = 0
+
+    def copy(self) -> None:
+        """What is there now. Raises BrokenPipeError where nobody reads any more."""
+        try:
+            with open(self._path, "rb") as source:
+                source.seek(self._offset)
+                while True:
+                    data = source.read(65536)
+                    if not data:
+                        return
+                    self._offset += len(data)
+                    view = memoryview(data)
+                    while view:
+                        view = view[os.write(self._target, view) :]
+        except FileNotFoundError:
+            return
+
+
+class _Launch:
+    def __init__(self, name: str, request: Request) -> None:
+        self._name = name
+        self._request = request
+        self._signal = 0
+        self._cancelled_s = 0.0
+        self._received = b""
+        self._followers: List[_Follower] = []
+
+    def run(self) -> int:
+        path = os.environ.get("EJB_LAUNCH_SOCKET")
+        if not path:
+            return _refuse(self._name, "there is no lead to launch from here: only the job's own script can launch")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lead:
+            try:
+                lead.connect(path)
+                lead.sendall(self._message())
+            except OSError as error:
+                return _refuse(self._name, "the lead of this job does not answer: %s" % error.strerror)
+            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(signum) != signal.SIG_IGN:
+                    signal.signal(signum, self._interrupted)
+            wake_read, wake_write = os.pipe()
+            os.set_blocking(wake_write, False)
+            signal.set_wakeup_fd(wake_write)
+            return self._wait(lead, wake_read)
+
+    def _message(self) -> bytes:
+        request = self._request
+        out, err = ([s.st_dev, s.st_ino] for s in (os.fstat(1), os.fstat(2)))
+        env = without_shims(dict(os.environ))
+        env.update(request.env)
+        message = {
+            "shim": self._name,
+            "argv": request.argv,
+            "cwd": request.cwd,
+            "env": env,
+            "size": request.size,
+            "inodes": {"stdout": out, "stderr": err},
+            "same_file": out == err,
+        }
+        return json.dumps(message).encode("ascii") + b"\n"
+
+    def _interrupted(self, signum: int, _frame: Any) -> None:
+        if self._signal:
+            os._exit(128 + signum)  # asked for twice
+        self._signal = signum
+
+    def _wait(self, lead: socket.socket, wake: int) -> int:
+        code: Optional[int] = None
+        while code is None:
+            if self._signal and not self._cancelled_s:
+                self._cancelled_s = time.monotonic()
+                try:
+                    lead.sendall(b'{"cancel": true}\n')
+                except OSError:
+                    return 128 + self._signal
+            if self._cancelled_s and time.monotonic() - self._cancelled_s > _CANCEL_PATIENCE_S:
+                break
+            timeout = _FOLLOW_S if self._followers else (1.0 if self._cancelled_s else None)
+            ready, _, _ = select.select([lead.fileno(), wake], [], [], timeout)
+            if wake in ready:
+                os.read(wake, 4096)
+            if lead.fileno() in ready:
+                code = self._read(lead)
+            self._follow()
+        if self._signal:
+            return 128 + self._signal
+        return code if code is not None else 1
+
+    def _read(self, lead: socket.socket) -> Optional[int]:
+        try:
+            data = lead.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            sys.stderr.write("%s: the lead of this job has ended (EJB)\n" % self._name)
+            return 1
+        self._received += data
+        while b"\n" in self._received:
+            line, self._received = self._received.split(b"\n", 1)
+            answer = json.loads(line.decode("ascii"))
+            if "refused" in answer:
+                return _refuse(self._name, str(answer["refused"]))
+            if "files" in answer:
+                self._start_following(answer["files"])
+            if "code" in answer:
+                return int(answer["code"])
+        return None
+
+    def _start_following(self, files: Dict[str, str]) -> None:
+        targets = {"stdout": 1, "stderr": 2}
+        seen = set()
+        for stream in ("stdout", "stderr"):
+            path = files.get(stream)
+            if path is not None and path not in seen:
+                seen.add(path)
+                self._followers.append(_Follower(path, targets[stream]))
+
+    def _follow(self) -> None:
+        for follower in list(self._followers):
+            try:
+                follower.copy()
+            except BrokenPipeError:
+                # As for any program: nobody reads, so the launch is not wanted any more.
+                self._followers.remove(follower)
+                self._signal = self._signal or signal.SIGPIPE
