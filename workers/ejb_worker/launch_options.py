@@ -1,4 +1,4 @@
-"""The options of srun, mpirun and mpiexec: those that mean something here, those that do no harm; all others are refused."""
+"""The options of srun, mpirun and mpiexec: what they mean here, which do no harm; all others are refused."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Launches:
         self._before_launch(lambda: self._on_launch(ordinal, int(launch["size"]), path))
 
     def _route(self, request: Dict[str, Any], stream: str, own: str) -> str:
-        """Where the shim writes to the script's own files their names (`streams`), else a file that the shim reads along."""
+        """The name (`streams`) of the script's own file that the shim writes to, else a file that the shim reads along."""
         for name, path in self._streams.items():
             try:
                 status = os.stat(path)
