@@ -1,0 +1,132 @@
+"""Real Slurm clusters for tests: brought up by scripts/cluster, each in a folder of its own, taken down afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ejbd.batch.process import plain_environment
+from ejbd.batch.slurm import SlurmBatch
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster"
+_SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+_NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "sinfo")
+
+
+def missing_slurm() -> str:
+    """Why no cluster can be brought up here; "" where it can."""
+    missing = [name for name in _NEEDED if shutil.which(name, path=_SEARCH_PATH) is None]
+    return f"Slurm is not installed ({', '.join(missing)} not found)" if missing else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmCluster:
+    """A running cluster: nodes n1 … nN of `cpus` processors; partition `batch`, and `whole` where `exclusive`."""
+
+    directory: Path
+    nodes: int
+    cpus: int
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "slurm.conf"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return plain_environment() | {"SLURM_CONF": str(self.conf)}
+
+    def run(self, *argv: str, stdin: str = "", timeout_s: float = 20, check: bool = True) -> str:
+        """stdout of a Slurm command on this cluster."""
+        done = subprocess.run(
+            argv, env=self.environment, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(argv)} ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def batch(self, **options: object) -> SlurmBatch:
+        return SlurmBatch(conf=self.conf, **options)  # type: ignore[arg-type]
+
+    def sbatch(self, *options: str, script: str) -> str:
+        """Submit somebody else's job; its id."""
+        argv = ("sbatch", "--parsable", "--no-requeue", "--output=/dev/null", *options)
+        return self.run(*argv, stdin=f"#!/bin/sh\n{script}\n").strip()
+
+    def states(self) -> dict[str, str]:
+        """Job id -> state, of all jobs that the controller remembers."""
+        rows = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
+        return dict(line.split() for line in rows)
+
+    def empty(self) -> None:
+        """Cancel every job and wait until no processor is held any more."""
+        live = "PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
+        ids = self.run("squeue", "--noheader", f"--states={live}", "--format=%A").split()
+        if ids:
+            self.run("scancel", *sorted(set(ids)), check=False)
+        idle = f"0/{self.nodes * self.cpus}/0/{self.nodes * self.cpus}"
+        self.until(
+            lambda: (
+                not self.run("squeue", "--noheader", f"--states={live}", "--format=%i").strip()
+                and self.run("sinfo", "--noheader", "--partition=batch", "--format=%C").split() == [idle]
+            ),
+            "the jobs of a test did not end",
+        )
+
+    def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if time.monotonic() > deadline:
+                queue = self.run("squeue", "--states=all", "--Format=JobArrayID,State,Reason,NodeList", check=False)
+                raise AssertionError(f"{what} within {timeout_s:g} s\n{queue}")
+            time.sleep(0.1)
+
+    def up_again(self, *options: str) -> None:
+        """Start what a test has killed."""
+        _cluster("up", self.directory, f"--nodes={self.nodes}", f"--cpus={self.cpus}", *options)
+
+    def pids(self) -> dict[str, int]:
+        """Daemon (slurmctld, munged) or node name -> pid."""
+        import json
+
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), "status", str(self.directory), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        found = json.loads(done.stdout)
+        return {**found["daemons"], **found["slurmd"]}
+
+
+@contextmanager
+def slurm_cluster(nodes: int = 8, cpus: int = 4, *options: str) -> Iterator[SlurmCluster]:
+    """A cluster of its own for the length of a `with`. Sockets need short paths, hence not pytest's tmp_path."""
+    directory = Path(tempfile.mkdtemp(prefix="ejb-slurm-"))
+    try:
+        _cluster("up", directory, f"--nodes={nodes}", f"--cpus={cpus}", *options)
+        yield SlurmCluster(directory, nodes, cpus)
+    finally:
+        _cluster("down", directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _cluster(command: str, directory: Path, *options: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), command, str(directory), *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    if done.returncode:
+        raise AssertionError(f"scripts/cluster {command} ended with {done.returncode}: {done.stderr.strip()}")

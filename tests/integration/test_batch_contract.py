@@ -1,0 +1,355 @@
+"""What every adapter of a batch system has to do, held against each of them for real."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
+from ejbd.batch.local import LocalBatch
+from ejbd.batch.local.client import Client
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
+from ejbd.core.windows import windows
+from ejbd.errors import BatchError, Code
+from tests.integration.slurm_clusters import SlurmCluster
+
+NODES, PROCESSORS_PER_NODE = 8, 4
+TOTAL = NODES * PROCESSORS_PER_NODE
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Site:
+    """An empty cluster of 8 x 4 and its adapter. `walltime_kill(id)`: make the running job's walltime end soon."""
+
+    adapter: BatchSystem
+    folder: Path
+    walltime_kill: Callable[[str], None]
+
+    def request(
+        self, script: str, tag: str = "ejb-test", processors: int = 1, walltime_s: float = 600
+    ) -> SubmitRequest:
+        return SubmitRequest(
+            tag=tag,
+            comment="a comment",
+            queue="batch",
+            processors=processors,
+            walltime_s=walltime_s,
+            script=f"#!/bin/sh\n{script}\n",
+            workdir=self.folder,
+            output=self.folder / "output",
+        )
+
+    async def submit(self, script: str, tag: str = "ejb-test", processors: int = 1, walltime_s: float = 600) -> str:
+        return await self.adapter.submit(self.request(script, tag, processors, walltime_s))
+
+    async def view(self, right: Callable[[ClusterView], bool]) -> ClusterView:
+        """The first view that is right."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            view = await self.adapter.observe()
+            if right(view):
+                return view
+            assert time.monotonic() < deadline, f"never seen: {view.jobs}"
+            await asyncio.sleep(0.1)
+
+    async def job(self, id: str, right: Callable[[BatchJobView], bool]) -> BatchJobView:
+        view = await self.view(lambda view: any(right(job) for job in view.jobs if job.id == id))
+        return next(job for job in view.jobs if job.id == id)
+
+    async def ended(self, id: str) -> BatchJobView:
+        return await self.job(id, lambda job: job.state.ended)
+
+    async def running(self, id: str) -> BatchJobView:
+        return await self.job(id, lambda job: job.state is BatchState.RUNNING)
+
+
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm)])
+async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
+    if request.param == "slurm":
+        cluster: SlurmCluster = request.getfixturevalue("slurm")
+        # Slurm counts walltimes in minutes; the administrator's EndTime is exact to the 30 s of its timer.
+        yield Site(
+            cluster.batch(),
+            tmp_path,
+            lambda id: _ignore(cluster.run("scontrol", "update", f"JobId={id}", "EndTime=now+1")),
+        )
+        return
+    directory = tmp_path / "cluster"
+    yield Site(LocalBatch(directory, NODES, PROCESSORS_PER_NODE), tmp_path, lambda id: None)
+    try:
+        await Client(directory, NODES, PROCESSORS_PER_NODE, 10).call("down", start=False, timeout_s=PATIENCE_S)
+    except BatchError as error:
+        assert "cannot be reached" in error.message
+
+
+def _ignore(_: str) -> None:
+    return None
+
+
+def free(view: ClusterView) -> int:
+    return sum(node.free for node in view.nodes)
+
+
+async def test_an_empty_cluster(batch: Site) -> None:
+    view = await batch.adapter.observe()
+    assert [(node.name, node.processors, node.free, node.usable) for node in view.nodes] == [
+        (f"n{i}", PROCESSORS_PER_NODE, PROCESSORS_PER_NODE, True) for i in range(1, NODES + 1)
+    ]
+    queue = view.queue("batch")
+    assert queue is not None and queue.up and queue.default
+    assert (queue.total_processors, queue.processor_quantum, queue.max_walltime_s) == (TOTAL, 1, None)
+    assert view.unparsed == 0
+    assert not [job for job in view.jobs if not job.state.ended]
+    assert all(good for _, good, _ in await batch.adapter.doctor())
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "code"),
+    [("true", BatchState.COMPLETED, 0), ("exit 7", BatchState.FAILED, 7), ("kill -KILL $$", BatchState.FAILED, 137)],
+)
+async def test_ends_are_seen_with_their_codes(batch: Site, script: str, state: BatchState, code: int) -> None:
+    before = time.time()
+    id = await batch.submit(f"echo it ran; {script}")
+    job = await batch.ended(id)
+    assert (job.state, job.exit_code, job.name, job.queue) == (state, code, "ejb-test", "batch")
+    assert job.start_s is not None and job.end_s is not None
+    assert before - 2 <= job.start_s <= job.end_s <= time.time() + 2
+    assert (batch.folder / "output").read_text() == "it ran\n"
+    outcome = (await batch.adapter.outcomes({id: batch.folder / "no exit file"}))[id]
+    assert (outcome.state, outcome.exit_code) == (state, code)
+
+
+async def test_a_running_job(batch: Site) -> None:
+    id = await batch.submit("sleep 300", processors=6, walltime_s=1200)
+    job = await batch.running(id)
+    assert (job.processors, job.walltime_s, len(job.nodes)) == (6, 1200, 2)
+    assert job.start_s is not None and job.end_s is not None
+    assert abs(job.end_s - job.start_s - 1200) < 2
+    assert job.planned_start_s is None and job.exit_code is None
+    assert await batch.adapter.outcomes({id: batch.folder / "no exit file"}) == {}
+
+
+async def test_free_processors_go_down_and_up(batch: Site) -> None:
+    view = await batch.view(lambda view: free(view) == TOTAL)
+    assert windows(view, "batch", view.time_s).available(3600) == TOTAL
+    id = await batch.submit("sleep 300", processors=7)
+    view = await batch.view(lambda view: free(view) == TOTAL - 7)
+    assert windows(view, "batch", view.time_s).available(3600) == TOTAL - 7
+    assert {node.name for node in view.nodes if node.free < node.processors} == set((await batch.running(id)).nodes)
+    await batch.adapter.cancel([id])
+    await batch.view(lambda view: free(view) == TOTAL)
+
+
+async def test_a_pending_job_has_a_planned_start(batch: Site) -> None:
+    running = await batch.submit("sleep 300", processors=TOTAL - 2, walltime_s=600)
+    end_s = (await batch.running(running)).end_s
+    first = await batch.submit("sleep 300", tag="first", processors=16, walltime_s=600)
+    second = await batch.submit("sleep 300", tag="second", processors=16, walltime_s=600)
+    job = await batch.job(first, lambda job: job.planned_start_s is not None)
+    assert end_s is not None and job.planned_start_s is not None
+    assert job.state is BatchState.PENDING and job.start_s is None and job.nodes == ()
+    assert abs(job.planned_start_s - end_s) < 5
+    view = await batch.adapter.observe()
+    if view.reservations is Reservations.NODES:
+        assert len(job.planned_nodes) >= 4
+    assert [job.id for job in view.jobs if job.state is BatchState.PENDING] == [first, second]
+    # The two idle processors are usable at least until then.
+    assert windows(view, "batch", view.time_s).available(300) == 2
+
+
+async def test_cancel_pending_and_running_twice_and_unknown(batch: Site) -> None:
+    running = await batch.submit("sleep 300", processors=TOTAL)
+    await batch.running(running)
+    pending = await batch.submit("sleep 300", processors=TOTAL)
+    await batch.adapter.cancel([])
+    await batch.adapter.cancel([pending, running])
+    assert (await batch.ended(pending)).state is BatchState.CANCELLED
+    assert (await batch.ended(running)).state is BatchState.CANCELLED
+    await batch.adapter.cancel([running, pending, "999999"])
+    outcomes = await batch.adapter.outcomes(dict.fromkeys((running, pending), batch.folder / "no exit file"))
+    assert {outcome.state for outcome in outcomes.values()} == {BatchState.CANCELLED} and len(outcomes) == 2
+
+
+async def test_find_by_tag(batch: Site) -> None:
+    ended = await batch.submit("true", tag="ejb-a1")
+    running = await batch.submit("sleep 300", tag="ejb-a2", processors=TOTAL - 1)
+    await batch.ended(ended)
+    await batch.running(running)
+    pending = await batch.submit("sleep 300", tag="ejb-a3", processors=TOTAL)
+    tags = ["ejb-a1", "ejb-a2", "ejb-a3", "EJB-A1", "ejb-a", "ejb-a33"]
+    assert await batch.adapter.find(tags) == {"ejb-a1": ended, "ejb-a2": running, "ejb-a3": pending}
+    assert await batch.adapter.find(["ejb-none"]) == {}
+    assert await batch.adapter.find([]) == {}
+
+
+ODD_NAMES = [
+    "two words",
+    "it's",
+    'say "x"',
+    "$(touch odd)",
+    "`touch odd`",
+    "a|b|c",
+    "comma,s",
+    "percent %j %n",
+    "back\\slash",
+    "-n 99",
+    "über",
+    "new\nline",
+    "9|RUNNING|\n9|RUNNING|root",
+    "tab\there",
+]
+
+
+async def test_odd_names_neither_lose_nor_forge_a_job(batch: Site) -> None:
+    ids = {}
+    for name in ODD_NAMES:
+        request = replace(batch.request("sleep 300", tag=name), comment=name, hold=True)
+        ids[name] = await batch.adapter.submit(request)
+    view = await batch.adapter.observe()
+    live = {job.id: job.name for job in view.jobs if not job.state.ended}
+    assert live == {id: name for name, id in ids.items()}
+    assert view.unparsed == 0
+    assert await batch.adapter.find(ODD_NAMES) == ids
+    assert not (batch.folder / "odd").exists()
+    await batch.adapter.cancel(list(ids.values()))
+
+
+async def test_walltime_kill(batch: Site) -> None:
+    id = await batch.submit("sleep 300", walltime_s=1 if batch.adapter.name == "local" else 60)
+    await batch.job(id, lambda job: job.state is not BatchState.PENDING)
+    batch.walltime_kill(id)
+    assert (await batch.ended(id)).state is BatchState.TIMEOUT
+    outcome = (await batch.adapter.outcomes({id: batch.folder / "no exit file"}))[id]
+    assert outcome.state is BatchState.TIMEOUT
+
+
+async def test_hold_and_release(batch: Site) -> None:
+    held = await batch.adapter.submit(replace(batch.request("sleep 300"), hold=True))
+    await batch.job(held, lambda job: job.state is BatchState.HELD)
+    await batch.adapter.update(held, hold=False)
+    await batch.running(held)
+    pending = await batch.submit("true", processors=TOTAL)
+    await batch.adapter.update(pending, hold=True)
+    await batch.job(pending, lambda job: job.state is BatchState.HELD)
+    await batch.adapter.cancel([held])
+    await batch.ended(held)
+    assert (await batch.job(pending, lambda job: True)).state is BatchState.HELD
+    await batch.adapter.update(pending, hold=False)
+    await batch.ended(pending)
+
+
+async def test_shorten_the_walltime(batch: Site) -> None:
+    id = await batch.submit("sleep 300", walltime_s=1200)
+    await batch.running(id)
+    await batch.adapter.update(id, walltime_s=300)
+    job = await batch.job(id, lambda job: job.walltime_s == 300)
+    assert job.start_s is not None and job.end_s is not None and abs(job.end_s - job.start_s - 300) < 2
+
+
+async def test_changing_what_is_not_there_is_refused(batch: Site) -> None:
+    with pytest.raises(BatchError) as caught:
+        await batch.adapter.update("999999", walltime_s=60)
+    assert not caught.value.transient
+
+
+@pytest.mark.parametrize(
+    "change", [{"queue": "nowhere"}, {"processors": 10 * TOTAL}, {"options": ("--no-such-option",)}]
+)
+async def test_a_submission_that_cannot_be_right_is_refused(batch: Site, change: dict[str, object]) -> None:
+    request = replace(batch.request("true", tag="ejb-refused"), **change)  # type: ignore[arg-type]
+    with pytest.raises(BatchError) as caught:
+        await batch.adapter.submit(request)
+    assert caught.value.code is Code.BATCH_REFUSED and not caught.value.transient
+    assert len(caught.value.message) > 20
+    assert await batch.adapter.find(["ejb-refused"]) == {}
+
+
+async def test_what_nobody_remembers_is_told_by_the_exit_file(batch: Site) -> None:
+    good, bad, torn = (batch.folder / name for name in ("good", "bad", "torn"))
+    good.write_text("0\n")
+    bad.write_text("7\n")
+    torn.write_text("")
+    ids = {"999997": good, "999998": bad, "999999": torn, "999996": batch.folder / "none"}
+    outcomes = await batch.adapter.outcomes(ids)
+    assert {id: (o.state, o.exit_code, o.source) for id, o in outcomes.items()} == {
+        "999997": (BatchState.COMPLETED, 0, "exit-file"),
+        "999998": (BatchState.FAILED, 7, "exit-file"),
+    }
+
+
+async def test_the_environment_that_was_asked_for(batch: Site) -> None:
+    environment = {"ASKED": "two words", "SLURM_JOB_NAME": "forged", "SBATCH_TIMELIMIT": "1", "LC_ALL": "C.UTF-8"}
+    script = 'echo "$ASKED/${PYTEST_CURRENT_TEST-unset}/$LC_ALL/$PWD"'
+    id = await batch.adapter.submit(replace(batch.request(script), environment=environment))
+    job = await batch.ended(id)
+    assert (job.name, job.walltime_s) == ("ejb-test", 600)
+    assert (batch.folder / "output").read_text() == f"two words/unset/C.UTF-8/{batch.folder}\n"
+
+
+WORKER = """\
+import json, os, signal, sys, time
+arguments = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+folder = arguments["--subjob-dir"]
+def leave(*_):
+    open(os.path.join(folder, "term-" + arguments["--node"]), "w").close()
+    sys.exit(5)
+signal.signal(signal.SIGTERM, leave)
+with open(os.path.join(folder, arguments["--node"] + ".tmp"), "w") as file:
+    json.dump([sys.argv[1], int(arguments["--processors"])], file)
+os.rename(file.name, file.name[:-4])
+while not os.path.exists(os.path.join(folder, "go")):
+    time.sleep(0.1)
+sys.exit(0)
+"""
+
+
+async def test_the_worker_script_starts_one_worker_a_node(batch: Site) -> None:
+    folder = batch.folder / "sub job's"
+    folder.mkdir()
+    worker = folder / "worker.pyz"
+    worker.write_text(WORKER)
+    exit_file = folder / "exit"
+    script = batch.adapter.worker_script(WorkerScript(sys.executable, worker, folder, exit_file))
+    filler = await batch.submit("sleep 300", tag="filler", processors=2)  # so that the shares are uneven
+    await batch.running(filler)
+    id = await batch.adapter.submit(replace(batch.request("", processors=10), script=script))
+    job = await batch.running(id)
+    view = await batch.view(lambda _: all((folder / node).exists() for node in job.nodes))
+    shares = {node: (folder / node).read_text() for node in job.nodes}
+    assert sum(int(text.strip("[]").split(",")[1]) for text in shares.values()) == 10
+    assert all(text.startswith('["agent"') for text in shares.values())
+    assert {path.name for path in folder.glob("n*")} == set(job.nodes)
+    assert not exit_file.exists() and free(view) == TOTAL - 12
+    (folder / "go").touch()
+    assert (await batch.ended(id)).state is BatchState.COMPLETED
+    assert exit_file.read_text().strip() == "0"
+    assert (await batch.adapter.outcomes({"999999": exit_file}))["999999"].state is BatchState.COMPLETED
+
+
+async def test_workers_hear_of_a_cancellation_and_the_exit_file_is_written(batch: Site) -> None:
+    worker = batch.folder / "worker.pyz"
+    worker.write_text(WORKER)
+    exit_file = batch.folder / "exit"
+    script = batch.adapter.worker_script(WorkerScript(sys.executable, worker, batch.folder, exit_file))
+    id = await batch.adapter.submit(replace(batch.request("", processors=6), script=script))
+    nodes = (await batch.running(id)).nodes
+    await batch.view(lambda _: all((batch.folder / node).exists() for node in nodes))
+    await batch.adapter.cancel([id])
+    assert (await batch.ended(id)).state is BatchState.CANCELLED
+    await batch.view(lambda view: free(view) == TOTAL and exit_file.exists())
+    assert all((batch.folder / f"term-{node}").exists() for node in nodes)
+    assert exit_file.read_text().strip() not in ("", "0")
+
+
+async def test_an_ordinary_job_runs_its_command_on_all_its_processors(batch: Site) -> None:
+    command = batch.adapter.rigid_command(["printf", "%s.", "a b", "$HOME", "-n", "it's"], 6)
+    id = await batch.submit(command, processors=6)
+    assert (await batch.ended(id)).state is BatchState.COMPLETED
+    assert (batch.folder / "output").read_text() == "a b.$HOME.-n.it's." * 6
