@@ -223,6 +223,13 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
         fail_epoch(world, epoch, f"not up within {ctx.settings.limits.launch_timeout_s:g} s")
         return True
     if not succeeded(operations):
+        codes = [int((o.result or {})["code"]) for o in operations if (o.result or {}).get("code")]
+        launch = world.launch
+        if codes and epoch.restart_from is None and launch is not None:
+            # The program itself cannot be started (not found, not executable): no other place would help.
+            why = "; ".join(sorted({o.error for o in operations if o.error}))
+            stop_launch(world, launch, codes[0], why)
+            return True
         errors = "; ".join(sorted({o.error for o in operations if o.error})) or "a worker was lost"
         fail_epoch(world, epoch, f"launch failed: {errors}")
         return True
@@ -304,8 +311,11 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     """End the launch when all ranks ended well, or as soon as one did not."""
     ctx = world.ctx
     codes = {int(rank): int(code) for rank, code in epoch.exits.items()}
-    bad = sorted((rank, code) for rank, code in codes.items() if code)
     launch = world.launch
+    asked = bool(world.operations("checkpoint", epoch=epoch.number))
+    if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
+        return _late_checkpoint(world, epoch, list(codes.values()))
+    bad = sorted((rank, code) for rank, code in codes.items() if code)
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)
@@ -323,6 +333,21 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     set_rate(world.job, 0.0, ctx.now)
     if launch is not None:
         launch.exit_code = code
+    return True
+
+
+def _late_checkpoint(world: JobWorld, epoch: Epoch, codes: list[int]) -> bool:
+    """A checkpoint that had been given up came after all: the ranks have stopped, and are started again."""
+    if len(codes) < epoch.size:
+        return False
+    if not all(code == CHECKPOINTED for code in codes):
+        fail_epoch(world, epoch, "a late checkpoint met ranks that had ended", members=list(epoch.members))
+        return True
+    ctx = world.ctx
+    epoch.work_at_stop_s = work_now(world.job, ctx.now)
+    set_rate(world.job, 0.0, ctx.now)
+    move_epoch(ctx.session, epoch, EpochState.STOPPING, ctx.now, reason="a late checkpoint")
+    move_epoch(ctx.session, epoch, EpochState.STOPPED, ctx.now)
     return True
 
 

@@ -8,7 +8,6 @@ repeated: found, it is adopted; not found twice, with a pause in between, it nev
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from ejbd.manager.workers import new_token
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import add_event, move_intent, move_job, move_subjob
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_job, move_subjob, wake
 
 log = structlog.get_logger(__name__)
 
@@ -48,10 +47,11 @@ class Executor:
     spool: Spool
     worker: Path
     context: Callable[[Session], Context]
+    clock: Callable[[], float]
 
     def recover(self, session: Session) -> None:
         """At start-up: what was executing when the daemon ended may or may not have happened."""
-        now = time.time()
+        now = self.clock()
         for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
             if intent.kind == "submit":
                 move_intent(session, intent, IntentState.UNKNOWN, now, reason="the daemon ended in the middle of it")
@@ -61,7 +61,7 @@ class Executor:
 
     async def run_due(self) -> float | None:
         """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None."""
-        now = time.time()
+        now = self.clock()
         due, next_s = await self.store.read(lambda session: _due(session, now))
         cancels = [i for i in due if i.kind == "cancel" and i.state == IntentState.PENDING]
         unknown = [i for i in due if i.state == IntentState.UNKNOWN]
@@ -113,7 +113,7 @@ class Executor:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING:
             return None
-        now = time.time()
+        now = self.clock()
         subjob = session.get_one(Subjob, intent.subjob_id)
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
         if subjob.releasing or JobState(job.state).terminal:
@@ -127,7 +127,9 @@ class Executor:
         token, subjob.token_hash = new_token(subjob.id)
         if job.elastic:
             self._make_job_folder(job)
-        self.spool.make_subjob(job.id, subjob.id, token)
+        # The embedded cluster's processors are virtual: there is nothing to bind to.
+        binding = "none" if self.settings.batch == "local" else "auto"
+        self.spool.make_subjob(job.id, subjob.id, token, binding=binding)
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         return self._request(job, subjob)
@@ -190,7 +192,7 @@ class Executor:
         )
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
-        now = time.time()
+        now = self.clock()
         intent = session.get_one(Intent, id)
         subjob = session.get_one(Subjob, intent.subjob_id)
         move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
@@ -202,18 +204,19 @@ class Executor:
         waiting = select(Intent).where(Intent.subjob_id == subjob.id, Intent.batch_id.is_(None))
         for later in session.scalars(waiting):
             later.batch_id = batch_id
-            session.info.setdefault("wake", set()).add("intents")
+            wake(session, INTENTS_TOPIC)
 
     def _unknown(self, session: Session, id: int, message: str) -> None:
-        now = time.time()
+        now = self.clock()
         intent = session.get_one(Intent, id)
         move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
         intent.not_before_s = now + self.settings.limits.settle_s
         intent.absences = 0
+        wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
 
     def _refused(self, session: Session, id: int, error: BatchError) -> None:
         """The batch system surely has not taken it."""
-        now = time.time()
+        now = self.clock()
         intent = session.get_one(Intent, id)
         if error.transient:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=error.sentence())
@@ -234,10 +237,11 @@ class Executor:
 
     def _postpone(self, session: Session, id: int, error: EjbError) -> None:
         """The spool or the store did not take it: nothing has happened, try again later."""
-        now = time.time()
+        now = self.clock()
         intent = session.get_one(Intent, id)
         intent.error = error.sentence()
         intent.not_before_s = now + BACKOFF_S[2]
+        wake(session, INTENTS_TOPIC)
         add_event(
             session, "intent.postponed", now, job_id=intent.job_id, subjob_id=intent.subjob_id, reason=intent.error
         )
@@ -251,7 +255,7 @@ class Executor:
             found = await self.batch.find(list(tags.values()))
         except BatchError as error:
             log.warning("look-up-failed", error=error.sentence())
-            pause = time.time() + self.settings.limits.settle_s
+            pause = self.clock() + self.settings.limits.settle_s
             await self.store.write(lambda s: _delay(s, list(tags), pause))
             return
         for id, tag in tags.items():
@@ -263,7 +267,7 @@ class Executor:
                 await self.store.write(lambda s, id=id: self._absent(s, id))  # type: ignore[misc]
 
     def _absent(self, session: Session, id: int) -> None:
-        now = time.time()
+        now = self.clock()
         intent = session.get_one(Intent, id)
         intent.absences += 1
         intent.not_before_s = now + self.settings.limits.settle_s
@@ -271,13 +275,14 @@ class Executor:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason="no job carries its tag")
             intent.not_before_s = now
             intent.absences = 0
+        wake(session, INTENTS_TOPIC)
 
     # -- cancel, hold, release ----------------------------------------------------------------------------------------
 
     async def _cancel(self, intents: Sequence[Intent]) -> None:
         ids = [i.id for i in intents]
         reach(CrashPoint.CANCEL_BEFORE_BEGIN)
-        batch_ids = await self.store.write(lambda s: _begin_cancels(s, ids))
+        batch_ids = await self.store.write(lambda s: _begin_cancels(s, ids, self.clock()))
         if not batch_ids:
             return
         reach(CrashPoint.CANCEL_AFTER_BEGIN)
@@ -285,14 +290,14 @@ class Executor:
             await self.batch.cancel(sorted(set(batch_ids.values())))
         except BatchError as error:
             message = error.sentence()
-            await self.store.write(lambda s: _repeat_later(s, list(batch_ids), message))
+            await self.store.write(lambda s: _repeat_later(s, list(batch_ids), message, self.clock()))
             return
         reach(CrashPoint.CANCEL_AFTER_CALL)
-        await self.store.write(lambda s: _done(s, list(batch_ids)))
+        await self.store.write(lambda s: _done(s, list(batch_ids), self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:
-        batch_ids = await self.store.write(lambda s: _begin_cancels(s, [intent.id]))
+        batch_ids = await self.store.write(lambda s: _begin_cancels(s, [intent.id], self.clock()))
         if not batch_ids:
             return
         try:
@@ -300,11 +305,11 @@ class Executor:
         except BatchError as error:
             message, transient = error.sentence(), error.transient
             if transient:
-                await self.store.write(lambda s: _repeat_later(s, [intent.id], message))
+                await self.store.write(lambda s: _repeat_later(s, [intent.id], message, self.clock()))
             else:
-                await self.store.write(lambda s: _failed(s, intent.id, message))
+                await self.store.write(lambda s: _failed(s, intent.id, message, self.clock()))
             return
-        await self.store.write(lambda s: _done(s, [intent.id]))
+        await self.store.write(lambda s: _done(s, [intent.id], self.clock()))
 
 
 def _due(session: Session, now: float) -> tuple[list[Intent], float | None]:
@@ -319,9 +324,8 @@ def _due(session: Session, now: float) -> tuple[list[Intent], float | None]:
     return due, min((i.not_before_s for i in later), default=None)
 
 
-def _begin_cancels(session: Session, ids: Sequence[int]) -> dict[int, str]:
+def _begin_cancels(session: Session, ids: Sequence[int], now: float) -> dict[int, str]:
     """Intent id -> batch id of those that still have something to act on."""
-    now = time.time()
     begun = {}
     for id in ids:
         intent = session.get_one(Intent, id)
@@ -336,17 +340,16 @@ def _begin_cancels(session: Session, ids: Sequence[int]) -> dict[int, str]:
     return begun
 
 
-def _done(session: Session, ids: Sequence[int]) -> None:
+def _done(session: Session, ids: Sequence[int], now: float) -> None:
     for id in ids:
-        move_intent(session, session.get_one(Intent, id), IntentState.DONE, time.time())
+        move_intent(session, session.get_one(Intent, id), IntentState.DONE, now)
 
 
-def _failed(session: Session, id: int, message: str) -> None:
-    move_intent(session, session.get_one(Intent, id), IntentState.FAILED, time.time(), reason=message)
+def _failed(session: Session, id: int, message: str, now: float) -> None:
+    move_intent(session, session.get_one(Intent, id), IntentState.FAILED, now, reason=message)
 
 
-def _repeat_later(session: Session, ids: Sequence[int], message: str) -> None:
-    now = time.time()
+def _repeat_later(session: Session, ids: Sequence[int], message: str, now: float) -> None:
     for id in ids:
         intent = session.get_one(Intent, id)
         intent.attempts += 1
@@ -355,5 +358,6 @@ def _repeat_later(session: Session, ids: Sequence[int], message: str) -> None:
 
 
 def _delay(session: Session, ids: Sequence[int], until_s: float) -> None:
+    wake(session, INTENTS_TOPIC)
     for id in ids:
         session.get_one(Intent, id).not_before_s = until_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -43,16 +44,19 @@ RETRY_S = 1.0
 class Manager:
     """The daemon without its network. `start` begins to poll; `stop` ends without harm to any job."""
 
-    def __init__(self, settings: Settings, store: Store, batch: BatchSystem) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, batch: BatchSystem, clock: Callable[[], float] = time.time
+    ) -> None:
         self.settings = settings
         self.store = store
         self.batch = batch
+        self.clock = clock
         self.spool = Spool(settings.spool_dir)
         self.view: ClusterView | None = None
         self.batch_error: str = ""
         self.polls = 0
         self.failed_polls = 0
-        self.started_s = time.time()
+        self.started_s = self.clock()
         self._seen: dict[str, float] = {}
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
@@ -68,7 +72,7 @@ class Manager:
         """Prepare the spool, take up what an earlier daemon left, and begin to poll."""
         self.spool.prepare()
         worker = self.spool.install_worker()
-        self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context)
+        self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context, self.clock)
         await self.store.write(self._recover)
         self.store.on_commit(self._woken)
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
@@ -94,17 +98,17 @@ class Manager:
     def _recover(self, session: Session) -> None:
         assert self._executor is not None
         self._executor.recover(session)
-        now = time.time()
+        now = self.clock()
         for worker in session.scalars(select(Worker).where(Worker.alive)):
             self._seen[worker.id] = now  # they could not reach us while we were away
         add_event(session, "daemon.started", now)
 
     def _context(self, session: Session) -> Context:
-        return Context(session, time.time(), self.settings, self.spool, self.view, self._seen)
+        return Context(session, self.clock(), self.settings, self.spool, self.view, self._seen)
 
     async def _prune(self) -> None:
         days = self.settings.limits.event_retention_days
-        await prune_all(self.store, time.time(), days)
+        await prune_all(self.store, self.clock(), days)
         kept = await self.store.read(lambda s: set(s.scalars(select(Job.id))))
         await asyncio.to_thread(self.spool.drop_jobs_except, kept)
 
@@ -129,7 +133,7 @@ class Manager:
             self.polls += 1
             if self.batch_error:
                 self.batch_error = ""
-                await self.store.write(lambda s: add_event(s, "batch.answers", time.time()) and None)
+                await self.store.write(lambda s: add_event(s, "batch.answers", self.clock()) and None)
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
                 await self.store.write(lambda s: self._tick(s, view, outcomes))
@@ -145,7 +149,7 @@ class Manager:
             return
         self.batch_error = error.sentence()
         message = self.batch_error
-        await self.store.write(lambda s: add_event(s, "batch.silent", time.time(), error=message) and None)
+        await self.store.write(lambda s: add_event(s, "batch.silent", self.clock(), error=message) and None)
 
     def _tick(self, session: Session, view: ClusterView, outcomes: dict[str, Any]) -> None:
         ctx = self._context(session)
@@ -164,11 +168,11 @@ class Manager:
                 next_s = await self._executor.run_due()
             except EjbError as error:
                 log.error("executor", error=error.sentence())
-                next_s = time.time() + RETRY_S
+                next_s = self.clock() + RETRY_S
             except Exception as error:
                 log.error("executor-fault", error=repr(error), exc_info=error)
-                next_s = time.time() + RETRY_S
-            timeout = None if next_s is None else max(0.05, next_s - time.time())
+                next_s = self.clock() + RETRY_S
+            timeout = None if next_s is None else max(0.05, next_s - self.clock())
             try:
                 await asyncio.wait_for(self._work.wait(), timeout)
             except TimeoutError:
@@ -273,7 +277,7 @@ class Manager:
             return "held; `ejb release` lets it start"
         if not job.elastic:
             return f"{job.state}: passed through as an ordinary job, the batch system decides"
-        pause = job.not_before_s - time.time()
+        pause = job.not_before_s - self.clock()
         if job.state == JobState.WAITING and pause > 0:
             return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that did not start"
         return f"{job.state}: {present.reason}" if present else job.state
@@ -374,18 +378,18 @@ class Manager:
     async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
         """A worker is there: its id, and how often it should call."""
         id = await self.store.write(lambda s: workers.register(self._context(s), token, request))
-        self._seen[id] = time.time()
+        self._seen[id] = self.clock()
         limits = self.settings.limits
         return {"worker": id, "heartbeat_s": limits.heartbeat_s, "poll_s": min(20.0, limits.lease_s * 2)}
 
     async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
         """Operations for a worker; waits for one for up to `wait_s`."""
-        self._seen[worker] = time.time()
+        self._seen[worker] = self.clock()
         call = self._worker_calls.setdefault(worker, asyncio.Event())
         deadline = time.monotonic() + min(wait_s, 60.0)
         while True:
             call.clear()
-            if await self.store.read(lambda s: workers.has_work(s, token, worker, time.time())):
+            if await self.store.read(lambda s: workers.has_work(s, token, worker, self.clock())):
                 found = await self.store.write(lambda s: workers.hand_out(self._context(s), token, worker))
                 if found:
                     reach(CrashPoint.OPERATION_AFTER_LEASE)
@@ -397,11 +401,11 @@ class Manager:
                 await asyncio.wait_for(call.wait(), min(left, self.settings.limits.lease_s))
             except TimeoutError:
                 pass
-            self._seen[worker] = time.time()
+            self._seen[worker] = self.clock()
 
     async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
-        self._seen[worker] = time.time()
+        self._seen[worker] = self.clock()
         if not reports:
             row = await self.store.read(lambda s: workers.own_worker(s, token, worker))
             return row.reports_stored

@@ -211,7 +211,7 @@ def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
         .join(Job, Worker.job_id == Job.id)
         .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
     )
-    for worker, job in list(ctx.session.execute(query).tuples()):
+    for worker, job in list(ctx.session.execute(query)):
         heard = ctx.seen.get(worker.id, worker.last_seen_s)
         if ctx.now - heard <= limit:
             continue

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from ejbd.manager.context import UNFINISHED_OPERATION, Context, JobWorld
 from ejbd.store.models import Operation, Worker
 from ejbd.store.states import OperationState
-from ejbd.store.transitions import move_operation
+from ejbd.store.transitions import move_operation, wake
 
 
 def add_operation(
@@ -28,7 +28,7 @@ def add_operation(
     )
     ctx.session.add(operation)
     ctx.session.flush()
-    ctx.session.info.setdefault("wake", set()).add(f"worker:{worker.id}")
+    wake(ctx.session, f"worker:{worker.id}")
     return operation
 
 

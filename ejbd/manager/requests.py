@@ -20,7 +20,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import IdempotencyKey, Job, QueueOverride
 from ejbd.store.states import JobState, SubjobState
-from ejbd.store.transitions import add_event
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, wake
 
 ENGINES = ("auto", "application", "none")
 
@@ -128,7 +128,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     if key is not None:
         session.add(IdempotencyKey(user=user, key=key, request_hash=request_hash, job_id=job.id, created_s=ctx.now))
     add_event(session, "job.received", ctx.now, job_id=job.id, queue=queue, elastic=elastic, reason=why)
-    session.info.setdefault("wake", set()).add("intents")
+    wake(session, INTENTS_TOPIC)
     return job.id, True
 
 

@@ -120,8 +120,8 @@ class Spool:
             self._json(self.launch_file(job, 0), command)
         self._json(self.env_file(job), env)  # last: its presence says that the rest is there
 
-    def make_subjob(self, job: str, subjob: str, token: str) -> Path:
-        """The subjob's folder with the file that tells its workers who they are."""
+    def make_subjob(self, job: str, subjob: str, token: str, *, binding: str = "auto") -> Path:
+        """The subjob's folder with the file that tells its workers who they are. `binding`: `auto` or `none`."""
         root = self._folder(self.subjob_dir(job, subjob))
         content = {
             "protocol": 1,
@@ -130,6 +130,7 @@ class Spool:
             "token": token,
             "spool": str(self.root),
             "job_dir": str(self.job_dir(job)),
+            "binding": binding,
         }
         self._json(root / "subjob.json", content)
         return root

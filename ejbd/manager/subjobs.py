@@ -10,7 +10,7 @@ from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
-from ejbd.store.transitions import add_event, move_intent, move_subjob
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
 
 TAG_PREFIX = "ejb-"
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
@@ -97,7 +97,7 @@ def add_intent(
     )
     ctx.session.add(intent)
     ctx.session.flush()
-    ctx.session.info.setdefault("wake", set()).add("intents")
+    wake(ctx.session, INTENTS_TOPIC)
     return intent
 
 

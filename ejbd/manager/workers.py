@@ -43,7 +43,9 @@ def own_worker(session: Session, token: str, worker_id: str) -> Worker:
     """The worker `worker_id`, if this token may speak for it."""
     subjob = authenticate(session, token)
     worker = session.get(Worker, worker_id)
-    if worker is None or worker.subjob_id != subjob.id:
+    if worker is None:
+        raise EjbError(Code.NOT_FOUND, f"there is no worker {worker_id}")
+    if worker.subjob_id != subjob.id:
         raise EjbError(Code.FORBIDDEN, f"worker {worker_id} does not belong to the subjob of this token")
     if not worker.alive:
         raise EjbError(Code.FORBIDDEN, f"worker {worker_id} was given up or replaced")
@@ -110,7 +112,9 @@ def hand_out(ctx: Context, token: str, worker_id: str) -> list[dict[str, Any]]:
         if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now:
             continue
         move_operation(session, operation, OperationState.LEASED, ctx.now)
-        operation.lease_until_s = ctx.now + ctx.settings.limits.lease_s
+        # Not again while it may still be at it: a checkpoint takes its time.
+        lease_s = max(ctx.settings.limits.lease_s, float(operation.payload.get("timeout_s", 0.0)))
+        operation.lease_until_s = ctx.now + lease_s
         found.append(
             {"seq": operation.seq, "kind": operation.kind, "epoch": operation.epoch, "payload": operation.payload}
         )
@@ -155,6 +159,8 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
         _cancel_launch(world, int(report["ordinal"]))
     elif kind == "script-exit":
         _script_exit(world, worker, report)
+    elif kind == "leaving":
+        application.lost_worker(world, worker, f"it left: {report['reason']}")
     elif kind == "log":
         add_event(
             world.ctx.session,

@@ -1,0 +1,137 @@
+"""A batch system in memory, whose jobs start and end when a test says so, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.errors import BatchError, SubmitOutcomeUnknown
+
+
+class Clock:
+    """Seconds since the epoch, moved by hand."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class MemoryBatch:
+    """Implements :class:`ejbd.batch.base.BatchSystem`; the test starts and ends jobs by their tag."""
+
+    name = "memory"
+
+    def __init__(self, clock: Clock, free: int = 4, total: int = 32) -> None:
+        self.clock = clock
+        self.free = free
+        self.total = total
+        self.jobs: dict[str, BatchJobView] = {}
+        self.requests: dict[str, SubmitRequest] = {}
+        self.held: set[str] = set()
+        self.calls: list[str] = []
+        self.silent = False
+        self.lose_answers = 0  # so many submissions are taken, but time out
+        self.hang_submissions = 0  # so many submissions time out and are not taken
+        self.refuse: BatchError | None = None
+        self.others: list[BatchJobView] = []
+
+    def of(self, tag: str) -> BatchJobView:
+        """The live (or last) batch job of this name."""
+        found = [j for j in self.jobs.values() if j.name == tag]
+        return found[-1]
+
+    def live(self) -> list[BatchJobView]:
+        return [j for j in self.jobs.values() if not j.state.ended]
+
+    def start(self, tag: str, *, walltime_s: float | None = None) -> None:
+        job = self.of(tag)
+        length = walltime_s if walltime_s is not None else job.walltime_s or 0.0
+        self.jobs[job.id] = replace(
+            job,
+            state=BatchState.RUNNING,
+            start_s=self.clock(),
+            end_s=self.clock() + length,
+            nodes=("n1",),
+            planned_start_s=None,
+        )
+
+    def end(self, tag: str, state: BatchState = BatchState.COMPLETED, code: int | None = 0) -> None:
+        job = self.of(tag)
+        self.jobs[job.id] = replace(job, state=state, end_s=self.clock(), exit_code=code)
+
+    def forget(self, tag: str) -> None:
+        del self.jobs[self.of(tag).id]
+
+    # -- the protocol -------------------------------------------------------------------------------------------------
+
+    async def observe(self) -> ClusterView:
+        self._call("observe")
+        node = NodeView("n1", self.total, self.free, True, ("batch",))
+        queue = QueueView("batch", True, None, 1, self.total, True)
+        jobs = tuple(self.jobs.values()) + tuple(self.others)
+        return ClusterView(self.clock(), (node,), jobs, (queue,), Reservations.PROCESSORS)
+
+    async def submit(self, request: SubmitRequest) -> str:
+        self._call(f"submit {request.tag}")
+        if self.refuse is not None:
+            raise self.refuse
+        if self.hang_submissions:
+            self.hang_submissions -= 1
+            raise SubmitOutcomeUnknown("sbatch did not answer")
+        id = str(100 + len(self.jobs))
+        self.requests[id] = request
+        self.jobs[id] = BatchJobView(
+            id,
+            request.tag,
+            "ada",
+            "batch",
+            BatchState.HELD if request.hold else BatchState.PENDING,
+            request.processors,
+            request.walltime_s,
+            submit_s=self.clock(),
+        )
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise SubmitOutcomeUnknown("sbatch did not answer")
+        return id
+
+    async def find(self, tags: Sequence[str]) -> dict[str, str]:
+        self._call("find")
+        return {j.name: j.id for j in self.jobs.values() if j.name in tags}
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        self._call(f"cancel {' '.join(ids)}")
+        for id in ids:
+            if not self.jobs[id].state.ended:
+                self.jobs[id] = replace(self.jobs[id], state=BatchState.CANCELLED, end_s=self.clock())
+
+    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+        self._call(f"update {id}")
+        if hold is not None:
+            self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if hold else BatchState.PENDING)
+
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+        self._call("outcomes")
+        return {}
+
+    def worker_script(self, request: WorkerScript) -> str:
+        return "#!/bin/sh\n"
+
+    def rigid_command(self, argv: Sequence[str], processors: int) -> str:
+        return " ".join(argv) + "\n"
+
+    async def doctor(self) -> list[tuple[str, bool, str]]:
+        return []
+
+    async def close(self) -> None:
+        return None
+
+    def _call(self, what: str) -> None:
+        self.calls.append(what)
+        if self.silent:
+            raise BatchError("the batch system does not answer", transient=True)

@@ -1,0 +1,200 @@
+"""A manager with a batch system in memory and workers that obey, for tests that start no process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fakes.batch import Clock, MemoryBatch
+from sqlalchemy import select
+
+from ejbd.config import Elasticity, Limits, QueueSettings, Settings
+from ejbd.manager.executor import Executor
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.manager import Manager
+from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
+from ejbd.store.store import Store
+
+
+class Worker:
+    """Speaks the worker's end of the protocol; `fail` names operation kinds that go wrong."""
+
+    def __init__(self, world: LiveWorld, subjob: str, processors: int, node: str = "n1") -> None:
+        self.world = world
+        self.subjob = subjob
+        self.processors = processors
+        self.node = node
+        self.id = ""
+        self.n = 0
+        self.ranks: dict[int, list[int]] = {}
+        self.done: list[tuple[str, dict[str, Any]]] = []
+        self.fail: dict[str, dict[str, Any]] = {}
+        self.deaf: set[str] = set()
+
+    @property
+    def token(self) -> str:
+        job = self.subjob.partition(".")[0]
+        path = self.world.manager.spool.subjob_dir(job, self.subjob) / "subjob.json"
+        return str(json.loads(path.read_text())["token"])
+
+    async def register(self, boot: str = "a") -> None:
+        answer = await self.world.manager.register_worker(
+            self.token,
+            {
+                "node": self.node,
+                "processors": self.processors,
+                "host": "h",
+                "pid": 1,
+                "address": "127.0.0.1",
+                "boot": f"{boot}-{self.subjob}-{self.node}",
+            },
+        )
+        self.id = answer["worker"]
+
+    async def report(self, kind: str, **fields: Any) -> None:
+        self.n += 1
+        await self.world.manager.worker_reports(self.token, self.id, [{"n": self.n, "kind": kind, **fields}])
+
+    async def work(self) -> list[str]:
+        """Fetch what there is and answer it; the kinds that were carried out."""
+        found = await self.world.manager.worker_operations(self.token, self.id, 0, 0)
+        kinds = []
+        for operation in found:
+            kind, payload = operation["kind"], operation["payload"]
+            if kind in self.deaf:
+                continue
+            kinds.append(kind)
+            self.done.append((kind, payload))
+            epoch = operation["epoch"]
+            data: dict[str, Any] = {}
+            ok = True
+            if kind in self.fail:
+                ok, data = False, self.fail[kind]
+            elif kind == "launch":
+                self.ranks[epoch] = [r["rank"] for r in payload["ranks"]]
+            elif kind == "checkpoint":
+                ranks = self.ranks.pop(epoch, [])
+                data = {"exits": {str(r): 85 for r in ranks}, "bytes": {str(r): 10 for r in ranks}, "seconds": 0.1}
+            elif kind == "stop":
+                data = {"exits": {str(r): 143 for r in self.ranks.pop(epoch, [])}}
+            await self.report("result", seq=operation["seq"], ok=ok, error="" if ok else f"{kind} failed", data=data)
+        return kinds
+
+    async def finish_ranks(self, epoch: int, code: int = 0) -> None:
+        for rank in self.ranks.pop(epoch, []):
+            await self.report("rank-exit", epoch=epoch, rank=rank, code=code)
+
+
+class LiveWorld:
+    """A manager, its store, its batch system and its workers, all driven by hand."""
+
+    def __init__(self, folder: Path, store: Store, **queue: Any) -> None:
+        self.clock = Clock()
+        self.batch = MemoryBatch(self.clock)
+        self.store = store
+        given: dict[str, Any] = {"elasticity": Elasticity.ON, "lambda_s": 5.0}
+        self.settings = Settings(
+            state_dir=folder,
+            poll_s=5.0,
+            limits=Limits(start_grace_s=30, missing_grace_s=30, settle_s=5, worker_silence_s=60),
+            queues={"default": QueueSettings(**(given | queue))},
+        )
+        self.manager = Manager(self.settings, store, self.batch, clock=self.clock)
+        self.manager.spool.prepare()
+        self.executor = Executor(
+            store, self.batch, self.settings, self.manager.spool, folder / "w.pyz", self.manager._context, self.clock
+        )
+        self.workers: dict[str, Worker] = {}
+        self.folder = folder
+
+    async def restart(self) -> None:
+        """A new daemon on the same store, as after a crash."""
+        self.manager = Manager(self.settings, self.store, self.batch, clock=self.clock)
+        self.executor = Executor(
+            self.store,
+            self.batch,
+            self.settings,
+            self.manager.spool,
+            self.folder / "w.pyz",
+            self.manager._context,
+            self.clock,
+        )
+        self.manager._executor = self.executor
+        await self.store.write(self.manager._recover)
+
+    async def submit(self, processes: int = 16, walltime_s: float = 100.0, **spec: Any) -> str:
+        given: dict[str, Any] = {
+            "name": "heat",
+            "kind": JobKind.COMMAND,
+            "argv": ("./heat",),
+            "processes": processes,
+            "walltime_s": walltime_s,
+            "cwd": str(self.folder),
+            "output": "ejb-%j.out",
+            "engine": "application",
+        }
+        job, _ = await self.manager.submit(JobSpec(**(given | spec)), "ada", None, "hash")
+        await self.act()
+        return job
+
+    async def act(self) -> None:
+        """Carry out every intent that is due now."""
+        for _ in range(4):
+            await self.store.write(self.manager._receive)
+            await self.executor.run_due()
+
+    async def poll(self, seconds: float = 0.0, *, heartbeats: bool = True) -> None:
+        """Time passes, the manager looks and acts."""
+        self.clock.now += seconds
+        if heartbeats:
+            self.manager._seen.update(dict.fromkeys(self.manager._seen, self.clock.now))
+        await self.manager.poll()
+        await self.act()
+
+    async def work(self, rounds: int = 6) -> None:
+        """Let all workers do what they are told."""
+        for _ in range(rounds):
+            for worker in list(self.workers.values()):
+                if worker.id and not self.batch.of(f"ejb-{worker.subjob}").state.ended:
+                    await worker.work()
+
+    async def begin(self, subjob: str) -> Worker:
+        """The batch system starts a subjob, and its one worker comes."""
+        self.batch.start(f"ejb-{subjob}")
+        await self.poll()
+        worker = Worker(self, subjob, self.batch.of(f"ejb-{subjob}").processors)
+        self.workers[subjob] = worker
+        await worker.register()
+        await self.work()
+        return worker
+
+    # -- what is in the store -----------------------------------------------------------------------------------------
+
+    def job(self, id: str) -> Job:
+        return self.store.read_sync(lambda s: s.scalars(select(Job).where(Job.id == id)).one())
+
+    def subjobs(self, id: str) -> list[Subjob]:
+        return self.store.read_sync(
+            lambda s: list(s.scalars(select(Subjob).where(Subjob.job_id == id).order_by(Subjob.ordinal)))
+        )
+
+    def epochs(self, id: str) -> list[Epoch]:
+        return self.store.read_sync(
+            lambda s: list(s.scalars(select(Epoch).where(Epoch.job_id == id).order_by(Epoch.number)))
+        )
+
+    def launches(self, id: str) -> list[Launch]:
+        return self.store.read_sync(lambda s: list(s.scalars(select(Launch).where(Launch.job_id == id))))
+
+    def intents(self, kind: str) -> list[Intent]:
+        return self.store.read_sync(lambda s: list(s.scalars(select(Intent).where(Intent.kind == kind))))
+
+    def events(self, id: str) -> list[tuple[str, dict[str, Any]]]:
+        rows = self.store.read_sync(
+            lambda s: list(s.scalars(select(Event).where(Event.job_id == id).order_by(Event.id)))
+        )
+        return [(row.kind, row.data) for row in rows]
+
+    def kinds(self, id: str) -> list[str]:
+        return [kind for kind, _ in self.events(id)]

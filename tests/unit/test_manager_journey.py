@@ -1,0 +1,365 @@
+"""The manager's decisions and state machines, with a batch system in memory and workers that obey."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes.live import LiveWorld
+
+from ejbd.core.view import BatchState
+from ejbd.manager.jobspec import JobKind
+from ejbd.store.store import Store
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+async def running_on_first(live: LiveWorld) -> str:
+    """A 16-rank job over-subscribed 4 times on a subjob of 4."""
+    job = await live.submit()
+    assert live.job(job).state == "waiting"
+    await live.poll(1)
+    assert [s.role for s in live.subjobs(job)] == ["placeholder", "subjob"]
+    await live.begin(f"{job}.1")
+    await live.work()
+    return job
+
+
+async def test_starts_over_subscribed_on_what_is_free(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    row = live.job(job)
+    assert row.state == "running" and row.work_rate == 0.25 and row.members == [f"{job}.1"]
+    epoch = live.epochs(job)[0]
+    assert epoch.state == "running" and epoch.processors == 4 and len(epoch.placement) == 16
+    assert [d["decision"]["kind"] for k, d in live.events(job) if k == "decision.start"] == ["start"]
+
+
+async def test_grows_and_ends(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(10)
+    second = live.subjobs(job)[2]
+    assert second.role == "subjob" and second.processors == 4
+    await live.begin(second.id)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    epochs = live.epochs(job)
+    assert [e.state for e in epochs] == ["stopped", "running"]
+    assert epochs[1].restart_from == 1 and epochs[1].processors == 8
+    assert live.job(job).work_rate == 0.5
+    for worker in live.workers.values():
+        await worker.finish_ranks(2)
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "completed" and live.job(job).exit_code == 0
+    assert "exit" in [kind for w in live.workers.values() for kind, _ in w.done]
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.CANCELLED
+
+
+async def test_moves_to_j0_and_gives_the_subjob_back(live: LiveWorld) -> None:
+    live.batch.free = 0
+    job = await live.submit()
+    live.batch.free = 4
+    await live.poll(1)
+    first = await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.poll(40)
+    j0 = await live.begin(f"{job}.0")
+    await live.poll(1)
+    await live.work()
+    kinds = live.kinds(job)
+    assert "decision.move_to_placeholder" in kinds
+    assert live.job(job).members == [f"{job}.0"]
+    assert live.epochs(job)[-1].processors == 16
+    assert [k for k, _ in first.done][-1] == "exit" and "launch" in [k for k, _ in j0.done]
+    order = [kinds.index(k) for k in ("epoch.stopped", "subjob.released")]
+    running = [i for i, k in enumerate(kinds) if k == "epoch.running"]
+    assert order[0] < running[1] < order[1], "a subjob is released only when the next placement runs"
+
+
+async def test_goes_on_without_j0_when_that_is_earlier(live: LiveWorld) -> None:
+    live.batch.free = 8
+    job = await live.submit()
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    await live.poll(196)  # 98 s of 100 done at rate 1/2
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    assert "decision.keep_subjobs" in live.kinds(job)
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.CANCELLED
+    assert live.job(job).state == "running"
+
+
+async def test_starts_over_on_j0_when_nothing_is_gained_by_moving(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.0")
+    live.batch.free = 0
+    await live.poll(1)
+    assert "decision.start_on_placeholder" in live.kinds(job)
+    live.workers[f"{job}.0"] = worker = type(live.workers[f"{job}.1"])(live, f"{job}.0", 16)
+    await worker.register()
+    await live.work()
+    epochs = live.epochs(job)
+    assert epochs[-1].restart_from is None and epochs[-1].members == [f"{job}.0"]
+    assert live.job(job).incarnation == 2
+
+
+async def test_a_failed_checkpoint_leaves_everything_as_it_was(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.workers[f"{job}.1"].fail["checkpoint"] = {}
+    await live.poll(10)
+    await live.begin(f"{job}.2")
+    await live.work()
+    epochs = live.epochs(job)
+    assert [e.state for e in epochs] == ["running"]
+    assert live.job(job).work_rate == 0.25
+    assert ("epoch.running", "checkpoint failed: checkpoint failed") in [
+        (k, d.get("reason")) for k, d in live.events(job)
+    ]
+    live.workers[f"{job}.1"].fail.clear()
+    await live.poll(11)
+    await live.work()
+    assert live.epochs(job)[-1].processors == 8
+
+
+async def test_a_half_written_checkpoint_goes_back_to_the_one_before(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.workers[f"{job}.1"].fail["checkpoint"] = {"exits": {"0": 85, "1": 85}}
+    await live.poll(10)
+    await live.begin(f"{job}.2")
+    await live.work()
+    epochs = live.epochs(job)
+    assert epochs[0].state == "failed"
+    assert epochs[1].restart_from is None and epochs[1].members == [f"{job}.1"]
+    assert live.job(job).setbacks == 1
+
+
+async def test_a_failed_restart_goes_back_to_the_old_placement(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(10)
+    live.batch.start(f"ejb-{job}.2")
+    await live.poll()
+    bad = live.workers[f"{job}.2"] = type(live.workers[f"{job}.1"])(live, f"{job}.2", 4)
+    bad.fail["launch"] = {}
+    await bad.register()
+    await live.work(10)
+    epochs = live.epochs(job)
+    assert [e.state for e in epochs] == ["stopped", "failed", "running"]
+    assert epochs[2].restart_from == 1 and epochs[2].members == [f"{job}.1"]
+    assert "exit" in [k for k, _ in bad.done]
+
+
+async def test_a_lost_subjob_sends_the_job_back_to_waiting_with_its_progress(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.batch.end(f"ejb-{job}.1", BatchState.NODE_FAIL, None)
+    live.batch.free = 0
+    await live.poll(10)
+    row = live.job(job)
+    assert row.state == "waiting" and row.incarnation == 2 and row.setbacks == 1
+    await live.begin(f"{job}.0")
+    await live.poll(1)
+    await live.work()
+    assert live.job(job).state == "running"
+    assert live.epochs(job)[-1].members == [f"{job}.0"]
+
+
+async def test_a_silent_worker_loses_its_subjob_before_anything_is_launched_again(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(61, heartbeats=False)
+    assert "worker.lost" in live.kinds(job)
+    assert live.batch.of(f"ejb-{job}.1").state is BatchState.CANCELLED
+    await live.poll(1)
+    assert live.job(job).state == "waiting"
+    assert len(live.epochs(job)) == 1
+
+
+async def test_a_rank_that_fails_fails_the_job_with_its_code(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    worker = live.workers[f"{job}.1"]
+    await worker.report("rank-exit", epoch=1, rank=3, code=7)
+    await live.work()
+    row = live.job(job)
+    assert row.state == "failed" and row.exit_code == 7 and "code 7" in row.reason
+    assert "stop" in [k for k, _ in worker.done]
+
+
+async def test_moves_off_a_subjob_before_it_ends(live: LiveWorld) -> None:
+    """4 processors for long, and 4 more that the batch system grants for 100 s only."""
+    job = await live.submit(walltime_s=400.0)
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    await live.poll(20)
+    second = live.subjobs(job)[2]
+    live.batch.start(f"ejb-{second.id}", walltime_s=100)
+    live.batch.free = 0
+    await live.poll(1)
+    worker = live.workers[second.id] = type(live.workers[f"{job}.1"])(live, second.id, second.processors)
+    await worker.register()
+    await live.work()
+    assert set(live.epochs(job)[-1].members) == {f"{job}.1", second.id}
+    await live.poll(90)
+    assert "decision.shrink" in live.kinds(job)
+    await live.work()
+    assert live.epochs(job)[-1].members == [f"{job}.1"]
+    assert "exit" in [k for k, _ in worker.done]
+
+
+async def test_outliving_the_plan_goes_back_to_waiting_once_then_times_out(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.batch.free = 0
+    await live.poll(401)  # 4 processors x 400 s are R, and no rank has ended
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "waiting" and live.job(job).overruns == 1
+    assert live.epochs(job)[-1].state == "stopped"
+    live.batch.end(f"ejb-{job}.1")
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(job)[-1].restart_from == 1
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    await live.poll(101)
+    assert live.job(job).state == "timeout"
+
+
+async def test_a_subjob_that_does_not_start_is_cancelled_and_the_window_looked_at_again(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.poll(1)
+    await live.poll(31)
+    assert live.batch.of(f"ejb-{job}.1").state is BatchState.CANCELLED
+    await live.poll(1)
+    assert len(live.subjobs(job)) == 2, "no new subjob before the pause is over"
+    await live.poll(31)
+    assert len(live.subjobs(job)) == 3
+
+
+@pytest.mark.parametrize("fault", ["lose_answers", "hang_submissions"])
+async def test_a_submission_of_unknown_outcome_is_looked_up_and_never_doubled(live: LiveWorld, fault: str) -> None:
+    setattr(live.batch, fault, 1)
+    job = await live.submit()
+    assert live.intents("submit")[0].state == "unknown"
+    for _ in range(4):
+        await live.poll(6)
+    assert [j.name for j in live.batch.jobs.values()].count(f"ejb-{job}.0") == 1
+    assert live.intents("submit")[0].state == "done"
+
+
+async def test_a_late_double_is_cancelled(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.batch.submit(live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
+    await live.poll(1)
+    doubles = [j for j in live.batch.jobs.values() if j.name == f"ejb-{job}.0"]
+    assert sorted(j.state.value for j in doubles) == ["cancelled", "pending"]
+    assert "subjob.stray" in live.kinds(job)
+
+
+async def test_a_silent_batch_system_fails_nobody(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.batch.silent = True
+    for _ in range(20):
+        await live.poll(5)
+    assert live.job(job).state == "running"
+    assert live.manager.health()["status"] == "degraded"
+    live.batch.silent = False
+    await live.poll(5)
+    assert live.manager.health()["status"] == "ok"
+
+
+async def test_absence_is_not_an_end_until_the_grace_is_over(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    kept = live.batch.of(f"ejb-{job}.1")
+    live.batch.forget(f"ejb-{job}.1")
+    await live.poll(5)
+    assert live.job(job).state == "running" and "subjob.missing" in live.kinds(job)
+    live.batch.jobs[kept.id] = kept
+    await live.poll(5)
+    assert live.subjobs(job)[1].missing_since_s is None
+    live.batch.forget(f"ejb-{job}.1")
+    await live.poll(5)
+    await live.poll(31)
+    assert live.subjobs(job)[1].state == "lost"
+
+
+async def test_cancel_hold_release(live: LiveWorld) -> None:
+    live.batch.free = 0
+    job = await live.submit()
+    await live.manager.hold(job, "ada")
+    await live.act()
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.HELD
+    live.batch.free = 4
+    await live.poll(5)
+    assert len(live.subjobs(job)) == 1, "a held job takes no window"
+    await live.manager.release(job, "ada")
+    await live.act()
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING
+    await live.manager.cancel(job, "ada")
+    await live.act()
+    assert live.job(job).state == "cancelled"
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.CANCELLED
+
+
+async def test_cancelling_a_running_job_stops_its_ranks(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.manager.cancel(job, "ada")
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "cancelled"
+    assert [k for k, _ in live.workers[f"{job}.1"].done][-3:] == ["stop", "unlead", "exit"]
+
+
+async def test_queue_off_passes_the_job_through(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, elasticity="off")
+    job = await live.submit()
+    assert [s.role for s in live.subjobs(job)] == ["rigid"]
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    assert live.job(job).state == "running"
+    live.batch.end(f"ejb-{job}.0", BatchState.FAILED, 3)
+    await live.poll(1)
+    assert live.job(job).state == "failed" and live.job(job).exit_code == 3
+
+
+async def test_without_an_engine_nothing_is_moved(live: LiveWorld) -> None:
+    job = await live.submit(engine="none")
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    await live.poll(10)
+    assert len(live.subjobs(job)) == 2
+    assert any("cannot be moved" in d["decision"]["reason"] for k, d in live.events(job) if k == "decision.nothing")
+
+
+async def test_restart_of_the_daemon_goes_on_where_it_was(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.restart()
+    await live.poll(10)
+    await live.begin(f"{job}.2")
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(job)[-1].processors == 8
+
+
+async def test_script_launches_are_remembered_by_their_ordinal(live: LiveWorld) -> None:
+    script = "#!/bin/sh\nsrun ./a\nsrun ./b\n"
+    job = await live.submit(kind=JobKind.SCRIPT, script=script, argv=())
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    assert live.subjobs(job)[1].anchor
+    assert [k for k, _ in worker.done] == ["lead"]
+    for ordinal in (0, 1):
+        await worker.report("launch", ordinal=ordinal, size=16, file="/x")
+        await worker.report("launch", ordinal=ordinal, size=16, file="/x")
+        await live.work()
+        await worker.finish_ranks(ordinal + 1)
+        await live.work()
+    ended = [p for k, p in worker.done if k == "launch-ended"]
+    assert ended == [{"ordinal": 0, "code": 0}, {"ordinal": 1, "code": 0}]
+    await worker.report("script-exit", run=1, code=0)
+    await live.work()
+    assert live.job(job).state == "completed"
+    assert [launch.exit_code for launch in live.launches(job)] == [0, 0]
