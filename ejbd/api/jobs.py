@@ -1,0 +1,140 @@
+"""Submitting, listing, showing and steering jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from ejbd.api.auth import Caller, Manager, Principal
+from ejbd.api.models import (
+    NAME,
+    Api,
+    Explanation,
+    JobCreated,
+    JobDetail,
+    JobPage,
+    JobSubmission,
+    Plan,
+)
+from ejbd.api.port import ManagerPort
+from ejbd.api.selecting import Selector, select_job
+from ejbd.api.submission import read_submission, request_hash, settle
+from ejbd.api.views import job_detail, job_views
+from ejbd.errors import Code, EjbError
+from ejbd.store import queries
+from ejbd.store.states import JobState
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="the same key and body give the same job, however often they are sent",
+    ),
+]
+
+
+class JobFilter(Api):
+    """Which jobs are listed."""
+
+    state: Annotated[tuple[JobState, ...], Field(description="any of these", max_length=16)] = ()
+    queue: Annotated[str | None, Field(max_length=256, pattern=NAME)] = None
+    user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for administrators")] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    before: Annotated[int | None, Field(ge=1, le=2**53, description="`next` of the page before")] = None
+
+
+@router.post("", status_code=201, responses={200: {"model": JobCreated, "description": "Answered before"}})
+async def submit(
+    manager: Manager, caller: Caller, body: JobSubmission, response: Response, key: IdempotencyKey = None
+) -> JobCreated:
+    """Store a job. It is durable when this answers."""
+    reading = read_submission(body)
+    spec = await settle(manager, reading, caller.user)
+    id, created = await manager.submit(spec, caller.user, key, request_hash(body))
+    response.status_code = 201 if created else 200
+    response.headers["Location"] = f"/v1/jobs/{id}"
+    return JobCreated(id=id, name=spec.name, created=created, notes=list(reading.notes))
+
+
+@router.post("/plan")
+async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
+    """What would be done with such a job now, and why. Nothing is kept."""
+    reading = read_submission(body)
+    spec = await settle(manager, reading, caller.user)
+    found = await manager.plan(spec, caller.user)
+    shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}
+    return Plan.model_validate({**found, **shape, "notes": list(reading.notes)})
+
+
+@router.get("")
+async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter, Query()]) -> JobPage:
+    """Jobs, newest first: one's own, for administrators everybody's."""
+    if query.user not in (None, caller.user) and not caller.admin:
+        raise EjbError(Code.FORBIDDEN, "the jobs of others are for administrators to see", where="query.user")
+    user = query.user if caller.admin else caller.user
+
+    def look(session: Session) -> JobPage:
+        jobs = queries.list_jobs(
+            session,
+            user=user,
+            states=query.state or None,
+            queue=query.queue,
+            limit=query.limit + 1,
+            before_seq=query.before,
+        )
+        page = jobs[: query.limit]
+        return JobPage(jobs=job_views(page, session), next=page[-1].seq if len(jobs) > len(page) else None)
+
+    return await manager.store.read(look)
+
+
+@router.get("/{job}")
+async def show(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
+    """One job."""
+    return await _detail(manager, caller, job)
+
+
+@router.get("/{job}/explain")
+async def explain(manager: Manager, caller: Caller, job: Selector) -> Explanation:
+    """Why a job is where it is: every decision with what was seen, weighed and chosen."""
+    found = await select_job(manager, caller, job)
+    return Explanation.model_validate(await manager.explain(found.id))
+
+
+@router.post("/{job}/cancel")
+async def cancel(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
+    """End a job."""
+    found = await select_job(manager, caller, job)
+    await manager.cancel(found.id, caller.user)
+    return await _detail(manager, caller, found.id)
+
+
+@router.post("/{job}/hold")
+async def hold(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
+    """Keep a job that has not started from starting."""
+    found = await select_job(manager, caller, job)
+    await manager.hold(found.id, caller.user)
+    return await _detail(manager, caller, found.id)
+
+
+@router.post("/{job}/release")
+async def release(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
+    """Let a held job go on."""
+    found = await select_job(manager, caller, job)
+    await manager.release(found.id, caller.user)
+    return await _detail(manager, caller, found.id)
+
+
+async def _detail(manager: ManagerPort, caller: Principal, selector: str) -> JobDetail:
+    def look(session: Session) -> JobDetail:
+        return job_detail(queries.resolve_job(session, selector, caller.user, everybody=caller.admin), session)
+
+    return await manager.store.read(look)

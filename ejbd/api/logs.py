@@ -1,0 +1,146 @@
+"""A job's output, read from its files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.api.auth import Caller, Manager
+from ejbd.api.closing import closing_event
+from ejbd.api.models import Api
+from ejbd.api.port import ManagerPort
+from ejbd.api.selecting import Selector, select_job
+from ejbd.errors import Code, EjbError
+from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.output import output_paths
+from ejbd.store.models import Job, Operation
+from ejbd.store.states import JobState
+
+CHUNK = 256 * 1024
+LOOK_S = 0.25
+OFFSET_HEADER, COMPLETE_HEADER = "X-EJB-Next-Offset", "X-EJB-Complete"
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class LogFilter(Api):
+    """Which part of the output is wanted."""
+
+    stream: Stream = Stream.STDOUT
+    offset: Annotated[int, Field(ge=0, le=2**53, description="bytes to leave out")] = 0
+    follow: Annotated[bool, Field(description="go on until the job has ended")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Where the output is, whose it must be, and whether nothing more will come."""
+
+    path: str
+    user: str
+    complete: bool
+
+
+_RESPONSE = {
+    200: {
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "description": f"The bytes from `offset` on. Without `follow` at most {CHUNK}: go on at {OFFSET_HEADER} until "
+        f"{COMPLETE_HEADER} is true",
+    }
+}
+
+
+@router.get("/{job}/logs", response_class=Response, responses=_RESPONSE)  # type: ignore[arg-type]
+async def logs(
+    request: Request, manager: Manager, caller: Caller, job: Selector, query: Annotated[LogFilter, Query()]
+) -> Response:
+    """The job's standard output or error. The daemon reads only regular files that belong to the job's user."""
+    found = await select_job(manager, caller, job)
+    if query.follow:
+        body = _following(request.app, manager, found.id, query.stream, query.offset)
+        return StreamingResponse(body, media_type="application/octet-stream")
+    file = await _file(manager, found.id, query.stream)
+    data = await asyncio.to_thread(_read, file, query.offset)
+    complete = file.complete and len(data) < CHUNK
+    headers = {OFFSET_HEADER: str(query.offset + len(data)), COMPLETE_HEADER: "true" if complete else "false"}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+async def _following(
+    app: FastAPI, manager: ManagerPort, job_id: str, stream: Stream, offset: int
+) -> AsyncIterator[bytes]:
+    while not closing_event(app).is_set():
+        file = await _file(manager, job_id, stream)
+        data = await asyncio.to_thread(_read, file, offset)
+        offset += len(data)
+        if data:
+            yield data
+        elif file.complete:
+            return
+        if len(data) < CHUNK:
+            await asyncio.sleep(LOOK_S)
+
+
+async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
+    def look(session: Session) -> _File:
+        job = session.scalars(select(Job).where(Job.id == job_id)).one()
+        output, error = _paths(session, job)
+        path = output if stream is Stream.STDOUT or error is None else error
+        return _File(path, job.user, JobState(job.state).terminal)
+
+    return await manager.store.read(look)
+
+
+def _paths(session: Session, job: Job) -> tuple[str, str | None]:
+    """The files that the lead was told to write; those of a passed-through job by its specification."""
+    query = select(Operation).where(Operation.job_id == job.id, Operation.kind == "lead")
+    told = session.scalars(query.order_by(Operation.seq.desc()).limit(1)).first()
+    if told is not None:
+        return told.payload["output"], told.payload["error"]
+    return output_paths(JobSpec.from_json(job.spec), job.id, job.user, node="")
+
+
+def _read(file: _File, offset: int) -> bytes:
+    """Up to CHUNK bytes; none where the file is not there yet.
+
+    The path came from a user, and the daemon may be allowed to read more than that user: what is opened must be a
+    regular file of theirs. O_NONBLOCK, since opening a FIFO would wait for its writer.
+    """
+    try:
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise EjbError(Code.NOT_FOUND, f"the output cannot be read: {error.strerror}", where=file.path) from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise EjbError(Code.UNSUPPORTED, "the output is not a regular file", where=file.path)
+        if found.st_uid != _uid(file.user):
+            raise EjbError(Code.FORBIDDEN, f"the output does not belong to {file.user}", where=file.path)
+        return os.pread(descriptor, CHUNK, offset)
+    finally:
+        os.close(descriptor)
+
+
+def _uid(user: str) -> int:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return int(user) if user.isdigit() else -1

@@ -1,0 +1,293 @@
+"""What the REST API takes and gives. Times are seconds since the epoch (UTC), durations are seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ejbd.config import QueueSettings
+from ejbd.store.states import JobState, SubjobState
+from ejbd.store.timeline import Phase
+
+PLAIN = r"^[^\x00-\x1f\x7f]*$"
+NAME = r"^[^\x00-\x1f\x7f]+$"
+
+
+class Api(BaseModel):
+    """Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+Setting = Annotated[str | None, Field(max_length=4096)]
+
+
+class OverridesBody(Api):
+    """Settings that win over the script's. Texts are in sbatch's spelling."""
+
+    ntasks: Annotated[int | None, Field(description="processes (ranks)")] = None
+    nodes: Annotated[int | None, Field(description="nodes of the layout that is asked for")] = None
+    ntasks_per_node: int | None = None
+    time: Annotated[Setting, Field(description="walltime in any spelling of Slurm, e.g. 30 or 1-12:00:00")] = None
+    name: Setting = None
+    partition: Setting = None
+    account: Setting = None
+    qos: Setting = None
+    output: Setting = None
+    error: Setting = None
+    chdir: Setting = None
+    export: Annotated[str | None, Field(max_length=1_000_000)] = None
+    elastic: Annotated[Literal["on", "off", "auto"] | None, Field(description="auto: as the queue says")] = None
+    engine: Literal["auto", "application", "none"] | None = None
+    omax: int | None = None
+    lambda_s: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    delta: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    restartable: bool | None = None
+    hold: bool | None = None
+    options: Annotated[
+        list[Annotated[str, Field(max_length=4096)]],
+        Field(max_length=1000, description="further options of sbatch as words, e.g. --mem=4G"),
+    ] = []
+
+
+class JobSubmission(Api):
+    """A job: a `script` (with `args`), or a `command`; exactly one of the two."""
+
+    cwd: Annotated[str, Field(min_length=1, max_length=4096, description="absolute path of the working directory")]
+    script: Annotated[str | None, Field(description="the text of a batch script with its #SBATCH and #EJB lines")] = (
+        None
+    )
+    script_name: Annotated[str, Field(max_length=4096, description="what the job is called by default")] = "job"
+    args: list[str] = []
+    command: list[str] | None = None
+    env: Annotated[dict[str, str], Field(description="the submitter's environment")] = {}
+    overrides: OverridesBody = OverridesBody()
+
+
+class JobCreated(Api):
+    """The job that was stored."""
+
+    id: str
+    name: str
+    created: Annotated[bool, Field(description="false: it was answered before under the same Idempotency-Key")]
+    notes: Annotated[list[str], Field(description="what in the script is not acted on")]
+
+
+class Slot(Api):
+    """Processors that may be used now for so long (null: without an end)."""
+
+    processors: int
+    duration_s: float | None
+
+
+class PlaceholderShape(Api):
+    """What J0 (or a passed-through job) asks of the batch system."""
+
+    processors: int
+    walltime_s: float | None
+
+
+class Plan(Api):
+    """What would be done with a job now. Nothing is kept."""
+
+    name: str
+    queue: str | None
+    processes: int
+    walltime_s: Annotated[float | None, Field(description="null: none, or unlimited")]
+    elastic: bool
+    why: str
+    slots: list[Slot]
+    decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
+    placeholder: PlaceholderShape | None
+    notes: list[str]
+
+
+class SubjobView(Api):
+    """One batch job of an elastic job."""
+
+    id: str
+    ordinal: int
+    role: Literal["placeholder", "subjob", "rigid"]
+    state: SubjobState
+    batch_id: str | None
+    processors: int
+    walltime_s: float
+    nodes: list[str]
+    member: Annotated[bool, Field(description="whether ranks are wanted on it")]
+    planned_start_s: float | None
+    start_s: float | None
+    end_s: Annotated[float | None, Field(description="planned while it runs, actual afterwards")]
+    reason: str
+
+
+class JobView(Api):
+    """A job in a list."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: JobState
+    elastic: bool
+    kind: Literal["command", "script"]
+    engine: str
+    processes: int
+    processors: Annotated[int, Field(description="that it holds now")]
+    walltime_s: float
+    held: bool
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    rigid_start_s: Annotated[float | None, Field(description="the start that the batch system first promised")]
+    expected_completion_s: float | None
+    progress: Annotated[float, Field(description="share of the walltime's work that is done, 0 to 1 (Eq. 3)")]
+    exit_code: int | None
+    reason: str
+
+
+class JobDetail(JobView):
+    """A job with all that belongs to it."""
+
+    cwd: str
+    command: list[str]
+    incarnation: int
+    subjobs: list[SubjobView]
+
+
+class JobPage(Api):
+    """Jobs, newest first."""
+
+    jobs: list[JobView]
+    next: Annotated[int | None, Field(description="`before` of the next page; null: this is the last")]
+
+
+class EventView(Api):
+    """Something that happened."""
+
+    id: int
+    at_s: float
+    job: str | None
+    subjob: str | None
+    kind: str
+    data: dict[str, Any]
+
+
+class EventPage(Api):
+    """Events, oldest first. The next page is the one after the last id of this one."""
+
+    events: list[EventView]
+
+
+class PastDecision(Api):
+    """A decision and when it was taken."""
+
+    at_s: float
+    decision: dict[str, Any]
+
+
+class Explanation(Api):
+    """Why a job is where it is."""
+
+    state: JobState
+    now: Annotated[str, Field(description="one sentence")]
+    decisions: list[PastDecision]
+    present: dict[str, Any] | None
+
+
+class IntervalView(Api):
+    """A stretch of a job's life. `end_s` null: it still lasts."""
+
+    kind: Phase
+    start_s: float
+    end_s: float | None
+    processors: int
+    subjobs: list[str]
+
+
+class Timeline(Api):
+    """How a job lived until now."""
+
+    job: str
+    name: str
+    state: JobState
+    now_s: float
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    processes: int
+    progress: float
+    rigid_start_s: float | None
+    expected_completion_s: float | None
+    intervals: list[IntervalView]
+    subjobs: list[SubjobView]
+
+
+class QueueView(Api):
+    """A queue and its elasticity."""
+
+    name: str
+    up: bool
+    settings: QueueSettings
+    overridden: Annotated[list[str], Field(description="settings that were changed at run time")]
+    waiting: int
+    running: int
+    elastic_now: bool
+
+
+class Queues(Api):
+    queues: list[QueueView]
+
+
+class Window(Api):
+    """Processors that jobs of a queue may use now without delaying anybody."""
+
+    queue: str
+    at_s: float
+    slots: list[Slot]
+    free: int
+    total: int
+
+
+class Windows(Api):
+    windows: list[Window]
+
+
+class TokenRequest(Api):
+    """What a new bearer token is for, and for how long it is good (null: until it is revoked)."""
+
+    label: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
+    expires_in_s: Annotated[float | None, Field(gt=0, le=10 * 365 * 86400, allow_inf_nan=False)] = None
+
+
+class TokenView(Api):
+    """A bearer token without its secret."""
+
+    id: str
+    user: str
+    label: str
+    created_s: float
+    expires_s: float | None
+
+
+class NewToken(TokenView):
+    """A new bearer token. The secret is told this once."""
+
+    token: str
+
+
+class Tokens(Api):
+    tokens: list[TokenView]
+
+
+class Health(BaseModel):
+    """Whether the daemon does its work; further fields tell how."""
+
+    model_config = ConfigDict(extra="allow")
+
+    ok: bool
+
+
+class Version(Api):
+    version: str
+    worker_protocol: str

@@ -1,0 +1,61 @@
+"""The OpenAPI document, with errors declared as they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from ejbd.api.problems import MEDIA_TYPE, Problem
+
+_OPEN = frozenset({"/v1/health", "/v1/version"})
+_ERRORS = {
+    "401": "The request does not say whose it is",
+    "403": "Not allowed",
+    "404": "There is no such thing, or it belongs to somebody else",
+    "409": "Not in the present state",
+    "413": "The body is too large",
+    "422": "The request cannot be right, or cannot be done here",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Have `app.openapi()` tell the truth about errors."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    found = get_openapi(title=app.title, version=app.version, routes=app.routes, description=app.description)
+    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas.update(problem.pop("$defs", {}))
+    schemas["Problem"] = problem
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            for status in _statuses(path, method):
+                responses[status] = {"description": _ERRORS[status], "content": content}
+            responses["default"] = {"description": "Any other error", "content": content}
+    return found
+
+
+def _statuses(path: str, method: str) -> list[str]:
+    if path in _OPEN:
+        return []
+    found = ["401", "403", "422"]
+    if "{" in path:
+        found += ["404", "409"]
+    if method in ("post", "patch", "put"):
+        found += ["409", "413"]
+    return sorted(set(found))

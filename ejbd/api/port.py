@@ -1,0 +1,81 @@
+"""The manager as the API sees it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ejbd.config import Settings
+from ejbd.manager.jobspec import JobSpec
+from ejbd.store.store import Store
+
+
+class ManagerPort(Protocol):
+    """What the API asks of the manager. Every call may raise :class:`ejbd.errors.EjbError`; times are epoch seconds."""
+
+    settings: Settings
+    store: Store
+
+    async def submit(
+        self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str
+    ) -> tuple[str, bool]:
+        """The job's id, and whether it is new (False: this key and body were answered before).
+
+        The job is durable when this returns. KEY_REUSED: the key was used with another body.
+        """
+        ...
+
+    async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
+        """What would be done with such a job now; nothing is kept.
+
+        {"queue", "elastic", "why", "slots": [...], "decision": Decision JSON or null, "placeholder": {"processors",
+        "walltime_s"}}.
+        """
+        ...
+
+    async def cancel(self, job_id: str, by: str) -> None:
+        """End a job. CONFLICT where it has ended."""
+        ...
+
+    async def hold(self, job_id: str, by: str) -> None:
+        """Keep a job that has not started from starting. CONFLICT where it has."""
+        ...
+
+    async def release(self, job_id: str, by: str) -> None:
+        """Let a held job go on. CONFLICT where it is not held."""
+        ...
+
+    async def explain(self, job_id: str) -> dict[str, Any]:
+        """{"state", "now": one sentence, "decisions": [{"at_s", "decision"}, ...], "present": Decision or None}."""
+        ...
+
+    async def windows(self, queue: str | None) -> list[dict[str, Any]]:
+        """[{"queue", "at_s", "slots": [{"processors", "duration_s" or null}], "free", "total"}, ...]."""
+        ...
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """[{"name", "up", "settings", "overridden", "waiting", "running", "elastic_now"}, ...]."""
+        ...
+
+    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+        """Change settings of a queue at run time; the queue as :meth:`queues` has it."""
+        ...
+
+    async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
+        """{"worker", "heartbeat_s", "poll_s"}."""
+        ...
+
+    async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+        """The worker's operations beyond `after`, waiting up to `wait_s` seconds for one."""
+        ...
+
+    async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
+        """Store reports; the highest `n` stored."""
+        ...
+
+    async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
+        """Return when there is an event beyond `after_id`, or after `timeout_s` seconds."""
+        ...
+
+    def health(self) -> dict[str, Any]:
+        """{"ok": bool, ...}."""
+        ...

@@ -1,0 +1,54 @@
+"""Queues, their elasticity, and the windows that are open in them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+
+from ejbd.api.auth import Caller, Manager
+from ejbd.api.models import NAME, Api, Queues, QueueView, Windows
+from ejbd.config import QueueSettings
+from ejbd.errors import Code, EjbError
+
+router = APIRouter(prefix="/v1", tags=["queues"])
+
+QueueName = Annotated[str, Path(min_length=1, max_length=256, pattern=NAME)]
+
+
+class WindowFilter(Api):
+    """Which queue's windows are wanted."""
+
+    queue: Annotated[str | None, Field(min_length=1, max_length=256, pattern=NAME)] = None
+
+
+@router.get("/queues")
+async def list_queues(manager: Manager, caller: Caller) -> Queues:
+    """All queues."""
+    return Queues.model_validate({"queues": await manager.queues()})
+
+
+@router.get("/queues/{name}")
+async def show_queue(manager: Manager, caller: Caller, name: QueueName) -> QueueView:
+    """One queue."""
+    for queue in await manager.queues():
+        if queue["name"] == name:
+            return QueueView.model_validate(queue)
+    raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}", hint="`ejb queue list` shows them")
+
+
+@router.patch("/queues/{name}")
+async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: QueueSettings) -> QueueView:
+    """Change the settings that are given, at run time; the others stay. For administrators."""
+    caller.require_admin()
+    if not body.model_fields_set:
+        raise EjbError(Code.INVALID, "no setting is given", hint="docs/rest.md lists them", where="body")
+    changes = body.model_dump(mode="json", include=body.model_fields_set)
+    return QueueView.model_validate(await manager.set_queue(name, changes, caller.user))
+
+
+@router.get("/windows")
+async def windows(manager: Manager, caller: Caller, query: Annotated[WindowFilter, Query()]) -> Windows:
+    """Processors that could be used now without delaying anybody's planned start."""
+    return Windows.model_validate({"windows": await manager.windows(query.queue)})

@@ -1,0 +1,182 @@
+"""Uvicorn on a unix socket and on loopback TCP, inside the daemon's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ejbd.api.auth import Peer
+from ejbd.config import Settings
+from ejbd.errors import Code, EjbError
+
+STOP_S = 3  # for requests that are under way when the daemon ends
+_LONGEST_SOCKET_PATH = 107  # bytes in sockaddr_un
+_CREDENTIALS = struct.Struct("3i")
+
+log = structlog.get_logger(__name__)
+
+
+class PeerProtocol(H11Protocol):
+    """Uvicorn's HTTP/1.1 protocol that remembers who is at the other end of a unix socket (`request.state.peer`)."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family == socket.AF_UNIX:
+            packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.app_state = {**self.app_state, "peer": Peer(*_CREDENTIALS.unpack(packed))}
+
+
+class _Server(uvicorn.Server):
+    """Leaves the process's signals to the daemon."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Servers:
+    """The listening API. `url` is the real one, whatever port was asked for."""
+
+    app: FastAPI
+    url: str
+    socket_path: Path
+    _servers: list[_Server]
+    _tasks: list[asyncio.Task[None]]
+    _identity: tuple[int, int]
+
+    async def stop(self) -> None:
+        """Listen no longer, let requests under way finish within seconds, remove the socket. Repeatable."""
+        self.app.state.closing.set()
+        for server in self._servers:
+            server.should_exit = True
+        _, pending = await asyncio.wait(self._tasks, timeout=STOP_S + 2)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(FileNotFoundError):
+            if _identity(self.socket_path) == self._identity:  # not that of a daemon that came after
+                self.socket_path.unlink()
+
+
+async def serve(app: FastAPI, settings: Settings) -> Servers:
+    """Listen on the unix socket and on `settings.listen`; returns once both answer.
+
+    Raises EjbError: CONFLICT where another daemon listens, INVALID for an address that cannot be used.
+    """
+    unix = _unix_socket(settings.socket_path)
+    try:
+        tcp, url = _tcp_socket(settings.listen)
+    except EjbError:
+        unix.close()
+        settings.socket_path.unlink(missing_ok=True)
+        raise
+    servers = [_Server(_config(app)), _Server(_config(app))]
+    tasks = [
+        asyncio.create_task(server.serve(sockets=[sock]), name=f"api-{name}")
+        for name, server, sock in zip(("unix", "tcp"), servers, (unix, tcp), strict=True)
+    ]
+    result = Servers(app, url, settings.socket_path, servers, tasks, _identity(settings.socket_path))
+    while not all(server.started for server in servers):
+        if any(task.done() for task in tasks):
+            await result.stop()
+            raise EjbError(Code.INTERNAL, "the API's server ended at its start", where=url)
+        await asyncio.sleep(0.01)
+    log.info("api.listening", url=url, socket=str(settings.socket_path))
+    return result
+
+
+def _config(app: FastAPI) -> uvicorn.Config:
+    options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
+    return uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=STOP_S,
+        **options,
+    )
+
+
+def _unix_socket(path: Path) -> socket.socket:
+    """Bind and listen. Mode 0666: who connects is known by the kernel. The folder, if it is made here, lets others
+    through without letting them look around (0711); a folder that is there keeps its mode."""
+    if len(bytes(path)) > _LONGEST_SOCKET_PATH - 4:
+        hint = "set `socket` to a shorter path"
+        raise EjbError(Code.INVALID, "the path of the unix socket is too long", where=str(path), hint=hint)
+    _clear(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    new = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        sock.bind(str(new))
+        new.chmod(0o666)
+        sock.listen(1024)
+        new.replace(path)
+    except OSError as error:
+        sock.close()
+        raise EjbError(Code.INVALID, f"cannot listen there: {error.strerror}", where=str(path)) from None
+    sock.setblocking(False)
+    return sock
+
+
+def _clear(path: Path) -> None:
+    """Raise EjbError unless nothing, or a socket that nobody answers, is at `path`."""
+    if not path.exists():
+        return
+    if not path.is_socket():
+        hint = "set `socket` to another path"
+        raise EjbError(Code.INVALID, "there is something else than a socket", where=str(path), hint=hint)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return  # left by a daemon that was killed
+        except OSError:
+            pass  # busy, or not ours to try: somebody has it
+    hint = "end it first, or give this one a socket of its own"
+    raise EjbError(Code.CONFLICT, "another daemon answers at this socket", where=str(path), hint=hint)
+
+
+def _tcp_socket(listen: str) -> tuple[socket.socket, str]:
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise EjbError(Code.INVALID, "this is not host:port", where=f"listen={listen}", hint="e.g. 127.0.0.1:8642")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise EjbError(Code.INVALID, f"there is no such address: {error.strerror}", where=f"listen={listen}") from None
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(1024)
+    except OSError as error:
+        sock.close()
+        hint = "choose another port, or 0 for any that is free"
+        raise EjbError(
+            Code.CONFLICT, f"cannot listen there: {error.strerror}", where=f"listen={listen}", hint=hint
+        ) from None
+    sock.setblocking(False)
+    shown = f"[{host}]" if family == socket.AF_INET6 else host
+    return sock, f"http://{shown}:{sock.getsockname()[1]}"
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

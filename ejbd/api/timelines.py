@@ -1,0 +1,52 @@
+"""A job's life as JSON, and as a picture."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from sqlalchemy.orm import Session
+
+from ejbd.api import views
+from ejbd.api.auth import Caller, Manager
+from ejbd.api.gantt import svg
+from ejbd.api.models import Api, Timeline
+from ejbd.api.selecting import Selector
+from ejbd.store.queries import resolve_job
+
+SVG = "image/svg+xml"
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class Format(StrEnum):
+    JSON = "json"
+    SVG = "svg"
+
+
+class TimelineFilter(Api):
+    """Without a format, the Accept header decides."""
+
+    format: Format | None = None
+
+
+@router.get(
+    "/{job}/timeline",
+    response_model=Timeline,
+    responses={200: {"content": {SVG: {"schema": {"type": "string"}}}, "description": "The timeline"}},
+)
+async def timeline(
+    request: Request, manager: Manager, caller: Caller, job: Selector, query: Annotated[TimelineFilter, Query()]
+) -> Response:
+    """Intervals and subjobs of a job from its submission until now."""
+
+    def look(session: Session) -> Timeline:
+        return views.timeline(resolve_job(session, job, caller.user, everybody=caller.admin), session)
+
+    found = await manager.store.read(look)
+    wanted = query.format or (Format.SVG if SVG in request.headers.get("accept", "") else Format.JSON)
+    if wanted is Format.SVG:
+        return Response(svg(found), media_type=SVG, headers={"Vary": "Accept"})
+    return JSONResponse(found.model_dump(mode="json"), headers={"Vary": "Accept"})

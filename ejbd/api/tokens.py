@@ -1,0 +1,65 @@
+"""Bearer tokens, which users make for themselves."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.api.auth import Caller, Manager, digest, new_token
+from ejbd.api.models import NewToken, TokenRequest, Tokens, TokenView
+from ejbd.errors import Code, EjbError
+from ejbd.store.models import Token
+
+ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+
+
+@router.post("", status_code=201)
+async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewToken:
+    """A token for oneself. It is told this once; only its digest is kept."""
+    token, now = new_token(), time.time()
+    expires_s = None if body.expires_in_s is None else now + body.expires_in_s
+
+    def add(session: Session) -> Token:
+        row = Token(digest=digest(token), user=caller.user, label=body.label, created_s=now, expires_s=expires_s)
+        session.add(row)
+        return row
+
+    return NewToken(token=token, **_view(await manager.store.write(add)).model_dump())
+
+
+@router.get("")
+async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
+    """One's own tokens, without their secrets."""
+
+    def look(session: Session) -> list[TokenView]:
+        rows = session.scalars(select(Token).where(Token.user == caller.user).order_by(Token.created_s))
+        return [_view(row) for row in rows]
+
+    return Tokens(tokens=await manager.store.read(look))
+
+
+@router.delete("/{id}", status_code=204)
+async def revoke(manager: Manager, caller: Caller, id: TokenId) -> None:
+    """Make one of one's own tokens worthless (administrators: anybody's)."""
+
+    def remove(session: Session) -> None:
+        found = session.scalars(select(Token).where(Token.digest.startswith(id))).first()
+        if found is None or (found.user != caller.user and not caller.admin):
+            raise EjbError(Code.NOT_FOUND, f"there is no token {id}", hint="`ejb token list` shows yours")
+        session.delete(found)
+
+    await manager.store.write(remove)
+
+
+def _view(row: Token) -> TokenView:
+    return TokenView(
+        id=row.digest[:ID_LENGTH], user=row.user, label=row.label, created_s=row.created_s, expires_s=row.expires_s
+    )

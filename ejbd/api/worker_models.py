@@ -1,0 +1,252 @@
+"""The worker protocol (docs/worker-protocol.md) as types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL = "1"
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Positive = Annotated[int, Field(ge=1, le=1_000_000)]
+Code = Annotated[int, Field(ge=-(2**31), lt=2**32)]
+Text = Annotated[str, Field(max_length=65536)]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]*$")]
+Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+
+
+class Wire(BaseModel):
+    """Nothing is converted and nothing unknown is let through."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Registration(Wire):
+    """A worker says that it is there."""
+
+    node: Name
+    processors: Positive
+    host: Name
+    pid: Annotated[int, Field(ge=1, le=2**31)]
+    address: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z.:%_-]+$")]
+    boot: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_-]+$")]
+
+
+class Registered(Wire):
+    """The worker's id, and how often it is to be heard of (seconds)."""
+
+    worker: str
+    heartbeat_s: float
+    poll_s: float
+
+
+class ResultReport(Wire):
+    """The answer to an operation, once."""
+
+    n: Count
+    kind: Literal["result"]
+    seq: Count
+    ok: bool
+    error: Text
+    data: dict[str, Any]
+
+
+class RankExitReport(Wire):
+    """A rank ended by itself (`code` 128+signal for a signal)."""
+
+    n: Count
+    kind: Literal["rank-exit"]
+    epoch: Count
+    rank: Count
+    code: Code
+
+
+class LaunchReport(Wire):
+    """The script asked for a launch."""
+
+    n: Count
+    kind: Literal["launch"]
+    ordinal: Count
+    size: Positive
+    file: Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class ScriptExitReport(Wire):
+    """The script ended."""
+
+    n: Count
+    kind: Literal["script-exit"]
+    run: Count
+    code: Code
+
+
+class LogReport(Wire):
+    """Something a person should know."""
+
+    n: Count
+    kind: Literal["log"]
+    level: Annotated[str, Field(max_length=16)]
+    message: Text
+
+
+Report = Annotated[
+    ResultReport | RankExitReport | LaunchReport | ScriptExitReport | LogReport, Field(discriminator="kind")
+]
+
+
+class Reports(Wire):
+    """Reports in order of `n`; none is a heartbeat."""
+
+    worker: Name
+    reports: Annotated[list[Report], Field(max_length=100_000)]
+
+
+class Accepted(Wire):
+    """Reports up to this `n` may be forgotten."""
+
+    accepted: Count
+
+
+class RankPlacement(Wire):
+    """One rank of this worker, and the index of its processor."""
+
+    rank: Count
+    processor: Count
+
+
+class LaunchPayload(Wire):
+    """Start ranks, anew or from a checkpoint."""
+
+    epoch: Count
+    size: Positive
+    engine: Literal["application", "none"]
+    argv: list[str]
+    cwd: str
+    launch_file: str
+    ranks: list[RankPlacement]
+    epoch_dir: str
+    restart_dir: str | None
+
+
+class CheckpointPayload(Wire):
+    """Checkpoint and end the ranks of an epoch."""
+
+    epoch: Count
+    timeout_s: Seconds
+
+
+class StopPayload(Wire):
+    """End the ranks of an epoch without a checkpoint."""
+
+    epoch: Count
+    grace_s: Seconds
+
+
+class LeadScript(Wire):
+    """The user's script."""
+
+    path: str
+    args: list[str]
+    cwd: str
+    env_file: str
+    job_name: str
+    restartable: bool
+    ended_launches: dict[str, int]
+
+
+class LeadPayload(Wire):
+    """Run the script and collect the output."""
+
+    run: Count
+    output: str
+    error: str | None
+    script: LeadScript | None
+    processors: Positive
+
+
+class UnleadPayload(Wire):
+    """Hand the lead over."""
+
+    grace_s: Seconds
+
+
+class LaunchEndedPayload(Wire):
+    """A launch is over; its shim returns `code`."""
+
+    ordinal: Count
+    code: Code
+
+
+class DrainPayload(Wire):
+    """Collect what the epoch's ranks wrote."""
+
+    epoch: Count
+
+
+class ExitPayload(Wire):
+    """Leave."""
+
+
+class _Operation(Wire):
+    seq: Count
+    epoch: int | None
+
+
+class LaunchOperation(_Operation):
+    kind: Literal["launch"]
+    payload: LaunchPayload
+
+
+class CheckpointOperation(_Operation):
+    kind: Literal["checkpoint"]
+    payload: CheckpointPayload
+
+
+class StopOperation(_Operation):
+    kind: Literal["stop"]
+    payload: StopPayload
+
+
+class LeadOperation(_Operation):
+    kind: Literal["lead"]
+    payload: LeadPayload
+
+
+class UnleadOperation(_Operation):
+    kind: Literal["unlead"]
+    payload: UnleadPayload
+
+
+class LaunchEndedOperation(_Operation):
+    kind: Literal["launch-ended"]
+    payload: LaunchEndedPayload
+
+
+class DrainOperation(_Operation):
+    kind: Literal["drain"]
+    payload: DrainPayload
+
+
+class ExitOperation(_Operation):
+    kind: Literal["exit"]
+    payload: ExitPayload
+
+
+Operation = Annotated[
+    LaunchOperation
+    | CheckpointOperation
+    | StopOperation
+    | LeadOperation
+    | UnleadOperation
+    | LaunchEndedOperation
+    | DrainOperation
+    | ExitOperation,
+    Field(discriminator="kind"),
+]
+
+
+class Operations(Wire):
+    """What a worker is to do, in order of `seq`."""
+
+    operations: list[Operation]
