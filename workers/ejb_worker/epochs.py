@@ -103,6 +103,8 @@ class EpochRun:
             if problem:
                 raise LaunchError(problem)
             launch = read_json(str(self._payload["launch_file"]))
+            if not launch["argv"]:
+                raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
             self._make_folders()
             self._engine.prepare(self._context)
             if not os.path.isdir(launch["cwd"]):

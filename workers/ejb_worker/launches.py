@@ -159,7 +159,7 @@ class Launches:
         self._before_launch(lambda: self._on_launch(ordinal, int(launch["size"]), path))
 
     def _route(self, request: Dict[str, Any], stream: str, own: str) -> str:
-        """The name (`streams`) of the script's own file that the shim writes to, else a file that the shim reads along."""
+        """Which of the script's own files (`streams`) the shim writes to, else a file that the shim reads along."""
         for name, path in self._streams.items():
             try:
                 status = os.stat(path)

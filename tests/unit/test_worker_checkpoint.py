@@ -1,0 +1,172 @@
+"""Checkpoints of a real worker process, engines `application` and `none`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.worker_process import World, alive, eventually, world
+from workers.ejb_worker.engines.application import rank_of
+
+# Counts up; on SIGUSR1 it writes its count as the protocol says and ends with 85.
+COUNTER = """
+import os, signal, sys, time
+rank, folder = os.environ["EJB_RANK"], os.environ["EJB_CHECKPOINT_DIR"]
+asked = []
+time.sleep(float(os.environ.get("SLOW_START", "0")))
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+count = 0
+if "EJB_RESTART_DIR" in os.environ:
+    count = int(open(os.path.join(os.environ["EJB_RESTART_DIR"], "rank-" + rank + ".txt")).read())
+print("at", count, flush=True)
+while not asked:
+    count += 1
+    time.sleep(0.01)
+assert len(asked) == 1
+path = os.path.join(folder, "rank-" + rank + ".txt")
+with open(path + ".tmp", "w") as file:
+    file.write(str(count))
+    file.flush()
+    os.fsync(file.fileno())
+os.rename(path + ".tmp", path)
+print("left at", count, flush=True)
+sys.exit(85)
+"""
+
+IGNORANT = "trap : USR1; echo ready; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as value:
+        yield value
+
+
+def test_checkpoint_and_restart(there: World) -> None:
+    there.start()
+    there.launch(sys.executable, "-c", COUNTER, ranks=3)
+    eventually(lambda: all(there.rank_output(rank) for rank in range(3)))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})
+    assert result["ok"], result
+    assert result["data"]["exits"] == {"0": 85, "1": 85, "2": 85}
+    sizes = {rank: len(there.rank_output(rank).split()[-1]) for rank in range(3)}
+    assert result["data"]["bytes"] == {str(rank): size for rank, size in sizes.items()}
+    assert result["data"]["seconds"] >= 0
+    there.launch(sys.executable, "-c", COUNTER, ranks=3, epoch=2, restart=1)
+    eventually(lambda: all(there.rank_output(rank, 2) for rank in range(3)))
+    for rank in range(3):
+        assert there.rank_output(rank, 2).split()[1] == there.rank_output(rank).split()[-1]
+    assert there.manager.of_kind("rank-exit") == []
+
+
+def test_asked_before_the_program_is_ready(there: World) -> None:
+    """SIGUSR1 kills a program that has not installed its handler: the worker waits for it."""
+    there.start()
+    file = there.launch_file(sys.executable, "-c", COUNTER, size=2, SLOW_START="0.5")
+    launched = there.manager.send("launch", there.launch_payload(file, ranks=2))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})
+    assert there.manager.result(launched)["ok"]
+    assert result["ok"], result
+    assert result["data"]["exits"] == {"0": 85, "1": 85}
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [(IGNORANT, "still running: 0, 1"), ("echo ready; exec sleep 60", "do not catch SIGUSR1: 0, 1")],
+)
+def test_a_time_out_leaves_the_ranks_running(there: World, program: str, sentence: str) -> None:
+    there.start()
+    pids = there.launch("sh", "-c", program, ranks=2)
+    eventually(lambda: all(there.rank_output(rank) for rank in range(2)))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 0.3})
+    assert not result["ok"]
+    assert sentence in result["error"]
+    assert result["data"]["exits"] == {}
+    assert all(alive(pid) for pid in pids.values())
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 0.2})["ok"]
+
+
+def test_a_rank_that_checkpoints_too_late_is_told(there: World) -> None:
+    there.start()
+    there.launch("sh", "-c", "trap 'sleep 1; exit 85' USR1; echo ready; while :; do sleep 0.1; done")
+    eventually(lambda: there.rank_output(0))
+    assert not there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 0.2})["ok"]
+    assert there.exits(1) == {0: 85}
+
+
+def test_an_unfinished_file_does_not_count(there: World) -> None:
+    there.start()
+    program = "trap 'echo x > $EJB_CHECKPOINT_DIR/rank-$EJB_RANK.bin.tmp; exit 85' USR1; echo ready; while :; do sleep 0.1; done"
+    there.launch("sh", "-c", program)
+    eventually(lambda: there.rank_output(0))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})
+    assert not result["ok"]
+    assert "rank-0.bin.tmp" in result["error"]
+    assert result["data"]["exits"] == {"0": 85}
+
+
+@pytest.mark.parametrize(("code", "words"), [(0, "had finished"), (3, "without a checkpoint")])
+def test_ranks_that_end_otherwise(there: World, code: int, words: str) -> None:
+    there.start()
+    there.launch("sh", "-c", f"trap 'exit {code}' USR1; echo ready; while :; do sleep 0.1; done")
+    eventually(lambda: there.rank_output(0))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})
+    assert not result["ok"]
+    assert words in result["error"]
+    assert result["data"]["exits"] == {"0": code}
+    assert there.manager.of_kind("rank-exit") == []
+
+
+def test_stop_ends_a_checkpoint(there: World) -> None:
+    there.start()
+    there.launch("sh", "-c", IGNORANT)
+    eventually(lambda: there.rank_output(0))
+    checkpoint = there.manager.send("checkpoint", {"epoch": 1, "timeout_s": 60})
+    again = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 60})
+    assert "already" in again["error"]
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 0.2})["ok"]
+    assert "stopped" in there.manager.result(checkpoint)["error"]
+
+
+def test_an_epoch_that_is_not_there(there: World) -> None:
+    there.start()
+    result = there.manager.run("checkpoint", {"epoch": 4, "timeout_s": 60})
+    assert not result["ok"]
+    assert "epoch 4" in result["error"]
+
+
+def test_engine_none(there: World) -> None:
+    there.start()
+    there.launch("sleep", "60", engine="none")
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 60})
+    assert (result["ok"], result["error"]) == (False, "engine none cannot checkpoint")
+    file = there.launch_file("true")
+    for payload, words in [
+        (there.launch_payload(file, epoch=2, engine="none", restart=1), "cannot restart"),
+        (there.launch_payload(file, epoch=3, engine="magic"), "engine magic is not known"),
+        (there.launch_payload(file, epoch=4, restart=7), "checkpoint to restart from is not there"),
+    ]:
+        refused = there.manager.run("launch", payload)
+        assert not refused["ok"]
+        assert words in refused["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("3", 3),
+        ("3.npy", 3),
+        ("3.h5", 3),
+        ("rank-3.bin", 3),
+        ("rank3.bin.tmp", 3),
+        ("step-1200.rank_12.bin", 12),
+        ("heat2d.0003.tmp", 3),
+        ("state.bin", None),
+        ("v2state", None),
+    ],
+)
+def test_whose_file_it_is(name: str, rank: int | None) -> None:
+    assert rank_of(name) == rank
