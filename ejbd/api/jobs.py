@@ -57,21 +57,21 @@ async def submit(
 ) -> JobCreated:
     """Store a job. It is durable when this answers."""
     reading = read_submission(body)
-    spec = await settle(manager, reading, caller.user)
+    spec, notes = await settle(manager, reading, caller.user)
     id, created = await manager.submit(spec, caller.user, key, request_hash(body))
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/jobs/{id}"
-    return JobCreated(id=id, name=spec.name, created=created, notes=list(reading.notes))
+    return JobCreated(id=id, name=spec.name, created=created, notes=list(notes))
 
 
 @router.post("/plan")
 async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
     """What would be done with such a job now, and why. Nothing is kept."""
     reading = read_submission(body)
-    spec = await settle(manager, reading, caller.user)
+    spec, notes = await settle(manager, reading, caller.user)
     found = await manager.plan(spec, caller.user)
     shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}
-    return Plan.model_validate({**found, **shape, "notes": list(reading.notes)})
+    return Plan.model_validate({**found, **shape, "notes": list(notes)})
 
 
 @router.get("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ejbd.config import QueueSettings
 from ejbd.store.states import JobState, SubjobState
@@ -97,6 +97,7 @@ class Plan(Api):
     walltime_s: Annotated[float | None, Field(description="null: none, or unlimited")]
     elastic: bool
     why: str
+    engine: str
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
     placeholder: PlaceholderShape | None
@@ -183,6 +184,7 @@ class PastDecision(Api):
     """A decision and when it was taken."""
 
     at_s: float
+    kind: str
     decision: dict[str, Any]
 
 
@@ -235,6 +237,16 @@ class QueueView(Api):
     elastic_now: bool
 
 
+# Every setting of a queue, each optional; null goes back to what the configuration says.
+QueueChanges: type[Api] = create_model(
+    "QueueChanges",
+    __base__=Api,
+    **{  # type: ignore[call-overload]  # fields are computed
+        name: (field.rebuild_annotation() | None, None) for name, field in QueueSettings.model_fields.items()
+    },
+)
+
+
 class Queues(Api):
     queues: list[QueueView]
 
@@ -281,11 +293,11 @@ class Tokens(Api):
 
 
 class Health(BaseModel):
-    """Whether the daemon does its work; further fields tell how."""
+    """Whether the daemon does its work; further fields tell how. `degraded`: the batch system does not answer."""
 
     model_config = ConfigDict(extra="allow")
 
-    ok: bool
+    status: Literal["ok", "degraded"]
 
 
 class Version(Api):

@@ -27,8 +27,8 @@ class ManagerPort(Protocol):
     async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
         """What would be done with such a job now; nothing is kept.
 
-        {"queue", "elastic", "why", "slots": [...], "decision": Decision JSON or null, "placeholder": {"processors",
-        "walltime_s"}}.
+        {"queue", "elastic", "why", "engine", "slots": [...], "decision": Decision JSON or None,
+        "placeholder": {"processors", "walltime_s"}}.
         """
         ...
 
@@ -45,7 +45,7 @@ class ManagerPort(Protocol):
         ...
 
     async def explain(self, job_id: str) -> dict[str, Any]:
-        """{"state", "now": one sentence, "decisions": [{"at_s", "decision"}, ...], "present": Decision or None}."""
+        """{"state", "now": sentence, "decisions": [{"at_s", "kind", "decision"}, ...], "present": Decision or None}."""
         ...
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ class ManagerPort(Protocol):
         ...
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
-        """Change settings of a queue at run time; the queue as :meth:`queues` has it."""
+        """Change settings of a queue at run time (None: back to the configuration's); one entry of :meth:`queues`."""
         ...
 
     async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -77,5 +77,5 @@ class ManagerPort(Protocol):
         ...
 
     def health(self) -> dict[str, Any]:
-        """{"ok": bool, ...}."""
+        """{"status": "ok" or "degraded", ...}."""
         ...

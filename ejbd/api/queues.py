@@ -8,8 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from ejbd.api.auth import Caller, Manager
-from ejbd.api.models import NAME, Api, Queues, QueueView, Windows
-from ejbd.config import QueueSettings
+from ejbd.api.models import NAME, Api, QueueChanges, Queues, QueueView, Windows
 from ejbd.errors import Code, EjbError
 
 router = APIRouter(prefix="/v1", tags=["queues"])
@@ -39,8 +38,8 @@ async def show_queue(manager: Manager, caller: Caller, name: QueueName) -> Queue
 
 
 @router.patch("/queues/{name}")
-async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: QueueSettings) -> QueueView:
-    """Change the settings that are given, at run time; the others stay. For administrators."""
+async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: QueueChanges) -> QueueView:
+    """Change the settings that are given, at run time; null goes back to the configuration. For administrators."""
     caller.require_admin()
     if not body.model_fields_set:
         raise EjbError(Code.INVALID, "no setting is given", hint="docs/rest.md lists them", where="body")

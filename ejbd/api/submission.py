@@ -9,6 +9,7 @@ from typing import Any
 
 from ejbd.api.models import JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
+from ejbd.config import Elasticity
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 
 _UNSTATED_WALLTIME_S = 3600.0  # for the question whether such a job would be elastic at all
@@ -36,15 +37,28 @@ def _overrides(body: OverridesBody) -> Overrides:
     return Overrides(**values)
 
 
-async def settle(manager: ManagerPort, reading: Reading, user: str) -> JobSpec:
-    """The spec as it is to be submitted. Raises EjbError (UNSUPPORTED) where the job would be elastic and cannot be."""
-    elastic = reading.spec.elastic
-    if elastic is None and reading.refusals:
-        spec = reading.spec
-        if spec.walltime_s <= 0:
-            spec = dataclasses.replace(spec, walltime_s=_UNSTATED_WALLTIME_S)
-        elastic = bool((await manager.plan(spec, user))["elastic"])
-    return reading.settle(bool(elastic))
+async def settle(manager: ManagerPort, reading: Reading, user: str) -> tuple[JobSpec, tuple[str, ...]]:
+    """The spec as it is to be submitted, and notes for its user.
+
+    Raises EjbError (UNSUPPORTED) where the job or its queue wants it elastic and it cannot be. Where the queue's
+    elasticity is automatic it is passed through instead.
+    """
+    spec, notes = reading.spec, reading.notes
+    if spec.elastic is not None or not (reading.refusals or spec.rigid_options):
+        return reading.settle(bool(spec.elastic)), notes
+    walltime_s = spec.walltime_s or _UNSTATED_WALLTIME_S
+    found = await manager.plan(dataclasses.replace(spec, rigid_options=(), walltime_s=walltime_s), user)
+    elastic = bool(found["elastic"])
+    if elastic and reading.refusals and await _automatic(manager, found["queue"]):
+        first = reading.refusals[0]
+        notes = (*notes, f"passed through as an ordinary job, since {first.where}: {first.message}")
+        elastic = False
+    spec = reading.settle(elastic)
+    return spec if elastic else dataclasses.replace(spec, elastic=False), notes
+
+
+async def _automatic(manager: ManagerPort, name: str) -> bool:
+    return any(q["name"] == name and q["settings"]["elasticity"] == Elasticity.AUTO for q in await manager.queues())
 
 
 def read_submission(body: JobSubmission) -> Reading:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 
 from ejbd import __version__
 from ejbd.api.auth import Caller, Manager
@@ -14,11 +14,10 @@ from ejbd.api.worker_models import PROTOCOL
 router = APIRouter(tags=["daemon"])
 
 
-@router.get("/v1/health", response_model=Health, responses={503: {"model": Health, "description": "Not healthy"}})
-async def health(manager: Manager) -> Response:
+@router.get("/v1/health")
+async def health(manager: Manager) -> Health:
     """Whether the daemon does its work. Needs no name."""
-    found = Health.model_validate(manager.health())
-    return JSONResponse(found.model_dump(mode="json"), 200 if found.ok else 503)
+    return Health.model_validate(manager.health())
 
 
 @router.get("/v1/version")

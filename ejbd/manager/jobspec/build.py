@@ -38,13 +38,13 @@ class Reading:
         """The spec, once it is known whether the job will be elastic.
 
         Raises EjbError (UNSUPPORTED) for an elastic job that cannot be one. A job that can only be passed through is
-        marked so, lest it became elastic by a change of its queue meanwhile.
+        marked so, lest it become elastic by a change of its queue meanwhile.
         """
-        if not self.refusals:
-            return self.spec
-        if elastic:
+        if elastic and self.refusals:
             raise self.refusals[0].error(self.refusals[1:])
-        return replace(self.spec, elastic=False)
+        if elastic:
+            return replace(self.spec, rigid_options=())  # the notes say what it does without
+        return replace(self.spec, elastic=False) if self.refusals else self.spec
 
 
 def build_spec(request: JobRequest, *, elastic: bool = True) -> JobSpec:
