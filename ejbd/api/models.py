@@ -293,11 +293,11 @@ class Tokens(Api):
 
 
 class Health(BaseModel):
-    """Whether the daemon does its work; further fields tell how. `degraded`: the batch system does not answer."""
+    """Whether the daemon does its work; further fields tell how."""
 
     model_config = ConfigDict(extra="allow")
 
-    status: Literal["ok", "degraded"]
+    ok: Annotated[bool, Field(description="false: the batch system does not answer")]
 
 
 class Version(Api):

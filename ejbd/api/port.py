@@ -77,5 +77,5 @@ class ManagerPort(Protocol):
         ...
 
     def health(self) -> dict[str, Any]:
-        """{"status": "ok" or "degraded", ...}."""
+        """{"ok": bool, ...}."""
         ...

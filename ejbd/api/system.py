@@ -14,10 +14,12 @@ from ejbd.api.worker_models import PROTOCOL
 router = APIRouter(tags=["daemon"])
 
 
-@router.get("/v1/health")
-async def health(manager: Manager) -> Health:
+@router.get("/v1/health", responses={503: {"model": Health, "description": "The daemon cannot do its work"}})
+async def health(manager: Manager, response: Response) -> Health:
     """Whether the daemon does its work. Needs no name."""
-    return Health.model_validate(manager.health())
+    found = Health.model_validate(manager.health())
+    response.status_code = 200 if found.ok else 503
+    return found
 
 
 @router.get("/v1/version")
