@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,27 @@ def in_transaction(connection: Connection) -> bool:
 
 def is_trouble(error: BaseException) -> bool:
     """Whether the database, not the statement, is at fault: disk full, connection lost, locked for too long."""
-    return isinstance(error, DBAPIError) and not isinstance(error, IntegrityError | DataError | ProgrammingError)
+    if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError | DataError | ProgrammingError):
+        return False
+    # SQLite's word for a statement that cannot be right is an OperationalError too, told apart by its number.
+    return getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
 
 
 def store_error(url: URL, error: BaseException) -> EjbError:
-    """What the database said, as the one error that callers of the store meet."""
+    """What the database said first, as the one error that callers of the store meet."""
+    error = _first_trouble(error)
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     lines = str(original).strip().splitlines()
     said = lines[0] if lines else type(original).__name__
     return EjbError(Code.STORE, f"the database did not take the change: {said}", transient=True, where=place(url))
+
+
+def _first_trouble(error: BaseException) -> BaseException:
+    """A full disk also takes the savepoint away, and the failing return to it is what is raised: look behind it."""
+    first, seen = error, error.__context__
+    while seen is not None:
+        first, seen = (seen if is_trouble(seen) else first), seen.__context__
+    return first
 
 
 def _make_private(file: Path) -> None:

@@ -46,7 +46,7 @@ def rank(table: Table[Any], state: StrEnum) -> int:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_state_is_in_its_table_and_the_order_has_no_circle(table: Table[Any]) -> None:
-    states = type(next(iter(table)))
+    states: type[StrEnum] = type(next(iter(table)))
     assert set(table) == set(states)
     for state in states:
         rank(table, state)  # RecursionError on a circle
