@@ -31,6 +31,7 @@ class Registration(Wire):
     pid: Annotated[int, Field(ge=1, le=2**31)]
     address: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z.:%_-]+$")]
     boot: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_-]+$")]
+    engines: Annotated[list[Name], Field(max_length=32, description="checkpoint engines that this node can use")] = []
 
 
 class Registered(Wire):
@@ -72,6 +73,14 @@ class LaunchReport(Wire):
     file: Annotated[str, Field(min_length=1, max_length=4096)]
 
 
+class LaunchCancelReport(Wire):
+    """The script ended the shim of a launch that runs."""
+
+    n: Count
+    kind: Literal["launch-cancel"]
+    ordinal: Count
+
+
 class ScriptExitReport(Wire):
     """The script ended."""
 
@@ -79,6 +88,15 @@ class ScriptExitReport(Wire):
     kind: Literal["script-exit"]
     run: Count
     code: Code
+
+
+class LeavingReport(Wire):
+    """The last report of a worker that ends by itself; `exits`: epoch -> rank -> code of what it stopped."""
+
+    n: Count
+    kind: Literal["leaving"]
+    reason: Text
+    exits: dict[str, dict[str, Code]]
 
 
 class LogReport(Wire):
@@ -91,7 +109,8 @@ class LogReport(Wire):
 
 
 Report = Annotated[
-    ResultReport | RankExitReport | LaunchReport | ScriptExitReport | LogReport, Field(discriminator="kind")
+    ResultReport | RankExitReport | LaunchReport | LaunchCancelReport | ScriptExitReport | LeavingReport | LogReport,
+    Field(discriminator="kind"),
 ]
 
 
