@@ -55,7 +55,7 @@ class SlurmSettings(BaseModel):
     conf: Path | None = Field(default=None, description="SLURM_CONF; default: as in the daemon's environment")
     bin: Path | None = Field(default=None, description="folder of sbatch, squeue, ...; default: PATH")
     timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
-    options: list[str] = Field(default_factory=list, description="further options of every sbatch")
+    submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
 
 
 class Limits(BaseModel):

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ def make_batch(settings: Settings) -> BatchSystem:
         from ejbd.batch.slurm import SlurmBatch
 
         slurm = settings.slurm
-        return SlurmBatch(conf=slurm.conf, bin_dir=slurm.bin, timeout_s=slurm.timeout_s, options=tuple(slurm.options))
+        path = f"{slurm.bin}:{os.environ.get('PATH', '/usr/bin:/bin')}" if slurm.bin else None
+        return SlurmBatch(conf=slurm.conf, timeout_s=slurm.timeout_s, submit_timeout_s=slurm.submit_timeout_s, path=path)
     from ejbd.batch.local import LocalBatch
 
     local = settings.local

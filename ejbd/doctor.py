@@ -1,4 +1,4 @@
-"""What `ejb doctor` looks at: everything that must be right on a site before EJB can do its work, and how to mend it."""
+"""What `ejb doctor` looks at: all that must be right on a site before EJB can do its work, and how to mend it."""
 
 from __future__ import annotations
 

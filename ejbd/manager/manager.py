@@ -363,7 +363,7 @@ class Manager:
         """Whether the daemon does its work: the batch system's last answer, and how old it is."""
         view = self.view
         return {
-            "status": "degraded" if self.batch_error or view is None else "ok",
+            "ok": not self.batch_error and view is not None,
             "batch": self.batch.name,
             "batch_error": self.batch_error,
             "last_poll_s": view.time_s if view else None,
