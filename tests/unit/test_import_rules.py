@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"manager", "store"} | LEAVES,
     "web": {"manager", "store"} | LEAVES,
     "cli": {"sim"} | LEAVES,
+    "doctor": {"batch"} | LEAVES,  # ejbd/doctor.py: checks a site through its batch system, without a daemon
     **dict.fromkeys(LEAVES, LEAVES),
 }
 
