@@ -84,6 +84,9 @@ class ManagerServer:
             daemon_threads = True
             block_on_close = False
 
+            def handle_error(self, request: object, client_address: object) -> None:
+                return  # a worker that was killed in the middle of a request
+
         self._server = Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         (self.spool / "manager.json").write_text(json.dumps({"url": f"http://127.0.0.1:{self._server.server_port}"}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ class World:
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
-        self.manager = ManagerServer(spool)
+        self.manager = ManagerServer(spool, subjob=f"7.{os.urandom(4).hex()}")
         self.job_dir = self.manager.job_dir
         self.output = spool / "job.out"
         self.process: subprocess.Popen[bytes] | None = None
@@ -123,6 +124,9 @@ class World:
             self.process.kill()
             self.process.wait()
         self.manager.stop()
+        # A worker that was killed cannot tidy up.
+        for folder in Path("/tmp").glob(f"ejb-{os.getuid()}-{self.manager.subjob.replace('.', '-')}-*"):
+            shutil.rmtree(folder)
 
 
 @contextmanager

@@ -99,7 +99,8 @@ def test_a_rank_that_checkpoints_too_late_is_told(there: World) -> None:
 
 def test_an_unfinished_file_does_not_count(there: World) -> None:
     there.start()
-    program = "trap 'echo x > $EJB_CHECKPOINT_DIR/rank-$EJB_RANK.bin.tmp; exit 85' USR1; echo ready; while :; do sleep 0.1; done"
+    write = "echo x > $EJB_CHECKPOINT_DIR/rank-$EJB_RANK.bin.tmp"
+    program = f"trap '{write}; exit 85' USR1; echo ready; while :; do sleep 0.1; done"
     there.launch("sh", "-c", program)
     eventually(lambda: there.rank_output(0))
     result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})

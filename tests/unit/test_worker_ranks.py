@@ -47,12 +47,12 @@ def test_what_a_rank_sees(there: World) -> None:
     epoch_dir = there.epoch_dir(1)
     expected = {
         "EJB_JOB_ID": "7",
-        "EJB_SUBJOB_ID": "7.1",
+        "EJB_SUBJOB_ID": there.manager.subjob,
         "EJB_RANK": "3",
         "EJB_SIZE": "4",
         "EJB_EPOCH": "1",
         "EJB_NODE": "n1",
-        "EJB_PROCESSOR": "7.1.n1.0",
+        "EJB_PROCESSOR": f"{there.manager.subjob}.n1.0",
         "EJB_CHECKPOINT_DIR": f"{epoch_dir}/checkpoint",
         "EJB_RENDEZVOUS": f"{epoch_dir}/rendezvous",
         "EJB_ADDRESS": "127.0.0.1",
@@ -78,7 +78,9 @@ def test_sixteen_ranks_on_three_processors(there: World) -> None:
     pids = there.launch("sh", "-c", "echo $EJB_PROCESSOR", ranks=16)
     assert len(set(pids.values())) == 16
     assert there.exits(16) == dict.fromkeys(range(16), 0)
-    assert sorted({there.rank_output(rank) for rank in range(16)}) == [f"7.1.n1.{index}\n" for index in range(3)]
+    assert sorted({there.rank_output(rank) for rank in range(16)}) == [
+        f"{there.manager.subjob}.n1.{index}\n" for index in range(3)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import stat
 import sys
-import tempfile
-import zlib
 from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import urlsplit
 
 from . import linux
 from .engines import ENGINES
 from .epochs import EpochRun, LaunchError, Place, Reply, cpus_to_bind
-from .files import make_dir
 from .lead import Lead
 from .loop import Loop
+from .nodefolder import NodeFolder
 from .operations import Operations
 from .processes import Processes
 from .reports import ReportBuffer
@@ -33,7 +29,6 @@ EXIT_PARENT = 4
 
 _LAST_REPORTS_S = 3.0
 _LAST_OUTPUT_S = 5.0
-_PROCESSORS = "processors"
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
 
 
@@ -52,13 +47,9 @@ class Agent:
         self._lead: Optional[Lead] = None
         self._leaving = False
         self._exit_code = EXIT_TOLD
-        self._node_dir = node_folder(subjob.subjob, node)
-        self._own_dir = os.path.join(self._node_dir, self._boot[:8])
-        processor_dir = os.path.join(self._node_dir, _PROCESSORS)
-        for folder in (self._own_dir, processor_dir):
-            make_dir(folder)
+        self._folder = NodeFolder(subjob.subjob, node)
         address = address or _address(subjob)
-        self._place = Place(node, address, processor_dir, cpus_to_bind(processors, subjob.binding))
+        self._place = Place(node, address, self._folder.processors, cpus_to_bind(processors, subjob.binding))
         handlers = {
             "launch": self._launch,
             "checkpoint": self._checkpoint,
@@ -106,7 +97,7 @@ class Agent:
             self._processes.end_all()
             self._transport.close()
             self._buffer.close()
-            remove_node_folder(self._node_dir, self._boot[:8])
+            self._folder.remove()
         return self._exit_code
 
     def _report(self, kind: str, **fields: Any) -> int:
@@ -180,7 +171,7 @@ class Agent:
             payload,
             owner="%s-%d" % (self._boot, run),
             subjob=self._subjob,
-            local_dir=self._own_dir,
+            local_dir=self._folder.own,
             processes=self._processes,
             loop=self._loop,
             report=self._report,
@@ -277,35 +268,6 @@ class Agent:
 
 def _call_with(call: Callable[[int], None], number: int) -> Reply:
     return lambda _ok, _error, _data: call(number)
-
-
-def node_folder(subjob: str, node: str) -> str:
-    """A private folder on this node, the same for every worker of this subjob and node where that is safe.
-
-    Short, since the path of a unix socket in it has at most 107 bytes.
-    """
-    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in "%s-%s" % (subjob, node))
-    if len(name) > 40:
-        name = "%s-%08x" % (name[:31], zlib.crc32(name.encode("utf-8")))
-    path = os.path.join("/tmp", "ejb-%d-%s" % (os.getuid(), name))
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        pass
-    status = os.lstat(path)
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
-        return path
-    return tempfile.mkdtemp(prefix="ejb-", dir="/tmp")  # somebody else was there first: a private one will do
-
-
-def remove_node_folder(path: str, own: str) -> None:
-    """Remove this worker's own folder, and what is shared with it once no other worker has one there."""
-    shutil.rmtree(os.path.join(path, own), ignore_errors=True)
-    try:
-        if os.listdir(path) == [_PROCESSORS]:
-            shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        pass
 
 
 def _address(subjob: Subjob) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import random
+import os
 import sys
 import threading
 import time
@@ -132,7 +132,7 @@ class Backoff:
 
     def next(self) -> float:
         seconds, self._next = self._next, min(_BACKOFF_MOST_S, self._next * 2)
-        return seconds * random.uniform(0.8, 1.2)
+        return seconds * (0.8 + 0.4 * os.urandom(1)[0] / 255)
 
 
 class Transport:
