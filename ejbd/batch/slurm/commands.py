@@ -39,7 +39,9 @@ class Sbatch:
         _check_options(request.options)
         _check_text(request)
         argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
-        argv += [f"--job-name={request.tag}", f"--comment={request.comment}", f"--partition={request.queue}"]
+        argv += [f"--job-name={request.tag}", f"--comment={request.comment}"]
+        if request.queue:  # otherwise the site's default
+            argv.append(f"--partition={request.queue}")
         argv += [f"--ntasks={request.processors}", f"--time={format_walltime(request.walltime_s)}"]
         argv += [f"--chdir={request.workdir}", f"--output={request.output}"]
         if request.error is not None:

@@ -98,7 +98,6 @@ def _job(row: dict[str, str], now_s: float) -> JobRow:
     waiting = state in (BatchState.PENDING, BatchState.HELD)
     start = states.epoch_s(row["StartTime"])
     end = states.epoch_s(row["EndTime"])
-    code = states.exit_code(row["exit_code"])
     planned = start if state is BatchState.PENDING and start is not None and start > now_s else None
     view = BatchJobView(
         id=id,
@@ -114,7 +113,7 @@ def _job(row: dict[str, str], now_s: float) -> JobRow:
         nodes=() if waiting else states.hosts(row["NodeList"]),
         planned_start_s=planned,
         planned_nodes=states.hosts(row["SchedNodes"]) if planned is not None else (),
-        exit_code=code if state.ended else None,
+        exit_code=states.exit_code(row["exit_code"]) if state.ended else None,
         reason="" if reason == "None" else reason,
     )
     return JobRow(view, int(row["UserID"]), int(row["PriorityLong"]))

@@ -18,8 +18,7 @@ _TRANSIENT = re.compile(
     r"unable to contact slurm controller|connection refused|temporarily unable|controller not responding"
     r"|in standby mode|unable to establish|resource temporarily unavailable|protocol authentication error"
     r"|munge|accounting.*(unavailable|not responding)|try again|too many open files|rate limit"
-    r"|queue size limit|job violates accounting/qos policy|maximum number of (jobs|submit)|submit limit"
-    r"|required partition not available|reservation is not usable",
+    r"|queue size limit|required partition not available|reservation is not usable",
     re.IGNORECASE,
 )
 _MEANINGS = (
@@ -28,7 +27,7 @@ _MEANINGS = (
     (r"invalid partition|invalid partition name", "there is no such partition"),
     (r"invalid account", "the account is not allowed or not known"),
     (r"invalid qos", "the QoS is not allowed or not known"),
-    (r"requested time limit is invalid|time limit", "the walltime is longer than the partition allows"),
+    (r"requested time limit is invalid", "the walltime is longer than the partition allows"),
     (r"more processors requested|node count specification|requested node configuration|nodes required for job",
      "the partition does not have that many processors or nodes of that kind"),
     (r"job violates accounting/qos policy|maximum number", "a limit of the account or QoS is reached"),

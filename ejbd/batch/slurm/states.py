@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ejbd.core.view import BatchState
 
@@ -87,7 +87,7 @@ def hosts(text: str) -> tuple[str, ...]:
     if word.lower() in _NOTHING:
         return ()
     try:
-        return tuple(NodeSet(word))
+        return tuple(NodeSet(word, resolver=RESOLVER_NOGROUP))
     except NodeSetException as error:
         raise ValueError(f"{word!r} is not a host list: {error}") from error
 
