@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import tomllib
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ejbd.errors import Code, EjbError
+from ejbd.paths import SOCKET_NAME, default_state_dir
 
 
 class Elasticity(StrEnum):
@@ -84,7 +83,7 @@ class Settings(BaseSettings):
         extra="forbid", env_prefix="EJBD_", env_nested_delimiter="__", nested_model_default_partial_update=True
     )
 
-    state_dir: Path = Field(default_factory=lambda: default_state_dir())
+    state_dir: Path = Field(default_factory=default_state_dir)
     spool: Path | None = Field(
         default=None, description="on a file system that the nodes share; default <state_dir>/spool"
     )
@@ -119,7 +118,7 @@ class Settings(BaseSettings):
 
     @property
     def socket_path(self) -> Path:
-        return self.socket or self.state_dir / "ejbd.sock"
+        return self.socket or self.state_dir / SOCKET_NAME
 
     @property
     def url_of_database(self) -> str:
@@ -131,13 +130,6 @@ class Settings(BaseSettings):
 
     def queue_settings(self, name: str) -> QueueSettings:
         return self.queues.get(name) or self.queues.get("default") or QueueSettings()
-
-
-def default_state_dir() -> Path:
-    """XDG state folder of this user: `$XDG_STATE_HOME/ejbd`, else `~/.local/state/ejbd`."""
-    base = os.environ.get("XDG_STATE_HOME")
-    home = Path(base) if base else Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state"
-    return home / "ejbd"
 
 
 def load(path: Path | None) -> Settings:
