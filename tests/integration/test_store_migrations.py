@@ -1,0 +1,118 @@
+"""The migrations make the tables that the models describe, and can be taken back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+
+import ejbd.store
+from ejbd.errors import Code, EjbError
+from ejbd.store import schema
+from ejbd.store.engine import migration_engine, parse_url
+from ejbd.store.models import Base
+from ejbd.store.store import Store
+
+INI = Path(ejbd.store.__file__).with_name("alembic.ini")
+
+
+def tables(url: str) -> set[str]:
+    engine = migration_engine(parse_url(url))
+    found = set(inspect(engine).get_table_names())
+    engine.dispose()
+    return found
+
+
+def test_migrations_and_models_agree(store_url: str) -> None:
+    schema.upgrade(parse_url(store_url))
+    engine = migration_engine(parse_url(store_url))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True, "target_metadata": Base.metadata}
+        )
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+@pytest.mark.parametrize("table", sorted(t.name for t in Base.metadata.sorted_tables))
+def test_sqlite_tables_are_word_for_word_those_of_the_models(table: str, tmp_path: Path) -> None:
+    """compare_metadata does not see everything (AUTOINCREMENT, constraint names): the schema's own text does."""
+    by_models = migration_engine(parse_url(f"sqlite:///{tmp_path / 'models.sqlite'}"))
+    Base.metadata.create_all(by_models)
+    by_migrations = migration_engine(parse_url(f"sqlite:///{tmp_path / 'migrations.sqlite'}"))
+    schema.upgrade(by_migrations.url)
+    query = text("SELECT sql FROM sqlite_master WHERE tbl_name = :table AND sql IS NOT NULL ORDER BY name")
+    texts = []
+    for engine in (by_models, by_migrations):
+        with engine.connect() as connection:
+            texts.append(
+                [
+                    sorted(line.rstrip(", ") for line in row.split("\n"))
+                    for row in connection.scalars(query, {"table": table})
+                ]
+            )
+        engine.dispose()
+    assert texts[0] == texts[1] != []
+
+
+def test_up_down_and_up_again(store_url: str) -> None:
+    url = parse_url(store_url)
+    schema.upgrade(url)
+    wanted = {table.name for table in Base.metadata.sorted_tables} | {"alembic_version"}
+    assert tables(store_url) == wanted
+    schema.upgrade(url)
+    schema.downgrade(url, "base")
+    assert tables(store_url) == {"alembic_version"}
+    schema.upgrade(url)
+    assert tables(store_url) == wanted
+
+
+def test_every_revision_can_be_taken_back_by_itself(store_url: str) -> None:
+    url = parse_url(store_url)
+    config = Config()
+    config.set_main_option("script_location", str(schema.MIGRATIONS))
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert revisions
+    schema.upgrade(url)
+    for older in [*revisions[1:], "base"]:
+        schema.downgrade(url, older)
+    assert tables(store_url) == {"alembic_version"}
+
+
+def test_a_newer_database_is_refused_with_one_sentence(store_url: str) -> None:
+    store = Store(store_url)
+    store.upgrade()
+    store.write_sync(lambda session: session.execute(text("UPDATE alembic_version SET version_num = 'from-2099'")))
+    with pytest.raises(EjbError, match="from-2099, which this version of ejbd does not know") as refused:
+        store.upgrade()
+    assert refused.value.code is Code.STORE and not refused.value.transient
+    store.close()
+
+
+def test_the_alembic_command(store_url: str, tmp_path: Path) -> None:
+    def alembic(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "alembic", "-c", str(INI), *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "EJBD_DATABASE_URL": ""},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    unnamed = alembic("upgrade", "head")
+    assert unnamed.returncode != 0 and "name the database" in unnamed.stdout + unnamed.stderr
+    made = alembic("-x", f"url={store_url}", "upgrade", "head")
+    assert made.returncode == 0, made.stderr
+    assert "jobs" in tables(store_url)
+    assert "(head)" in alembic("-x", f"url={store_url}", "current").stdout
+    printed = alembic("-x", f"url={store_url}", "upgrade", "head", "--sql")
+    assert "CREATE TABLE jobs" in printed.stdout
