@@ -5,6 +5,7 @@ Each decision is stored with its reasons when it does something, or says somethi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import structlog
@@ -23,6 +24,9 @@ from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
 
 log = structlog.get_logger(__name__)
+
+START_UP_POLLS = 3.0  # polls that pass until a subjob's ranks run: it is seen, its workers come, siblings are awaited
+_FIGURES = re.compile(r"\d+")
 
 
 class Decider:
@@ -72,6 +76,9 @@ class Decider:
                 decision = plan_placeholder_start(world.elastic_state(), self.ctx.now, world.parameters())
                 record(world, decision)
                 _go_to_placeholder(world, j0)
+            return
+        if j0 is None:
+            self._placeholder_lost(world)
             return
         if job.held or job.members or world.awaited or self.ctx.now < job.not_before_s:
             return
@@ -152,7 +159,7 @@ class Decider:
                 "subjob",
                 request.processors,
                 request.length_s,
-                slack_s=lambda_s,
+                slack_s=lambda_s + START_UP_POLLS * self.ctx.settings.poll_s,
                 limit_s=limit_s,
                 anchor=holds_shell and request is longest,
             )
@@ -163,8 +170,7 @@ class Decider:
     # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
 
     def _placeholder_started(self, world: JobWorld, j0: Subjob) -> None:
-        job = world.job
-        if world.moving and world.live_epoch is not None and not job.decision_key.startswith("j0:"):
+        if world.moving:
             return  # the move that is under way is brought to its end first
         decision = plan_placeholder_start(world.elastic_state(), self.ctx.now, world.parameters())
         record(world, decision)
@@ -177,6 +183,15 @@ class Decider:
             _go_to_placeholder(world, j0)
         else:
             _go_to_placeholder(world, j0)
+
+    def _placeholder_lost(self, world: JobWorld) -> None:
+        """J0 ended without having run the job (a node failed, its workers did not come): ask for it again."""
+        job = world.job
+        job.setbacks += 1
+        if job.setbacks > self.ctx.settings.limits.max_setbacks:
+            application.end_job(world, JobState.FAILED, None, "its batch job was lost too often")
+        else:
+            application.ensure_placeholder(world)
 
     def _shrink(self, world: JobWorld, shrink: Shrink) -> None:
         """Move off the subjobs that end next; where nobody would stay, keep the work and wait again."""
@@ -226,7 +241,7 @@ def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
 def record(world: JobWorld, decision: Decision) -> None:
     """Store a decision that does something, or whose verdict is another than that of the last one stored."""
     weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
-    key = f"{decision.kind.value}:{weighed}" if decision.candidates else f"{decision.kind.value}:{decision.reason}"
+    key = f"{decision.kind.value}:{weighed or _FIGURES.sub('#', decision.reason)}"
     if decision.kind is DecisionKind.NOTHING and key == world.job.decision_key:
         return
     world.job.decision_key = key

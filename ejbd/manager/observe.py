@@ -46,6 +46,7 @@ def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) 
         guarded(world, look)
     _cancel_strangers(ctx, view, {subjob.tag: subjob for subjob, _ in rows})
     _find_silent_workers(ctx, worlds)
+    _find_empty_subjobs(ctx, worlds)
 
 
 def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
@@ -147,12 +148,6 @@ def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None,
         if not was_running and state in (BatchState.FAILED, BatchState.TIMEOUT):
             application.end_job(world, JobState.FAILED, None, f"its batch job ended as {state.value} before it ran")
             return
-        if job.state == JobState.WAITING:
-            job.setbacks += 1
-            if job.setbacks > ctx.settings.limits.max_setbacks:
-                application.end_job(world, JobState.FAILED, None, "its batch job was lost too often")
-                return
-            application.ensure_placeholder(world)
     application.advance(world)
 
 
@@ -201,6 +196,25 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, S
             continue
         add_event(ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.id)
         add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.id)
+
+
+def _find_empty_subjobs(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
+    """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
+    limit = ctx.settings.limits.launch_timeout_s
+    for world in worlds.values():
+        if world.job.state not in (JobState.WAITING, JobState.RUNNING):
+            continue
+        for subjob in world.open_subjobs:
+            if subjob.role == "rigid" or subjob.state != SubjobState.RUNNING or subjob.releasing:
+                continue
+            if world.ready(subjob) or ctx.now - (subjob.start_s or ctx.now) <= limit or subjob.joined:
+                continue
+
+            def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:
+                world.job.members = [m for m in world.job.members if m != subjob.id]
+                release(world, subjob, f"its workers did not come within {limit:g} s")
+
+            guarded(world, give_up)
 
 
 def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:

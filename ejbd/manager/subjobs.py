@@ -28,8 +28,8 @@ def add_subjob(
 ) -> Subjob:
     """Plan a subjob whose ranks may run for `length_s`; ask for up to `slack_s` more, and never more than `limit_s`.
 
-    The slack keeps an application that is slower than was thought from being killed by its subjob's end: there is
-    time left for a checkpoint.
+    The slack is for what the plan does not count: workers that come up, and an application that is slower than was
+    thought. Its last lambda is not for ranks but for a checkpoint, so that none is killed by its subjob's end.
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
@@ -46,7 +46,7 @@ def add_subjob(
         state=SubjobState.PLANNED,
         processors=processors,
         walltime_s=walltime_s,
-        usable_s=min(length_s, walltime_s),
+        usable_s=max(min(length_s, walltime_s), walltime_s - world.parameters().lambda_s) if slack_s else walltime_s,
         anchor=anchor,
         created_s=ctx.now,
         nodes=[],

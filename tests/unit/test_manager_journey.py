@@ -211,7 +211,7 @@ async def test_moves_off_a_subjob_before_it_ends(live: LiveWorld) -> None:
 async def test_outliving_the_plan_goes_back_to_waiting_once_then_times_out(live: LiveWorld) -> None:
     job = await running_on_first(live)
     live.batch.free = 0
-    await live.poll(401)  # 4 processors x 400 s are R, and no rank has ended
+    await live.poll(420)  # 4 processors x 400 s are R, and no rank has ended
     await live.work()
     await live.act()
     assert live.job(job).state == "waiting" and live.job(job).overruns == 1
@@ -283,6 +283,21 @@ async def test_absence_is_not_an_end_until_the_grace_is_over(live: LiveWorld) ->
     await live.poll(5)
     await live.poll(31)
     assert live.subjobs(job)[1].state == "lost"
+
+
+async def test_workers_that_do_not_come_cost_their_subjob(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.1")
+    await live.poll(1)
+    await live.poll(61)
+    assert live.batch.of(f"ejb-{job}.1").state is BatchState.CANCELLED
+    live.batch.free = 0
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    await live.poll(62)
+    await live.poll(1)
+    assert [s.role for s in live.subjobs(job)].count("placeholder") == 2, "J0 is asked for again"
 
 
 async def test_cancel_hold_release(live: LiveWorld) -> None:
