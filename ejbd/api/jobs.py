@@ -47,6 +47,7 @@ class JobFilter(Api):
     state: Annotated[tuple[JobState, ...], Field(description="any of these", max_length=16)] = ()
     queue: Annotated[str | None, Field(max_length=256, pattern=NAME)] = None
     user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for administrators")] = None
+    mine: Annotated[bool, Field(description="one's own alone, for administrators too")] = False
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     before: Annotated[int | None, Field(ge=1, le=2**53, description="`next` of the page before")] = None
 
@@ -79,7 +80,7 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
     """Jobs, newest first: one's own, for administrators everybody's."""
     if query.user not in (None, caller.user) and not caller.admin:
         raise EjbError(Code.FORBIDDEN, "the jobs of others are for administrators to see", where="query.user")
-    user = query.user if caller.admin else caller.user
+    user = query.user if caller.admin and not query.mine else caller.user
 
     def look(session: Session) -> JobPage:
         jobs = queries.list_jobs(

@@ -1,0 +1,26 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from ejbd.cli.client import Client, from_environment
+from ejbd.cli.output import Output, choose
+
+Selector = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or `last`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but what a script needs.")]
+MaybeText = Optional[str]  # noqa: UP045  # typer reads it at run time
+
+
+def client(context: typer.Context) -> Client:
+    """The daemon that the command line and the environment name."""
+    where = context.find_root().obj or {}
+    return from_environment(where.get("url"), where.get("socket"))
+
+
+def output(as_json: bool, quiet: bool) -> Output:
+    """The output of this command, by its options."""
+    return choose(as_json=as_json, quiet=quiet)

@@ -1,0 +1,104 @@
+"""How `ejb` speaks: to people, as JSON, or hardly at all. Every command prints through here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from ejbd.errors import EXIT_CODE, EjbError
+
+
+class Mode(StrEnum):
+    HUMAN = "human"
+    JSON = "json"  # one document on stdout; errors as a document on stderr
+    QUIET = "quiet"  # the one word that a script wants, or nothing
+
+
+class Output:
+    """Results go to stdout; notes and errors to stderr."""
+
+    def __init__(self, mode: Mode = Mode.HUMAN) -> None:
+        self.mode = mode
+
+    def result(self, value: Any, human: Callable[[], None], quiet: str | None = None) -> None:
+        """A command's result: `value` as JSON, by `human` for people, `quiet` as the one word."""
+        if self.mode is Mode.JSON:
+            self.line(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+        elif self.mode is Mode.HUMAN:
+            human()
+        elif quiet is not None:
+            self.line(quiet)
+
+    def line(self, text: str = "") -> None:
+        print(text, flush=True)
+
+    def lines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.line(text)
+
+    def note(self, text: str) -> None:
+        """Something to know beside the result."""
+        if self.mode is Mode.HUMAN:
+            print(f"ejb: {printable(text)}", file=sys.stderr, flush=True)
+
+    def failure(self, error: EjbError) -> int:
+        """Tell an error; returns its exit code."""
+        if self.mode is Mode.JSON:
+            document = {
+                "code": error.code.value,
+                "detail": error.message,
+                "hint": error.hint,
+                "where": error.where,
+                "transient": error.transient,
+                "details": error.details,
+                "exit_code": EXIT_CODE[error.code],
+            }
+            print(json.dumps({"error": document}), file=sys.stderr, flush=True)
+        else:
+            print(f"ejb: {printable(error.sentence())}", file=sys.stderr, flush=True)
+            for other in error.details.get("also", ()):
+                print(f"     also {printable(str(other))}", file=sys.stderr, flush=True)
+        return EXIT_CODE[error.code]
+
+    def table(
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
+    ) -> None:
+        """Columns as wide as what they hold; those in `right` are aligned there. The last one is not padded."""
+        cells = [[printable(cell) for cell in row] for row in [headings, *rows]]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+        for index, row in enumerate(cells):
+            parts = [
+                cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
+                for column, cell in enumerate(row)
+            ]
+            text = "  ".join(parts).rstrip()
+            self.line(f"\033[1m{text}\033[0m" if index == 0 and colours() else text)
+
+
+def printable(text: str) -> str:
+    """Names come from users: nothing in them may steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def colours() -> bool:
+    """Whether stdout is a terminal whose user has nothing against colours (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+_current = Output()
+
+
+def current() -> Output:
+    """The output of the command that runs."""
+    return _current
+
+
+def choose(*, as_json: bool = False, quiet: bool = False) -> Output:
+    """Make the output of the command that runs."""
+    global _current
+    _current = Output(Mode.JSON if as_json else Mode.QUIET if quiet else Mode.HUMAN)
+    return _current

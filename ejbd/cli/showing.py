@@ -1,0 +1,143 @@
+"""Jobs, plans and decisions in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ejbd.cli.output import Output, printable
+from ejbd.cli.words import clock, duration, elapsed, slots
+
+_OVER = ("completed", "failed", "timeout", "cancelled")
+
+
+def outcome(job: dict[str, Any]) -> str:
+    """How a job ended, in one line."""
+    text = f"job {job['id']} {job['state']}"
+    if job["exit_code"] is not None:
+        text += f" with exit code {job['exit_code']}"
+    if job["end_s"] is not None:
+        text += f" after {duration(job['end_s'] - job['submit_s'])}"
+    return printable(text + (f": {job['reason']}" if job["reason"] else ""))
+
+
+def job_table(jobs: list[dict[str, Any]], out: Output, *, users: bool) -> None:
+    """Jobs in a table."""
+    headings = [
+        "ID",
+        "NAME",
+        *(["USER"] if users else []),
+        "QUEUE",
+        "STATE",
+        "PROCS",
+        "DONE",
+        "TIME",
+        "LIMIT",
+        "REASON",
+    ]
+    rows = []
+    for job in jobs:
+        state = f"{job['state']}{'' if job['elastic'] else ' (rigid)'}{' (held)' if job['held'] else ''}"
+        rows.append(
+            [
+                job["id"],
+                job["name"][:24],
+                *([job["user"]] if users else []),
+                job["queue"],
+                state,
+                str(job["processes"]) if job["state"] in _OVER else f"{job['processors']}/{job['processes']}",
+                f"{job['progress']:.0%}",
+                duration(elapsed(job)),
+                duration(job["walltime_s"]) if job["walltime_s"] else "-",
+                job["reason"][:60],
+            ]
+        )
+    first = 5 if users else 4
+    out.table(headings, rows, right=frozenset(range(first, first + 4)))
+
+
+def job_detail(job: dict[str, Any], out: Output) -> None:
+    """All about one job."""
+    facts = [
+        ("job", f"{job['id']}  {job['name']}"),
+        ("state", job["state"] + (" (held)" if job["held"] else "") + (f": {job['reason']}" if job["reason"] else "")),
+        ("user, queue", f"{job['user']}, {job['queue']}"),
+        ("kind", ("elastic " if job["elastic"] else "passed-through ") + job["kind"] + f", engine {job['engine']}"),
+        ("processors", f"{job['processors']} now, for {job['processes']} processes"),
+        ("progress", f"{job['progress']:.0%} of {duration(job['walltime_s']) if job['walltime_s'] else 'no walltime'}"),
+        ("submitted", clock(job["submit_s"])),
+        ("started", clock(job["start_s"])),
+        ("rigid start", clock(job["rigid_start_s"])),
+        ("expected end", clock(job["expected_completion_s"])),
+        ("ended", clock(job["end_s"])),
+        ("exit code", "-" if job["exit_code"] is None else str(job["exit_code"])),
+        ("directory", job["cwd"]),
+    ]
+    for name, value in facts:
+        if value != "-":
+            out.line(f"{name:<13} {printable(value)}")
+    if job["subjobs"]:
+        out.line()
+        rows = [
+            [
+                f"J{s['ordinal']}",
+                s["batch_id"] or "-",
+                s["state"],
+                str(s["processors"]),
+                duration(s["walltime_s"]) if s["walltime_s"] else "-",
+                clock(s["start_s"] if s["start_s"] is not None else s["planned_start_s"]),
+                ",".join(s["nodes"][:6]) + (",..." if len(s["nodes"]) > 6 else ""),
+            ]
+            for s in job["subjobs"]
+        ]
+        out.table(["SUBJOB", "BATCH ID", "STATE", "PROCS", "LIMIT", "START", "NODES"], rows, right=frozenset({3, 4}))
+
+
+def plan(found: dict[str, Any], out: Output) -> None:
+    """What would be done with a job, and why."""
+    limit = duration(found["walltime_s"]) if found["walltime_s"] else "no walltime"
+    out.line(printable(f"{found['name']}: {found['processes']} processes for {limit} in queue {found['queue']}"))
+    how = "elastic" if found["elastic"] else "passed through as an ordinary job"
+    out.line(printable(f"{how}: {found['why']}"))
+    out.line(f"free now: {slots(found['slots'])}")
+    if found["placeholder"] and found["elastic"]:
+        out.line(f"the place holder J0 would queue for {found['placeholder']['processors']} processors")
+    if found["decision"]:
+        decision(found["decision"], out, indent="")
+    for note in found["notes"]:
+        out.note(note)
+
+
+def decision(found: dict[str, Any], out: Output, indent: str = "  ") -> None:
+    """A decision with what was weighed."""
+    out.line(printable(f"{indent}{found['kind']}: {found['reason']}"))
+    if found.get("expected_completion_s") is not None and found.get("now_s") is not None:
+        out.line(f"{indent}  expected to be done in {duration(found['expected_completion_s'] - found['now_s'])}")
+    if found.get("slots"):
+        out.line(f"{indent}  seen: {slots(found['slots'])}")
+    for candidate in found.get("candidates", ()):
+        sign = "+" if candidate["feasible"] else "-"
+        out.line(printable(f"{indent}  {sign} {candidate['name']}: {candidate['why']}"))
+
+
+def explanation(found: dict[str, Any], out: Output) -> None:
+    """Why a job is where it is."""
+    out.line(printable(found["now"]))
+    for past in found["decisions"]:
+        out.line()
+        out.line(clock(past["at_s"]))
+        if "reason" in past["decision"]:
+            decision({"kind": past["kind"], **past["decision"]}, out)
+        else:
+            out.line(printable(f"  {past['kind']}: {past['decision']}"))
+    if found["present"]:
+        out.line()
+        out.line("right now")
+        decision(found["present"], out)
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """An event in one line."""
+    data = event["data"]
+    words = [f"{key}={value}" for key, value in data.items() if not isinstance(value, (dict, list)) and value != ""]
+    subjob = f" {event['subjob']}" if event["subjob"] else ""
+    return printable(f"{clock(event['at_s'])} {event['kind']}{subjob} {' '.join(words)}".rstrip())

@@ -1,0 +1,187 @@
+"""Commands about the site: queues, windows, tokens, and whether everything is as it should be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ejbd.cli.client import segment
+from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
+from ejbd.cli.output import Output, printable
+from ejbd.cli.words import clock, slots
+from ejbd.errors import Code, EjbError
+
+DOCTOR_S = 300
+
+queue_app = typer.Typer(help="Queues and their elasticity.", no_args_is_help=True)
+token_app = typer.Typer(help="Bearer tokens for the REST API over TCP.", no_args_is_help=True)
+
+
+def window(
+    context: typer.Context,
+    queue: Annotated[MaybeText, typer.Argument(help="Only this queue.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the processors that could be used right now without delaying anybody."""
+    out = output(as_json, False)
+    found = client(context).get("/v1/windows", queue=queue)
+
+    def human() -> None:
+        rows = [[w["queue"], f"{w['free']}/{w['total']}", slots(w["slots"])] for w in found["windows"]]
+        out.table(["QUEUE", "FREE", "USABLE NOW"], rows)
+
+    out.result(found, human)
+
+
+@queue_app.command("list")
+def queue_list(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the queues and their settings (`*`: changed at run time)."""
+    out = output(as_json, False)
+    found = client(context).get("/v1/queues")
+    out.result(found, lambda: _queue_table(found["queues"], out))
+
+
+@queue_app.command("set")
+def queue_set(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The queue.")],
+    settings: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="E.g. elasticity=on omax=16; KEY= alone resets it.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change settings of a queue at run time (administrators)."""
+    out = output(as_json, False)
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise EjbError(Code.INVALID, f"{setting!r} is not KEY=VALUE", hint="e.g. elasticity=auto")
+        changes[key] = _value(value)
+    found = client(context).request("PATCH", f"/v1/queues/{segment(name)}", body=changes).json()
+    out.result(found, lambda: _queue_table([found], out))
+
+
+def _value(text: str) -> Any:
+    """Numbers as numbers, nothing as null, all else as text."""
+    if text == "":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
+    rows = []
+    for queue in queues:
+        settings = queue["settings"]
+
+        def shown(key: str, queue: dict[str, Any] = queue) -> str:
+            value = queue["settings"][key]
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            return text + ("*" if key in queue["overridden"] else "")
+
+        elasticity = shown("elasticity")
+        if settings["elasticity"] == "auto":
+            elasticity += (
+                f" (from {settings['auto_queue_length']} waiting: {'on' if queue['elastic_now'] else 'off'} now)"
+            )
+        others = [shown(key) for key in ("omax", "lambda_s", "delta", "min_processors", "max_subjobs")]
+        state = "up" if queue["up"] else "down"
+        rows.append([queue["name"], state, str(queue["waiting"]), str(queue["running"]), *others, elasticity])
+    headings = [
+        "QUEUE",
+        "STATE",
+        "WAITING",
+        "RUNNING",
+        "OMAX",
+        "LAMBDA",
+        "DELTA",
+        "MIN PROCS",
+        "MAX SUBJOBS",
+        "ELASTIC",
+    ]
+    out.table(headings, rows, right=frozenset(range(2, 9)))
+
+
+@token_app.command("create")
+def token_create(
+    context: typer.Context,
+    label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
+    days: Annotated[float | None, typer.Option("--days", help="For how long it is good.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a token for yourself. It is shown this once."""
+    out = output(as_json, quiet)
+    body: dict[str, Any] = {"label": label}
+    if days is not None:
+        body["expires_in_s"] = days * 86400
+    found = client(context).request("POST", "/v1/tokens", body=body).json()
+
+    def human() -> None:
+        out.line(found["token"])
+        out.note(f"this is the only time it is shown; `ejb token revoke {found['id']}` makes it worthless")
+
+    out.result(found, human, quiet=found["token"])
+
+
+@token_app.command("list")
+def token_list(context: typer.Context, as_json: AsJson = False) -> None:
+    """List your tokens."""
+    out = output(as_json, False)
+    found = client(context).get("/v1/tokens")
+
+    def human() -> None:
+        rows = [
+            [t["id"], clock(t["created_s"]), "never" if t["expires_s"] is None else clock(t["expires_s"]), t["label"]]
+            for t in found["tokens"]
+        ]
+        out.table(["ID", "MADE", "RUNS OUT", "LABEL"], rows)
+
+    out.result(found, human)
+
+
+@token_app.command("revoke")
+def token_revoke(context: typer.Context, id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Make a token worthless."""
+    out = output(False, False)
+    client(context).request("DELETE", f"/v1/tokens/{segment(id)}")
+    out.line(f"token {id} revoked")
+
+
+def doctor(
+    config: Annotated[Path | None, typer.Option("--config", help="The daemon's TOML file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the site: batch commands, spool, clock, engines. Needs no daemon."""
+    out = output(as_json, False)
+    argv = [sys.executable, "-m", "ejbd.daemon", "doctor", "--json"]
+    argv += ["--config", str(config)] if config else []
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=DOCTOR_S, check=False, stdin=subprocess.DEVNULL)
+        findings = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise EjbError(Code.INTERNAL, f"the checks were not over after {DOCTOR_S} s") from None
+    except ValueError:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        message = said[-1].removeprefix("ejbd: ") if said else "the checks ended without a result"
+        raise EjbError(Code.INVALID if done.returncode == 2 else Code.INTERNAL, message) from None
+    good = all(finding["good"] for finding in findings)
+
+    def human() -> None:
+        for finding in findings:
+            sign = "ok  " if finding["good"] else "BAD "
+            out.line(printable(f"{sign} {finding['subject']}: {finding['text']}"))
+
+    out.result({"good": good, "findings": findings}, human)
+    if not good:
+        raise typer.Exit(1)
