@@ -197,6 +197,9 @@ async def test_a_job_spans_nodes_and_their_processors_are_given_once(site: Site)
     assert [node.free for node in (await site.batch.observe()).nodes] == [4, 4]
 
 
+# Words by which a test finds its own processes, whatever else runs on the machine.
+SECONDS = str(1_000_000 + os.getpid())
+
 STUBBORN = """\
 trap '' TERM
 (setsid sh -c 'trap "" TERM; while :; do sleep 60; done' &)
@@ -206,12 +209,12 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        os.execve("/bin/sleep", ["sleep", "611"], {})   # no mark left in the environment
+        os.execve("/bin/sleep", ["sleep", "SECONDS"], {})   # no mark left in the environment
     os._exit(0)
 '
 echo ready
 while :; do sleep 60; done
-"""
+""".replace("SECONDS", SECONDS)
 
 
 @pytest.mark.parametrize("how", ["walltime", "cancel"])
@@ -224,7 +227,7 @@ async def test_no_process_of_a_stubborn_tree_is_left(site: Site, how: str) -> No
     [job] = await site.ended(id)
     assert job.state is (BatchState.TIMEOUT if how == "walltime" else BatchState.CANCELLED)
     assert job.exit_code == 128 + signal.SIGKILL
-    assert not [process for process in psutil.process_iter() if "611" in _words(process)]
+    assert not [process for process in psutil.process_iter() if SECONDS in _words(process)]
     server = await site.server_pid()
     assert all(f"{server} " in line for line in site.leftovers())
 
@@ -237,10 +240,10 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 async def test_a_daemon_that_the_script_left_behind_is_ended_with_it(site: Site) -> None:
-    id = await site.submit("(setsid sleep 612 &) ; exit 3")
+    id = await site.submit(f"(setsid sleep {SECONDS} &) ; exit 3")
     [job] = await site.ended(id)
     assert (job.state, job.exit_code) == (BatchState.FAILED, 3)
-    assert not [process for process in psutil.process_iter() if "612" in _words(process)]
+    assert not [process for process in psutil.process_iter() if SECONDS in _words(process)]
 
 
 async def test_term_reaches_a_script_that_ends_in_order(site: Site) -> None:
@@ -332,10 +335,10 @@ def _is_server(process: psutil.Process, site: Site) -> bool:
 
 
 async def test_a_job_whose_step_is_killed_ends_with_all_its_processes(site: Site) -> None:
-    id = await site.submit("(setsid sleep 613 &) ; echo ready; kill -9 $PPID; sleep 613")
+    id = await site.submit(f"(setsid sleep {SECONDS} &) ; kill -9 $PPID; sleep {SECONDS}")
     [job] = await site.ended(id)
     assert job.state is BatchState.NODE_FAIL
-    assert not [process for process in psutil.process_iter() if "613" in _words(process)]
+    assert not [process for process in psutil.process_iter() if SECONDS in _words(process)]
     assert [node.free for node in (await site.batch.observe()).nodes] == [4, 4]
 
 
