@@ -9,8 +9,8 @@ import pytest
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 
-def _need_slurm() -> None:
-    reason = missing_slurm()
+def _need_slurm(accounting: bool = False) -> None:
+    reason = missing_slurm(accounting)
     if reason:
         pytest.skip(reason)
 
@@ -35,4 +35,12 @@ def own_slurm() -> Iterator[SlurmCluster]:
     """A small cluster of the test's own, to be broken at will: 3 nodes of 2 processors, profile `fail`."""
     _need_slurm()
     with slurm_cluster(3, 2, "--profile=fail") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def accounting_slurm() -> Iterator[SlurmCluster]:
+    """A small cluster with slurmdbd and MariaDB: 2 nodes of 2 processors."""
+    _need_slurm(accounting=True)
+    with slurm_cluster(2, 2, "--profile=acct") as cluster:
         yield cluster

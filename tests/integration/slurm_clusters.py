@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,11 +20,14 @@ from ejbd.batch.slurm import SlurmBatch
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster"
 _SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 _NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "sinfo")
+_NEEDED_ACCT = (*_NEEDED, "slurmdbd", "mariadbd", "mariadb-install-db")
 
 
-def missing_slurm() -> str:
-    """Why no cluster can be brought up here; "" where it can."""
-    missing = [name for name in _NEEDED if shutil.which(name, path=_SEARCH_PATH) is None]
+def missing_slurm(accounting: bool = False) -> str:
+    """Why no cluster (with an accounting database) can be brought up here; "" where it can."""
+    missing = [
+        name for name in (_NEEDED_ACCT if accounting else _NEEDED) if shutil.which(name, path=_SEARCH_PATH) is None
+    ]
     return f"Slurm is not installed ({', '.join(missing)} not found)" if missing else ""
 
 
@@ -94,8 +98,6 @@ class SlurmCluster:
 
     def pids(self) -> dict[str, int]:
         """Daemon (slurmctld, munged) or node name -> pid."""
-        import json
-
         done = subprocess.run(
             [sys.executable, str(SCRIPT), "status", str(self.directory), "--json"],
             capture_output=True,

@@ -116,3 +116,25 @@ async def test_a_wide_job_is_planned_on_the_block_and_the_holes_are_open(
     assert (await seen(batch, wide, lambda job: True)).state is BatchState.PENDING
     background.end(background.block)
     assert set((await running(batch, wide)).nodes) == {"n1", "n2", "n3", "n4"}
+
+
+async def test_where_accounts_are_kept_they_tell_how_jobs_ended(accounting_slurm: SlurmCluster, tmp_path: Path) -> None:
+    batch = accounting_slurm.batch()
+    failed = await batch.submit(request(tmp_path, 1, script="#!/bin/sh\nexit 7\n"))
+    cancelled = await batch.submit(request(tmp_path, 1))
+    await running(batch, cancelled)
+    await batch.cancel([cancelled])
+    for id in (failed, cancelled):
+        await seen(batch, id, lambda job: job.state.ended)
+    before = batch.commands.counts["squeue"].calls
+    ids = dict.fromkeys((failed, cancelled, "999999"), tmp_path / "no exit file")
+    deadline = time.monotonic() + 30
+    while len(outcomes := await batch.outcomes(ids)) < 2:  # accounts come a little later
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+    assert {id: (o.state, o.source) for id, o in outcomes.items()} == {
+        failed: (BatchState.FAILED, "accounting"),
+        cancelled: (BatchState.CANCELLED, "accounting"),
+    }
+    assert outcomes[failed].exit_code == 7
+    assert batch.commands.counts["squeue"].calls == before

@@ -77,7 +77,9 @@ def epoch_s(text: str) -> float | None:
     word = text.strip()
     if word.lower() in _NOTHING:
         return None
-    return datetime.strptime(word, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC).timestamp()
+    if len(word) != len("2026-11-21T09:48:29"):
+        raise ValueError(f"{word!r} is not a time")
+    return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp()
 
 
 @lru_cache(maxsize=4096)
