@@ -9,7 +9,7 @@ Standard library only, Python 3.8 or later. Without EJB: `heat.py --spawn 16 ...
 """
 
 # Nodes may have an old Python, and this file is one to read and copy: typing's names, os.path.
-# ruff: noqa: UP006, UP035, UP037, UP045, B905, PTH100, PTH103, PTH105, PTH108, PTH110, PTH118
+# ruff: noqa: UP006, UP035, UP037, UP045, B905, PTH100, PTH103, PTH105, PTH106, PTH108, PTH110, PTH118
 
 import argparse
 import fcntl
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from array import array
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 CHECKPOINTED = 85  # the exit code that tells EJB: my state is on disk, whole
 DIFFUSION = 0.2  # of the temperature difference to the four neighbours, a step; stable below 0.25
@@ -35,6 +35,28 @@ NEVER = 2**62  # as the step of a checkpoint: none is wanted
 HALO = struct.Struct("<qq")  # step, step of the checkpoint that this rank knows of
 
 Row = List[float]
+
+
+class World(NamedTuple):
+    """Which rank this is, and how it meets the others."""
+
+    rank: int
+    size: int
+    rendezvous: str
+    address: str
+
+    @classmethod
+    def from_environment(cls) -> "World":
+        """As EJB says; else as Slurm's srun says (an ordinary job); else alone."""
+        ours = os.environ
+        if "EJB_RANK" in ours:
+            address = ours.get("EJB_ADDRESS", "127.0.0.1")
+            return cls(int(ours["EJB_RANK"]), int(ours["EJB_SIZE"]), ours.get("EJB_RENDEZVOUS", ""), address)
+        if "SLURM_PROCID" in ours:
+            parts = [ours.get(f"SLURM_{name}", "0") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT")]
+            folder = os.path.abspath(".heat-" + ".".join(parts))
+            return cls(int(ours["SLURM_PROCID"]), int(ours["SLURM_NTASKS"]), folder, socket.gethostname())
+        return cls(0, 1, "", "")
 
 
 class Failure(Exception):
@@ -111,21 +133,24 @@ class Ranks:
         self.upper: Optional[Neighbour] = None
         self.lower: Optional[Neighbour] = None
 
-    def connect(self, folder: str, address: str, step: int) -> None:
+    def connect(self, world: World, step: int) -> None:
         """Meet the neighbours through files in the rendezvous folder. All must stand at the same step."""
+        folder = world.rendezvous
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         deadline = time.monotonic() + self._patience_s
         hello = {"size": self.size, "step": step}
         with socket.socket() as listening:
             if self.rank < self.size - 1:
                 token = secrets.token_hex(16)
-                listening.bind((address, 0))
+                listening.bind((world.address, 0))
                 listening.listen(4)
                 port = listening.getsockname()[1]
-                self._publish(folder, {"host": address, "port": port, "token": token})
+                self._publish(folder, {"host": world.address, "port": port, "token": token})
             if self.rank > 0:
                 self.upper = self._call(folder, hello, deadline)
             if self.rank < self.size - 1:
                 self.lower = self._answer(listening, token, hello, deadline)
+                os.unlink(os.path.join(folder, f"rank-{self.rank}"))  # read by the one who needed it
 
     def _publish(self, folder: str, place: Any) -> None:
         path = os.path.join(folder, f"rank-{self.rank}")
@@ -345,20 +370,16 @@ def run(options: argparse.Namespace) -> int:
         asked = True
 
     signal.signal(signal.SIGUSR1, ask)
-    rank, size = int(os.environ.get("EJB_RANK", "0")), int(os.environ.get("EJB_SIZE", "1"))
-    ranks = Ranks(
-        rank,
-        size,
-        # A step takes `size` times the pace where all ranks share one processor.
-        max(options.patience, 4 * options.pace * size),
-    )
+    world = World.from_environment()
+    # A step takes `size` times the pace where all ranks share one processor.
+    ranks = Ranks(world.rank, world.size, max(options.patience, 4 * options.pace * world.size))
     if options.size < ranks.size:
         raise Failure(f"a plate of {options.size} rows is too small for {ranks.size} ranks")
     plate = Plate(ranks, options.size)
     if os.environ.get("EJB_RESTART_DIR"):
         plate.load(os.environ["EJB_RESTART_DIR"])
     if ranks.size > 1:
-        ranks.connect(os.environ["EJB_RENDEZVOUS"], os.environ.get("EJB_ADDRESS", "127.0.0.1"), plate.step)
+        ranks.connect(world, plate.step)
     processor = Processor(options.pace)
     target = NEVER  # the step of the next checkpoint
     above_all, below_all = [HOT] * plate.width, [0.0] * plate.width
@@ -389,7 +410,13 @@ def run(options: argparse.Namespace) -> int:
         if options.checkpoint_every and plate.step % options.checkpoint_every == 0 and plate.step < options.steps:
             checkpoint(plate, ranks)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    return finish(plate, ranks, options.result)
+    code = finish(plate, ranks, options.result)
+    if ranks.rank == 0 and world.rendezvous and "EJB_RANK" not in os.environ:
+        try:
+            os.rmdir(world.rendezvous)
+        except OSError:
+            pass  # a shared file system may still show what was removed
+    return code
 
 
 def finish(plate: Plate, ranks: Ranks, result: Optional[str]) -> int:
@@ -477,7 +504,7 @@ def main() -> int:
     try:
         return run(options)
     except Failure as error:
-        print(f"heat: rank {os.environ.get('EJB_RANK', '0')}: {error}", file=sys.stderr, flush=True)
+        print(f"heat: rank {World.from_environment().rank}: {error}", file=sys.stderr, flush=True)
         return 1
 
 

@@ -325,6 +325,18 @@ def test_wrong_command_lines() -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_without_ejb_srun_of_slurm_says_who_is_who(tmp_path: Path, undisturbed: bytes) -> None:
+    command = [sys.executable, str(HEAT), "--size", "24", "--steps", "60", "--result", "result"]
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "3"}
+    ranks = [
+        subprocess.Popen(command, env={**os.environ, **slurm, "SLURM_PROCID": str(rank)}, cwd=tmp_path)
+        for rank in range(3)
+    ]
+    assert [rank.wait(PATIENCE_S) for rank in ranks] == [0, 0, 0]
+    assert (tmp_path / "result").read_bytes() == undisturbed
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
 async def test_the_batch_script_is_an_ordinary_one(tmp_path: Path, undisturbed: bytes) -> None:
     shutil.copy(HEAT, tmp_path)
     script = (EXAMPLES / "heat.sbatch").read_text()

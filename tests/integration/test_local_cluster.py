@@ -460,6 +460,23 @@ async def test_a_server_that_hangs_fails_nobody(site: Site) -> None:
     assert [job.state for job in await site.ended(found["perhaps"])] == [BatchState.COMPLETED]
 
 
+async def test_a_lost_connection_leaves_a_submission_unknown(site: Site) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        if b'"hello"' in line:
+            writer.write(b'{"ok": true, "nodes": 2, "processors": 4}\n')
+        writer.close()  # anything else was read, and nobody will ever know what became of it
+
+    site.directory.mkdir()
+    async with await asyncio.start_unix_server(serve, site.directory / "socket"):
+        with pytest.raises(SubmitOutcomeUnknown):
+            await site.submit("true")
+        with pytest.raises(BatchError) as refusal:
+            await site.batch.observe()
+        assert refusal.value.transient and not isinstance(refusal.value, SubmitOutcomeUnknown)
+    (site.directory / "socket").unlink(missing_ok=True)
+
+
 async def test_outcomes_without_books_come_from_the_exit_file(site: Site) -> None:
     (site.folder / "exit").write_text("3\n")
     found = await site.batch.outcomes({"4711": site.folder / "exit", "4712": site.folder / "none"})
