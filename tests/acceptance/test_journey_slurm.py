@@ -1,0 +1,81 @@
+"""The first journey on a real Slurm of 8 x 4: start at once on fragments, grow, decide about J0, leave nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.daemon import FAST, HEAT, Daemon, until
+from tests.integration.background import fill
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("journey-slurm")]
+POLL_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(8, 4) as cluster:
+        yield cluster
+
+
+def undisturbed(folder: Path, steps: int) -> bytes:
+    """The same computation without EJB, on 16 ranks that nobody moves."""
+    result = folder / "undisturbed"
+    options = ["--steps", str(steps), "--size", "32", "--result", str(result), "--spawn", "16"]
+    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=120)
+    return result.read_bytes()
+
+
+def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    background = fill(cluster, tmp_path, free=5)
+    toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n' + FAST
+    daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
+    daemon.start()
+    try:
+        steps = 1500
+        result = tmp_path / "moved"
+        submitted = time.time()
+        job = daemon.submit(*daemon.heat(steps, result), time="2", overrides={"nodes": 4, "ntasks_per_node": 4})
+        daemon.wait(job, "running", timeout_s=30)
+        first = next(e for e in daemon.events(job) if e["kind"] == "subjob.running")
+        assert first["at_s"] - submitted <= 2 * POLL_S + 2, "the first subjob runs within two polls and 2 s"
+        assert [e for e in daemon.events(job) if e["kind"] == "placeholder.planned"], "J0 has a planned start"
+        planned = next(e for e in daemon.events(job) if e["kind"] == "placeholder.planned")["data"]["start_s"]
+        assert planned - submitted > 120, "J0 alone would start minutes later"
+
+        # 4 processors of 16, then 8 (degree 2), then 16 (degree 1): what lies between lowers no degree.
+        for count, fillers in enumerate([background.fillers[2:], background.fillers[:2]], start=2):
+            background.end(*fillers)
+            daemon.wait_event(job, "epoch.running", count)
+        background.end(background.block)
+        until(
+            lambda: any(k in daemon.kinds(job) for k in ("decision.move_to_placeholder", "decision.keep_subjobs")),
+            "J0's start was not decided on",
+            60,
+        )
+        final = daemon.wait(job, timeout_s=180)
+        assert final["state"] == "completed", final
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
+
+        decisions = {d["kind"]: d["decision"] for d in daemon.explain(job)["decisions"]}
+        assert "start by case 1: 4 processors (degree 4)" in decisions["start"]["reason"]
+        assert decisions["expand"]["reason"].startswith("grow by case ")
+        about_j0 = decisions.get("move_to_placeholder") or decisions["keep_subjobs"]
+        assert about_j0["reason"].startswith("J0 has started; ")
+        assert {"(i) migrate to J0", "(iii) start on J0"} <= {c["name"] for c in about_j0["candidates"]}
+
+        background.end_all()
+        until(lambda: not daemon.processes(), "a worker or a rank is left", 30)
+        ours = [i for i, s in cluster.states().items() if s in ("RUNNING", "PENDING")]
+        assert ours == [], "no batch job is left"
+    finally:
+        daemon.stop()
+        cluster.empty()

@@ -1,0 +1,178 @@
+"""A real `ejbd` as a process of its own, and a client for it: what acceptance tests drive. Nothing is faked here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from ejbd.batch.base import SubmitRequest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAT = ROOT / "examples" / "heat.py"
+
+FAST = """
+[queues.default]
+elasticity = "on"
+lambda_s = 3
+
+[limits]
+start_grace_s = 20
+missing_grace_s = 20
+worker_silence_s = 15
+settle_s = 1
+checkpoint_timeout_s = 30
+launch_timeout_s = 20
+lease_s = 3
+heartbeat_s = 2
+"""
+
+
+class Daemon:
+    """`ejbd` on a folder of its own. `start` and `kill` as often as one likes; the folder is what survives."""
+
+    def __init__(self, folder: Path, toml: str, environment: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.config = folder / "ejbd.toml"
+        self.config.write_text(f'state_dir = "{self.state}"\n' + toml)
+        self.environment = {**os.environ, **(environment or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = folder / "ejbd.log"
+        self.client = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(self.state / "ejbd.sock")), base_url="http://ejbd", timeout=20
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self, **environment: str) -> None:
+        """Start it and wait until it answers (or has ended: a crash point may be reached before)."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ejbd.daemon", "--config", str(self.config)],
+                env={**self.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+            )
+        until(lambda: self.ended() or self._answers(), "the daemon did not come up", 30)
+
+    def _answers(self) -> bool:
+        try:
+            return self.client.get("/v1/health").status_code in (200, 503)
+        except httpx.TransportError:
+            return False
+
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, as an operator."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    # -- what a user does ---------------------------------------------------------------------------------------------
+
+    def submit(self, *argv: str, ranks: int = 16, time: str = "1:00", **body: Any) -> str:
+        """Submit a command that the `application` engine can move."""
+        overrides = {"ntasks": ranks, "time": time, "engine": "application", **body.pop("overrides", {})}
+        request = {"command": list(argv), "cwd": str(self.folder), "env": {"PATH": os.environ["PATH"]}, **body}
+        if "script" in request:
+            del request["command"]
+        answer = self.client.post("/v1/jobs", json={**request, "overrides": overrides})
+        assert answer.status_code in (200, 201), answer.text
+        return str(answer.json()["id"])
+
+    def heat(self, steps: int, result: Path, pace: str = "20ms", size: int = 32) -> list[str]:
+        """The command line of the example."""
+        options = ["--steps", str(steps), "--size", str(size), "--pace", pace, "--result", str(result)]
+        return [sys.executable, str(HEAT), *options]
+
+    def job(self, id: str) -> dict[str, Any]:
+        answer = self.client.get(f"/v1/jobs/{id}")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def explain(self, id: str) -> dict[str, Any]:
+        return dict(self.client.get(f"/v1/jobs/{id}/explain").json())
+
+    def events(self, id: str) -> list[dict[str, Any]]:
+        return list(self.client.get(f"/v1/jobs/{id}/events", params={"limit": 1000}).json()["events"])
+
+    def kinds(self, id: str) -> list[str]:
+        return [event["kind"] for event in self.events(id)]
+
+    def wait(self, id: str, *states: str, timeout_s: float = 120) -> dict[str, Any]:
+        """Wait until the job is in one of `states` (default: any final one)."""
+        wanted = states or ("completed", "failed", "timeout", "cancelled")
+        until(lambda: self.job(id)["state"] in wanted, f"job {id} did not become {wanted}", timeout_s, self._trace(id))
+        return self.job(id)
+
+    def wait_event(self, id: str, kind: str, count: int = 1, timeout_s: float = 60) -> None:
+        until(lambda: self.kinds(id).count(kind) >= count, f"no {kind} x {count}", timeout_s, self._trace(id))
+
+    def _trace(self, id: str) -> Callable[[], str]:
+        def trace() -> str:
+            lines = [
+                f"{e['at_s']:.1f} {e.get('subjob_id') or ''} {e['kind']} {e['data']}"[:300] for e in self.events(id)
+            ]
+            return "\n".join([*lines, self.log.read_text(errors="replace")[-3000:]])
+
+        return trace
+
+    def processes(self) -> list[psutil.Process]:
+        """Live processes that belong to this daemon's jobs: workers, scripts, ranks."""
+        found = []
+        spool = str(self.state / "spool")
+        for process in psutil.process_iter():
+            try:
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                environment = process.environ()
+                if spool in " ".join(process.cmdline()) or environment.get("EJB_RENDEZVOUS", "").startswith(spool):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+
+def until(ready: Callable[[], bool], what: str, timeout_s: float = 30, trace: Callable[[], str] | None = None) -> None:
+    """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise AssertionError(what + ("\n" + trace() if trace else ""))
+        time.sleep(0.1)
+
+
+def ordinary(tag: str, processors: int, walltime_s: float, folder: Path, script: str) -> SubmitRequest:
+    """An ordinary job for the embedded cluster, to wait behind."""
+    return SubmitRequest(
+        tag=tag,
+        comment="",
+        queue="batch",
+        processors=processors,
+        walltime_s=walltime_s,
+        script="#!/bin/sh\n" + script,
+        workdir=folder,
+        output=folder / f"{tag}.out",
+    )
