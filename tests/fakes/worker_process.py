@@ -101,6 +101,10 @@ class World:
     def rank_output(self, rank: int, epoch: int = 1, stream: str = "out") -> str:
         return (self.epoch_dir(epoch) / "output" / f"{rank}.{stream}").read_text()
 
+    def collected(self) -> str:
+        """The job's output as it is now."""
+        return self.output.read_text() if self.output.exists() else ""
+
     def exits(self, count: int) -> dict[int, int]:
         """The codes of `count` ranks that ended by themselves."""
         reports = self.manager.wait_for(lambda: len(self.manager.of_kind("rank-exit")) >= count)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.manager_server import Json
 from tests.fakes.worker_process import World, alive, eventually, world
 
 
@@ -117,7 +118,8 @@ def test_a_launch_file_that_is_no_launch(there: World, spoil: str) -> None:
 
 def test_payloads_that_are_not_understood(there: World) -> None:
     there.start()
-    for kind, payload in [("launch", {}), ("checkpoint", {"epoch": "x"}), ("dance", {}), ("lead", {"run": 1})]:
+    wrong: Json = {"epoch": "x"}
+    for kind, payload in [("launch", {}), ("checkpoint", wrong), ("dance", {}), ("lead", {"run": 1})]:
         result = there.manager.run(kind, payload)
         assert not result["ok"]
         assert kind in result["error"]

@@ -231,7 +231,7 @@ class Collector:
 
     def _run(self) -> None:
         output: Optional[Output] = None
-        pause = _SHORTEST_S
+        pause = 0.0  # the output file is there as soon as the job is
         troubled = ""
         while True:
             with self._condition:
@@ -256,7 +256,7 @@ class Collector:
             if error and error != troubled:
                 self._log(error)
             troubled = error
-            pause = _SHORTEST_S if taken else min(_LONGEST_S, pause * 2)
+            pause = _SHORTEST_S if taken else min(_LONGEST_S, max(_SHORTEST_S, pause * 2))
             if request is not None:
                 self._answer(request[2], error)
             if closing:

@@ -148,7 +148,7 @@ class Launches:
             return
         self._next += 1
         shim.ordinal = ordinal
-        files = {s: launch[s] for s in ("stdout", "stderr") if launch.get(s, s) not in ("output", "error")}
+        files = {s: launch[s] for s in ("stdout", "stderr") if launch.get(s) not in ("output", "error", None)}
         shim.send({"ordinal": ordinal, "files": files})
         if ordinal in self._ended:
             shim.send({"code": self._ended[ordinal]})

@@ -44,7 +44,7 @@ def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[st
 def without_shims(env: Dict[str, str]) -> Dict[str, str]:
     """The environment for the ranks: as the script's, but without what only the script is to see."""
     folder = env.get("EJB_SHIMS", "")
-    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET"} | {function_name(name) for name in SHIMS}
+    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "_"} | {function_name(name) for name in SHIMS}
     plain = {name: value for name, value in env.items() if name not in hidden}
     if "PATH" in plain:
         plain["PATH"] = os.pathsep.join(

@@ -1,0 +1,119 @@
+"""The command lines of srun, mpirun and mpiexec."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.ejb_worker.launch_options import Usage, parse
+
+ENV = {"PATH": "/usr/bin:/bin", "HERE": "x"}
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "argv"),
+    [
+        ("srun true", None, ["true"]),
+        ("srun -n 4 true -n 5", 4, ["true", "-n", "5"]),
+        ("srun -n4 true", 4, ["true"]),
+        ("srun --ntasks=4 -- true", 4, ["true"]),
+        ("srun --ntasks 4 -N 2 --ntasks-per-node=2 true", 4, ["true"]),
+        ("srun -N 3 --ntasks-per-node 2 true", 6, ["true"]),
+        ("srun -N2 true", None, ["true"]),
+        ("srun --mpi=pmix --cpu-bind=cores -u --exclusive --hint=nomultithread -K1 -t 10 true", None, ["true"]),
+        ("srun --mem=4G -c1 -J name --kill-on-bad-exit=1 true", None, ["true"]),
+        ("srun --unbuffered --overlap --exact --gres=none true", None, ["true"]),
+        ("mpirun -np 8 --oversubscribe --bind-to core --map-by ppr:1:core true", 8, ["true"]),
+        ("mpirun --mca btl tcp,self -mca pml ob1 -n 2 true", 2, ["true"]),
+        ("mpirun --hostfile hosts --allow-run-as-root true", None, ["true"]),
+        ("mpiexec -n 2 -genvall -ppn 4 -f hosts true", 2, ["true"]),
+        ("mpiexec true -l", None, ["true", "-l"]),
+    ],
+)
+def test_what_is_asked_for(line: str, size: int | None, argv: list[str]) -> None:
+    name, *words = line.split()
+    request = parse(name, words, ENV)
+    assert (request.size, request.argv, request.env) == (size, argv, {})
+    assert request.cwd == str(Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("line", "env"),
+    [
+        ("srun --export=ALL,A=1,B=x=y true", {"A": "1", "B": "x=y"}),
+        ("srun --export=HERE true", {}),
+        ("mpirun -x HERE -x A=1 true", {"A": "1"}),
+        ("mpiexec -genv A 1 -env B 2 true", {"A": "1", "B": "2"}),
+    ],
+)
+def test_variables(line: str, env: dict[str, str]) -> None:
+    name, *words = line.split()
+    assert parse(name, words, ENV).env == env
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("srun", "no program"),
+        ("srun -n", "-n needs a value"),
+        ("srun -n 0 true", "at least 1"),
+        ("srun -n -3 true", "at least 1"),
+        ("srun -n four true", "not four"),
+        ("srun --ntasks= true", "not nothing"),
+        ("srun --ntasks=99999999999999999999x true", "whole number"),
+        ("srun -N 1-4 true", "whole number"),
+        ("srun -c 2 true", "one processor a rank"),
+        ("srun --export=NONE true", "NONE"),
+        ("srun --label true", "labels"),
+        ("srun --pty bash", "terminal"),
+        ("srun -w n1 true", "places the ranks itself"),
+        ("srun --multi-prog conf", "MPMD"),
+        ("srun -o out.txt true", "redirect"),
+        ("srun -Z true", "-Z is not known to EJB's srun"),
+        ("srun --mpi", "--mpi needs a value"),
+        ("mpirun -n 1 true : -n 2 false", "MPMD"),
+        ("mpirun --tag-output true", "labels"),
+        ("mpirun --dance true", "--dance is not known to EJB's mpirun"),
+        ("mpiexec -genv A", "-genv needs a value"),
+        ("mpiexec no-such-program", "no-such-program was not found"),
+    ],
+)
+def test_refusals(line: str, words: str) -> None:
+    name, *rest = line.split()
+    with pytest.raises(Usage, match=words.replace("(", "\\(")):
+        parse(name, rest, ENV)
+
+
+def test_a_program_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    program = tmp_path / "sub" / "mine"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    request = parse("srun", ["--chdir", "sub", "mine"], ENV)
+    assert request.argv == [str(program)]
+    assert request.cwd == str(tmp_path / "sub")
+    assert parse("mpirun", ["-wdir", str(tmp_path), "./sub/mine"], ENV).argv == ["./sub/mine"]
+
+
+WORDS = st.one_of(
+    st.sampled_from(
+        ["-n", "-np", "-N", "--ntasks=3", "--export=A=1", "-x", "-genv", "--", "-", "true", ":", "--mca", ""]
+    ),
+    st.text(st.characters(exclude_characters="\0"), max_size=6),
+)
+
+
+@given(st.sampled_from(["srun", "mpirun", "mpiexec"]), st.lists(WORDS, max_size=8))
+def test_every_line_is_understood_or_refused(name: str, words: list[str]) -> None:
+    try:
+        request = parse(name, words, {"PATH": os.defpath})
+    except Usage as refusal:
+        assert str(refusal)
+    else:
+        assert request.argv
+        assert request.size is None or request.size >= 1

@@ -1,0 +1,103 @@
+"""The worker as it is shipped: one zipapp, old Python, few modules."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zipapp
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.worker_process import WORKERS, World, eventually, world
+
+PACKAGE = WORKERS / "ejb_worker"
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_syntax_of_python_3_8(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    assert (
+        any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+        or path.read_text().count("\n") <= 5
+    ), "annotations of a newer Python are not to be evaluated"
+
+
+# What Python 3.8 does not have and our linter does not know of: each has been seen in code for newer ones.
+NEWER = {"removeprefix", "removesuffix", "waitstatus_to_exitcode", "pidfd_open", "to_thread", "randbytes", "pairwise"}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_functions_of_newer_pythons(path: Path) -> None:
+    used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    assert used & NEWER == set()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    target = tmp_path / "worker.pyz"
+    zipapp.create_archive(WORKERS, target, main="ejb_worker.__main__:main", filter=lambda path: path.suffix != ".pyc")
+    return target
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as value:
+        yield value
+
+
+@pytest.mark.parametrize("flags", [[], ["-I", "-S"]])
+def test_the_archive_works(there: World, archive: Path, flags: list[str]) -> None:
+    there.manager.start()
+    words = ["agent", "--subjob-dir", str(there.manager.subjob_dir), "--node", "n1", "--processors", "2"]
+    elsewhere = {**os.environ, "PYTHONPATH": str(there.spool)}
+    (there.spool / "json.py").write_text("raise ImportError('a user has a module of this name')\n" if flags else "")
+    if not flags:
+        (there.spool / "json.py").unlink()
+    there.process = subprocess.Popen([sys.executable, *flags, str(archive), *words], cwd="/", env=elsewhere)
+    script = there.script("#!/bin/bash\nsrun -n 1 echo from the archive\nexit $?\n")
+    assert there.lead(script, processors=2)["ok"]
+    there.manager.wait_for(lambda: there.manager.of_kind("launch"))
+    file = Path(there.manager.of_kind("launch")[0]["file"])
+    assert there.manager.run("launch", there.launch_payload(file))["ok"]
+    there.exits(1)
+    assert there.manager.run("drain", {"epoch": 1})["ok"]
+    assert there.manager.run("launch-ended", {"ordinal": 0, "code": 8})["ok"]
+    there.manager.wait_for(lambda: there.manager.of_kind("script-exit"))
+    assert there.manager.of_kind("script-exit")[0]["code"] == 8
+    assert there.collected() == "from the archive\n"
+
+
+def test_what_a_worker_at_rest_has_loaded(there: World) -> None:
+    """Each of these is a megabyte or more that would stay resident on every node of every job."""
+    spy = there.spool / "modules.json"
+    program = (
+        "import sys, json, signal; sys.path.insert(0, sys.argv.pop(1)); from ejb_worker.__main__ import main\n"
+        f"signal.signal(signal.SIGUSR2, lambda *_: open({str(spy)!r}, 'w').write(json.dumps(sorted(sys.modules))))\n"
+        "main()\n"
+    )
+    there.manager.start()
+    words = ["agent", "--subjob-dir", str(there.manager.subjob_dir), "--node", "n1", "--processors", "2"]
+    there.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", program, str(WORKERS), *words])
+    there.manager.wait_for(lambda: there.manager.registrations)
+    there.lead()
+    there.launch("true")
+    there.exits(1)
+    there.process.send_signal(12)
+    loaded = set(json.loads(eventually(lambda: spy.exists() and spy.read_text())))
+    heavy = {
+        "ssl",
+        "asyncio",
+        "logging",
+        "pathlib",
+        "dataclasses",
+        "argparse",
+        "shutil",
+        "tempfile",
+        "hashlib",
+    }
+    assert loaded & heavy == set()

@@ -1,0 +1,304 @@
+"""The user's script on the lead, and the srun, mpirun and mpiexec that it meets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.manager_server import Json
+from tests.fakes.worker_process import World, alive, eventually, world
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as value:
+        value.start()
+        yield value
+
+
+def launch_reports(there: World, count: int) -> list[Json]:
+    there.manager.wait_for(lambda: len(there.manager.of_kind("launch")) >= count)
+    return there.manager.of_kind("launch")
+
+
+def carry_out(there: World, ordinal: int, code: int = 0) -> None:
+    """What the manager does with a launch: ranks, their ends, drain, launch-ended. Epoch = ordinal + 1."""
+    report = launch_reports(there, ordinal + 1)[ordinal]
+    assert report["ordinal"] == ordinal
+    payload = there.launch_payload(Path(report["file"]), ranks=report["size"], epoch=ordinal + 1)
+    result = there.manager.run("launch", payload)
+    assert result["ok"], result
+    there.manager.wait_for(
+        lambda: len([r for r in there.manager.of_kind("rank-exit") if r["epoch"] == ordinal + 1]) == report["size"]
+    )
+    assert there.manager.run("drain", {"epoch": ordinal + 1})["ok"]
+    assert there.manager.run("launch-ended", {"ordinal": ordinal, "code": code})["ok"]
+
+
+def script_exit(there: World) -> int:
+    there.manager.wait_for(lambda: there.manager.of_kind("script-exit"))
+    reports = there.manager.of_kind("script-exit")
+    assert len(reports) == 1
+    return int(reports[0]["code"])
+
+
+def test_a_script_with_one_launch(there: World) -> None:
+    (there.spool / "app").write_text("#!/bin/sh\necho rank $EJB_RANK of $EJB_SIZE: $1 $MINE $ADDED\n")
+    (there.spool / "app").chmod(0o755)
+    script = there.script(
+        '#!/bin/bash\necho "before $1"\nexport ADDED=later\nsrun -n 3 ./app "a b"\necho "after $?"\nexit 5\n', "arg"
+    )
+    assert there.lead(script)["data"]["pid"] > 0
+    carry_out(there, 0, code=9)
+    assert script_exit(there) == 5
+    lines = there.collected().splitlines()
+    assert lines[0] == "before arg"
+    assert sorted(lines[1:4]) == [f"rank {rank} of 3: a b as submitted later" for rank in range(3)]
+    assert lines[4:] == ["after 9"]
+
+
+def test_launches_one_after_another(there: World) -> None:
+    text = "#!/bin/sh\nsrun echo one\nmpirun -np 2 echo two || echo failed $?\nmpiexec -n 1 echo three\n"
+    there.lead(there.script(text))
+    carry_out(there, 0)
+    carry_out(there, 1, code=3)
+    carry_out(there, 2)
+    assert script_exit(there) == 0
+    assert [report["size"] for report in there.manager.of_kind("launch")] == [4, 2, 1]
+    assert there.collected().splitlines() == ["one"] * 4 + ["two"] * 2 + ["failed 3", "three"]
+
+
+def test_what_the_script_sees(there: World) -> None:
+    names = "EJB_JOB_ID SLURM_JOB_ID SLURM_NTASKS SLURM_SUBMIT_DIR SLURM_JOB_NAME MINE PWD"
+    text = f'#!/bin/bash -e\nfor name in {names}; do echo "$name=${{!name}}"; done\ncat\ntype -t srun\nkill -HUP $$\n'
+    there.lead(there.script(text))
+    assert script_exit(there) == 0
+    assert there.collected().splitlines() == [
+        "EJB_JOB_ID=7",
+        "SLURM_JOB_ID=7",
+        "SLURM_NTASKS=4",
+        f"SLURM_SUBMIT_DIR={there.spool}",
+        "SLURM_JOB_NAME=the name",
+        "MINE=as submitted",
+        f"PWD={there.spool}",
+        "function",
+    ]
+
+
+def test_a_path_that_changes_does_not_hide_the_shims_from_bash(there: World) -> None:
+    (there.spool / "bin").mkdir()
+    (there.spool / "bin" / "mpirun").write_text("#!/bin/sh\necho the wrong one\n")
+    (there.spool / "bin" / "mpirun").chmod(0o755)
+    there.lead(there.script('#!/usr/bin/env bash\nPATH="$HOME/bin:$PATH"\nmpirun -n 1 echo right\n'))
+    carry_out(there, 0)
+    assert script_exit(there) == 0
+    assert there.collected() == "right\n"
+
+
+def test_the_ranks_see_nothing_of_the_shims(there: World) -> None:
+    there.lead(there.script("#!/bin/bash\nsrun -n 1 env\n"))
+    carry_out(there, 0)
+    assert script_exit(there) == 0
+    env = there.collected()
+    assert "EJB_RANK=0" in env
+    assert "MINE=as submitted" in env
+    for word in ("EJB_LAUNCH_SOCKET", "EJB_SHIMS", "BASH_FUNC_", f"/{there.worker.pid}/shims"):
+        assert word not in env
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("#!/bin/sh\nexit 7\n", 7, ""),
+        ("#!/bin/sh\nkill -KILL $$\n", 137, ""),
+        ("#!/bin/sh\nsrun -n 5 true\n", 2, "5 ranks were asked for, but job 7 has 4 processors"),
+        ("#!/bin/sh\nsrun --speed 9 true\n", 2, "option --speed is not known"),
+        ("#!/bin/sh\nmpirun -n 1 true : -n 1 false\n", 2, "MPMD"),
+        ("#!/bin/sh\nsrun -l true\n", 2, "labels"),
+        ("#!/bin/sh\nsrun no-such-program-anywhere\n", 2, "was not found"),
+        ("#!/bin/sh\nsrun\n", 2, "no program"),
+        ("#!/usr/bin/python3\nimport sys\nprint(sys.argv[0][-12:])\nsys.exit(4)\n", 4, "batch-script"),
+    ],
+)
+def test_how_scripts_end(there: World, text: str, code: int, words: str) -> None:
+    there.lead(there.script(text))
+    assert script_exit(there) == code
+    assert words in there.collected()
+    assert there.manager.of_kind("launch") == []
+    assert "Traceback" not in there.collected()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("echo no interpreter line\n", "#!"), ("#!/no/such/shell\n", "/no/such/shell"), ("", "#!")],
+)
+def test_scripts_that_cannot_be_started(there: World, text: str, words: str) -> None:
+    result = there.lead(there.script(text))
+    assert not result["ok"]
+    assert words in result["error"]
+    assert there.lead(there.script("#!/bin/sh\necho now\n"), run=2)["ok"]
+    assert script_exit(there) == 0
+
+
+def test_a_second_launch_at_the_same_time_is_refused(there: World) -> None:
+    there.lead(there.script("#!/bin/sh\nsrun -n 1 echo one &\nsleep 0.5\nsrun -n 1 echo two\necho code $?\nwait\n"))
+    eventually(lambda: "code 2" in there.collected())
+    assert "launch 0 is still running" in there.collected()
+    carry_out(there, 0)
+    assert script_exit(there) == 0
+    assert len(there.manager.of_kind("launch")) == 1
+
+
+def test_redirected_output_goes_where_the_script_says(there: World) -> None:
+    commands = [
+        "srun -n 2 echo to a file > log",
+        "srun -n 1 echo to a pipe | tr a-z A-Z",
+        "srun -n 1 sh -c 'echo e >&2' 2> err",
+    ]
+    text = "\n".join(["#!/bin/bash", *commands, ""])
+    there.lead(there.script(text))
+    carry_out(there, 0)
+    carry_out(there, 1)
+    carry_out(there, 2)
+    assert script_exit(there) == 0
+    assert (there.spool / "log").read_text() == "to a file\n" * 2
+    assert (there.spool / "err").read_text() == "e\n"
+    assert there.collected() == "TO A PIPE\n"
+
+
+def test_output_and_error_apart(there: World) -> None:
+    error = there.spool / "job.err"
+    launch = "srun -n 1 sh -c 'echo ro; echo re >&2'"
+    text = f"#!/bin/sh\necho so\necho se >&2\n{launch}\n{launch} 2>&1\n"
+    there.lead(there.script(text), error=str(error))
+    carry_out(there, 0)
+    carry_out(there, 1)
+    assert script_exit(there) == 0
+    assert sorted(there.collected().split()) == ["re", "ro", "ro", "so"]
+    assert error.read_text().split() == ["se", "re"]
+
+
+@pytest.mark.parametrize("command", ["timeout 0.4 srun -n 1 sleep 60", "timeout -s KILL 0.4 srun -n 1 sleep 60"])
+def test_a_launch_that_the_script_ends(there: World, command: str) -> None:
+    there.lead(there.script(f"#!/bin/sh\n{command}\necho code $?\nsrun -n 1 echo next\n"))
+    report = launch_reports(there, 1)[0]
+    pids = there.manager.run("launch", there.launch_payload(Path(report["file"])))["data"]["pids"]
+    there.manager.wait_for(lambda: there.manager.of_kind("launch-cancel"))
+    assert there.manager.of_kind("launch-cancel")[0]["ordinal"] == 0
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 1})["data"] == {"exits": {"0": 143}}
+    assert not alive(pids["0"])
+    assert len(there.manager.of_kind("launch")) == 1  # the next one waits for the end of this one
+    assert there.manager.run("launch-ended", {"ordinal": 0, "code": 143})["ok"]
+    carry_out(there, 1)
+    assert script_exit(there) == 0
+    assert there.collected().splitlines()[-1] == "next"
+    assert f"code {137 if 'KILL' in command else 124}" in there.collected()
+
+
+def test_a_pipe_that_nobody_reads_ends_the_launch(there: World) -> None:
+    there.lead(
+        there.script(
+            "#!/bin/bash\nsrun -n 1 sh -c 'while :; do echo y; sleep 0.05; done' | head -n 1\nexit ${PIPESTATUS[0]}\n"
+        )
+    )
+    report = launch_reports(there, 1)[0]
+    there.manager.run("launch", there.launch_payload(Path(report["file"])))
+    there.manager.wait_for(lambda: there.manager.of_kind("launch-cancel"))
+    there.manager.run("stop", {"epoch": 1, "grace_s": 1})
+    there.manager.run("launch-ended", {"ordinal": 0, "code": 143})
+    assert script_exit(there) == 141
+    assert there.collected() == "y\n"
+
+
+def test_started_again_behind_its_launches(there: World) -> None:
+    text = "#!/bin/sh\nsrun -n 2 echo first\nsrun -n 1 echo second > log\nsrun -n 1 echo third\n"
+    (there.job_dir / "script").mkdir()
+    (there.job_dir / "script" / "1.out").write_text("of the first run\n")
+    launches = there.job_dir / "launches"
+    launches.mkdir()
+    (launches / "1.out").write_text("second\n")
+    there.launch_file("echo", "third as before", ordinal=2)
+    script = there.script(text, restartable=True, ended_launches={"0": 0, "1": 0})
+    assert there.lead(script, run=2)["ok"]
+    report = launch_reports(there, 1)[0]
+    assert (report["ordinal"], report["size"]) == (2, 1)
+    assert "third as before" in Path(report["file"]).read_text()
+    there.manager.wait_for(lambda: there.manager.of_kind("log"))  # it is not what it was
+    assert (there.spool / "log").read_text() == "second\n"  # the redirection has emptied it: it is filled again
+    assert there.manager.run("launch-ended", {"ordinal": 2, "code": 0})["ok"]
+    assert script_exit(there) == 0
+    assert there.collected() == "of the first run\n"
+
+
+def test_a_launch_that_ended_before_the_script_came_back_to_it(there: World) -> None:
+    there.lead(there.script("#!/bin/sh\nsleep 0.5\nsrun -n 1 echo one\nexit $?\n"))
+    assert there.manager.run("launch-ended", {"ordinal": 0, "code": 6})["ok"]
+    assert script_exit(there) == 6
+    assert there.manager.of_kind("launch") == []
+
+
+def test_unlead_ends_the_script_and_its_children(there: World) -> None:
+    there.lead(there.script("#!/bin/bash\ntrap 'echo going; exit 1' TERM\necho $$\nsleep 60 & echo $!\nwait\n"))
+    eventually(lambda: len(there.collected().split()) == 2)
+    pids = [int(word) for word in there.collected().split()]
+    result = there.manager.run("unlead", {"grace_s": 5})
+    assert result["ok"]
+    assert not any(alive(pid) for pid in pids)
+    assert there.collected().splitlines()[2:] == ["going"]
+    assert there.manager.of_kind("script-exit") == []
+
+
+def test_unlead_kills_a_script_that_stays(there: World) -> None:
+    there.lead(there.script("#!/bin/sh\ntrap '' TERM\necho $$\nwhile :; do sleep 0.1; done\n"))
+    eventually(lambda: there.collected())
+    assert there.manager.run("unlead", {"grace_s": 0.3})["ok"]
+    assert not alive(int(there.collected()))
+
+
+def test_a_script_ends_with_a_killed_worker(there: World) -> None:
+    pid = there.lead(there.script("#!/bin/sh\nwhile :; do sleep 0.1; done\n"))["data"]["pid"]
+    there.worker.kill()
+    eventually(lambda: not alive(pid))
+
+
+def test_the_end_of_the_whole_job_cancels_nothing(there: World) -> None:
+    there.lead(there.script("#!/bin/sh\nsrun -n 1 sleep 60\n"))
+    report = launch_reports(there, 1)[0]
+    there.manager.run("launch", there.launch_payload(Path(report["file"])))
+    for pid in descendants(there.worker.pid):
+        os.kill(pid, 15)
+    there.worker.terminate()
+    assert there.worker.wait(20) == 143
+    for kind in ("launch-cancel", "script-exit", "rank-exit"):
+        assert there.manager.of_kind(kind) == []
+    assert len(there.manager.of_kind("leaving")) == 1
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def test_a_shim_outside_of_a_script(there: World) -> None:
+    """A rank has no launches to make."""
+    there.lead(there.script("#!/bin/sh\necho $EJB_SHIMS\nsleep 60\n"))
+    shims = eventually(lambda: there.collected().strip())
+    there.launch(f"{shims}/srun", "-n", "1", "true")
+    assert there.exits(1) == {0: 2}
+    assert "no lead" in there.rank_output(0, stream="err")
+
+
+def test_idle_shims_wait_without_work(there: World) -> None:
+    there.lead(there.script("#!/bin/sh\nsrun -n 1 sleep 60\n"))
+    launch_reports(there, 1)
+    shim = next(p for p in descendants(there.worker.pid) if b"\0shim\0" in Path(f"/proc/{p}/cmdline").read_bytes())
+    before = Path(f"/proc/{shim}/stat").read_text().split()[13:15]
+    time.sleep(0.5)
+    assert Path(f"/proc/{shim}/stat").read_text().split()[13:15] == before
