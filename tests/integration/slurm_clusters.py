@@ -28,7 +28,7 @@ def missing_slurm(accounting: bool = False) -> str:
     missing = [
         name for name in (_NEEDED_ACCT if accounting else _NEEDED) if shutil.which(name, path=_SEARCH_PATH) is None
     ]
-    return f"Slurm is not installed ({', '.join(missing)} not found)" if missing else ""
+    return f"not installed: {', '.join(missing)}" if missing else ""
 
 
 @dataclass(frozen=True, slots=True)
