@@ -42,7 +42,7 @@ def exported(env: Mapping[str, str], export: str | None, where: str) -> dict[str
     result = base
     settings: dict[str, str] = {}
     parts = _PART.findall(export)
-    if ",".join(parts) != export:
+    if not parts or ",".join(parts) != export:
         raise invalid(where, f"{shortened(export)} is not a list of variables", "ALL, NONE, or NAME,NAME=value,...")
     for part in parts:
         name, equals, value = part.partition("=")

@@ -13,7 +13,7 @@ LONGEST_NAME = 200
 _LONGEST_TEXT = 1024
 _ENGINES = ("auto", "application", "none")
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
-_COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
+_COUNT = re.compile(r"[0-9]+", re.ASCII)
 _NODES = re.compile(r"(?P<least>[0-9]{1,12})(?P<unit>[kKmM]?)", re.ASCII)
 _UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
@@ -23,7 +23,7 @@ def count(given: Given, what: str, most: int = MOST_PROCESSES) -> int:
     text = (given.value or "").strip()
     if not _COUNT.fullmatch(text):
         raise invalid(given.where, f"{what} must be a whole number above 0, not {shortened(text)}")
-    number = int(text)
+    number = int(text.lstrip("0")[:19] or "0")  # what is longer is too much anyway
     if number < 1:
         raise invalid(given.where, f"{what} must be at least 1, not {number}")
     if number > most:
