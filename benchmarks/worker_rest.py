@@ -3,8 +3,8 @@
     python benchmarks/worker_rest.py [--seconds 10] [--json]
 
 The worker is the real one, as a zipapp, registered at a small manager in this process that holds its long polls and
-takes its heartbeats; the "lead" also follows the output of a rank that sleeps. CPU seconds are measured over `--seconds`
-and scaled to a minute.
+takes its heartbeats; the "lead" also follows the output of a rank that sleeps. CPU seconds are measured over
+`--seconds` and scaled to a minute.
 """
 
 from __future__ import annotations

@@ -1,0 +1,82 @@
+"""One example of everything that goes over the wire between manager and worker. Both ends are held to these."""
+
+from __future__ import annotations
+
+from tests.fakes.manager_server import Json
+
+REGISTRATION: Json = {
+    "node": "n1",
+    "processors": 4,
+    "host": "node1.cluster",
+    "pid": 4711,
+    "address": "10.0.0.1",
+    "boot": "0123456789abcdef",
+    "engines": ["application", "none"],
+}
+REGISTERED: Json = {"worker": "w1", "heartbeat_s": 5.0, "poll_s": 20.0}
+ACCEPTED: Json = {"accepted": 17}
+
+OPERATIONS: dict[str, Json] = {
+    "launch": {
+        "epoch": 2,
+        "size": 16,
+        "engine": "application",
+        "argv": ["./heat", "--steps", "100"],
+        "cwd": "/home/u",
+        "launch_file": "/spool/jobs/7/launches/0.json",
+        "ranks": [{"rank": 0, "processor": 2}, {"rank": 5, "processor": 2}],
+        "epoch_dir": "/spool/jobs/7/epochs/2",
+        "restart_dir": None,
+    },
+    "checkpoint": {"epoch": 2, "timeout_s": 60.0},
+    "stop": {"epoch": 2, "grace_s": 2.0},
+    "lead": {
+        "run": 1,
+        "output": "/home/u/job.out",
+        "error": None,
+        "script": {
+            "path": "/spool/jobs/7/batch-script",
+            "args": ["x"],
+            "cwd": "/home/u",
+            "env_file": "/spool/jobs/7/env.json",
+            "job_name": "heat",
+            "restartable": False,
+            "ended_launches": {"0": 0},
+        },
+        "processors": 16,
+    },
+    "unlead": {"grace_s": 2.0},
+    "launch-ended": {"ordinal": 0, "code": 0},
+    "drain": {"epoch": 2},
+    "exit": {},
+}
+"""Payloads by kind."""
+
+RESULTS: dict[str, Json] = {
+    "launch": {"pids": {"0": 4711, "5": 4712}},
+    "checkpoint": {"exits": {"0": 85, "5": 85}, "bytes": {"0": 1000, "5": 1000}, "seconds": 1.25},
+    "stop": {"exits": {"0": 143, "5": 137}},
+    "lead": {"pid": 99},
+    "unlead": {},
+    "launch-ended": {},
+    "drain": {},
+    "exit": {},
+}
+"""`data` of a result that is ok, by kind of operation."""
+
+REPORTS: dict[str, Json] = {
+    "result": {"n": 1, "kind": "result", "seq": 17, "ok": True, "error": "", "data": RESULTS["stop"]},
+    "rank-exit": {"n": 2, "kind": "rank-exit", "epoch": 2, "rank": 5, "code": 139},
+    "launch": {"n": 3, "kind": "launch", "ordinal": 0, "size": 16, "file": "/spool/jobs/7/launches/0.json"},
+    "launch-cancel": {"n": 4, "kind": "launch-cancel", "ordinal": 0},
+    "script-exit": {"n": 5, "kind": "script-exit", "run": 1, "code": 0},
+    "leaving": {"n": 6, "kind": "leaving", "reason": "ended by SIGTERM", "exits": {"2": {"0": 143}}},
+    "log": {"n": 7, "kind": "log", "level": "warning", "message": "cannot collect the output"},
+}
+"""Reports by kind."""
+
+
+def operation(kind: str, seq: int = 17) -> Json:
+    """One operation as it is handed out."""
+    payload = OPERATIONS[kind]
+    return {"seq": seq, "kind": kind, "epoch": payload.get("epoch"), "payload": payload}
