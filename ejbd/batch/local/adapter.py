@@ -16,6 +16,7 @@ from ejbd.errors import BatchError
 
 QUEUE = "batch"
 # What a job gets of our own environment where the request says nothing else: enough to find programs and home.
+_WITHOUT_EFFECT = frozenset({"--account", "--qos", "--mail-type", "--mail-user", "--wckey", "--comment"})
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
 
 _WORKER_SCRIPT = """\
@@ -82,22 +83,23 @@ class LocalBatch:
         return ClusterView(answer["time_s"], nodes, jobs, (queue,), Reservations.PROCESSORS, walltime_quantum_s=1.0)
 
     async def submit(self, request: SubmitRequest) -> str:
-        """See :meth:`BatchSystem.submit`. Layouts (`nodes`, `processors_per_node`) and `options` are refused."""
+        """See :meth:`BatchSystem.submit`.
+
+        Scripts made for a real cluster are to run here as they are: a layout of nodes is met in its number of
+        processors, and options for accounting and mail have no effect. Every other option is refused.
+        """
         if request.queue not in ("", QUEUE):
             raise BatchError(
                 f"the embedded cluster has no queue {request.queue!r}",
                 transient=False,
                 hint=f"its only queue is {QUEUE!r}",
             )
-        if request.options:
+        unknown = [option for option in request.options if option.partition("=")[0] not in _WITHOUT_EFFECT]
+        if unknown:
             raise BatchError(
-                f"the embedded cluster knows no further options: {shlex.join(request.options)}", transient=False
-            )
-        if request.nodes is not None or request.processors_per_node is not None:
-            raise BatchError(
-                "the embedded cluster gives out single processors, no layout of nodes",
+                f"the embedded cluster knows no such options: {shlex.join(unknown)}",
                 transient=False,
-                hint="ask for a number of processors (-n) only",
+                hint="submit without them, or to a real batch system",
             )
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         environment.update({name: value for name, value in os.environ.items() if name.startswith("LC_")})
