@@ -8,6 +8,8 @@ the batch system, workers and users.
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,12 +47,18 @@ class Manager:
     """The daemon without its network. `start` begins to poll; `stop` ends without harm to any job."""
 
     def __init__(
-        self, settings: Settings, store: Store, batch: BatchSystem, clock: Callable[[], float] = time.time
+        self,
+        settings: Settings,
+        store: Store,
+        batch: BatchSystem,
+        clock: Callable[[], float] = time.time,
+        runs_as: str | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
         self.batch = batch
         self.clock = clock
+        self.runs_as = runs_as or pwd.getpwuid(os.geteuid()).pw_name
         self.spool = Spool(settings.spool_dir)
         self.view: ClusterView | None = None
         self.batch_error: str = ""
@@ -206,6 +214,7 @@ class Manager:
         self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str
     ) -> tuple[str, bool]:
         """Store a job; durable when this returns. (job id, newly made)."""
+        self._refuse_others(user)
         await self._see()
         answer = await self.store.write(
             lambda s: requests.submit(self._context(s), spec, user, idempotency_key, request_hash)
@@ -215,8 +224,18 @@ class Manager:
 
     async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""
+        self._refuse_others(user)
         await self._see()
         return await self.store.read(lambda s: requests.plan(self._context(s), spec))
+
+    def _refuse_others(self, user: str) -> None:
+        """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""
+        if user != self.runs_as:
+            raise EjbError(
+                Code.FORBIDDEN,
+                f"this daemon runs jobs as {self.runs_as!r} and you are {user!r}",
+                hint="start an ejbd of your own",
+            )
 
     async def cancel(self, job_id: str, by: str) -> None:
         await self.store.write(lambda s: requests.cancel(self._context(s), job_id, by))

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fakes.batch import Clock, MemoryBatch
 from sqlalchemy import select
 
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
@@ -15,6 +14,7 @@ from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
+from fakes.batch import Clock, MemoryBatch
 
 
 class Worker:
@@ -100,7 +100,7 @@ class LiveWorld:
             limits=Limits(start_grace_s=30, missing_grace_s=30, settle_s=5, worker_silence_s=60),
             queues={"default": QueueSettings(**(given | queue))},
         )
-        self.manager = Manager(self.settings, store, self.batch, clock=self.clock)
+        self.manager = Manager(self.settings, store, self.batch, clock=self.clock, runs_as="ada")
         self.manager.spool.prepare()
         self.executor = Executor(
             store, self.batch, self.settings, self.manager.spool, folder / "w.pyz", self.manager._context, self.clock
@@ -110,7 +110,7 @@ class LiveWorld:
 
     async def restart(self) -> None:
         """A new daemon on the same store, as after a crash."""
-        self.manager = Manager(self.settings, self.store, self.batch, clock=self.clock)
+        self.manager = Manager(self.settings, self.store, self.batch, clock=self.clock, runs_as="ada")
         self.executor = Executor(
             self.store,
             self.batch,
@@ -123,7 +123,7 @@ class LiveWorld:
         self.manager._executor = self.executor
         await self.store.write(self.manager._recover)
 
-    async def submit(self, processes: int = 16, walltime_s: float = 100.0, **spec: Any) -> str:
+    async def submit(self, processes: int = 16, walltime_s: float = 100.0, user: str = "ada", **spec: Any) -> str:
         given: dict[str, Any] = {
             "name": "heat",
             "kind": JobKind.COMMAND,
@@ -134,7 +134,7 @@ class LiveWorld:
             "output": "ejb-%j.out",
             "engine": "application",
         }
-        job, _ = await self.manager.submit(JobSpec(**(given | spec)), "ada", None, "hash")
+        job, _ = await self.manager.submit(JobSpec(**(given | spec)), user, None, "hash")
         await self.act()
         return job
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from fakes.live import LiveWorld
+from sqlalchemy import func, select
 
 from ejbd.core.view import BatchState
+from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
+from ejbd.store.models import Job
 from ejbd.store.store import Store
 
 
@@ -378,3 +381,9 @@ async def test_script_launches_are_remembered_by_their_ordinal(live: LiveWorld) 
     await live.work()
     assert live.job(job).state == "completed"
     assert [launch.exit_code for launch in live.launches(job)] == [0, 0]
+
+
+async def test_nobody_else_can_start_anything(live: LiveWorld) -> None:
+    with pytest.raises(EjbError, match="runs jobs as 'ada' and you are 'eve'"):
+        await live.submit(user="eve")
+    assert live.store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Job))) == 0

@@ -16,7 +16,7 @@ from ejbd.errors import BatchError
 
 QUEUE = "batch"
 # What a job gets of our own environment where the request says nothing else: enough to find programs and home.
-_WITHOUT_EFFECT = frozenset({"--account", "--qos", "--mail-type", "--mail-user", "--wckey", "--comment"})
+_WITHOUT_EFFECT = frozenset({"--account", "--qos", "--mail-type", "--mail-user", "--wckey", "--comment", "--priority", "--nice"})
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
 
 _WORKER_SCRIPT = """\
