@@ -20,7 +20,9 @@ PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ejb_worker.__ma
 
 
 def worker_command(subjob_dir: Path, *more: str) -> list[str]:
-    words = [sys.executable, "-I", "-S", "-c", PROGRAM, str(WORKERS)]
+    # Compute nodes may have another Python: EJB_WORKER_PYTHON runs these tests with it.
+    python = os.environ.get("EJB_WORKER_PYTHON", sys.executable)
+    words = [python, "-I", "-S", "-c", PROGRAM, str(WORKERS)]
     return [*words, "agent", "--subjob-dir", str(subjob_dir), "--node", "n1", "--grace-s", "0.5", *more]
 
 

@@ -55,6 +55,8 @@ class Operations:
             return
         try:
             handler(payload, reply)
+        except OSError as error:
+            reply(False, "%s: %s" % (kind, error), {})
         except (KeyError, TypeError, ValueError) as error:
             reply(False, "%s: the payload is not understood: %s: %s" % (kind, type(error).__name__, error), {})
 
