@@ -71,6 +71,9 @@ def _between_epochs(world: JobWorld) -> bool:
     members = [s for s in world.open_subjobs if s.id in job.members]
     if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members):
         return False
+    if _too_narrow(world, members):
+        back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
+        return True
     if not ensure_lead(world, members):
         return False
     if job.state == JobState.WAITING:
@@ -84,6 +87,14 @@ def _between_epochs(world: JobWorld) -> bool:
         launch = add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
     _start_epoch(world, launch, members)
     return True
+
+
+def _too_narrow(world: JobWorld, members: list[Subjob]) -> bool:
+    """After a loss: more ranks a processor than O_max allows, and no shell that would be lost by waiting."""
+    job = world.job
+    processors = sum(w.processors for s in members for w in world.workers_of(s.id))
+    shell = job.kind == "script" and not job.spec.get("restartable")
+    return job.setbacks > 0 and not shell and processors * world.parameters().omax < job.processes
 
 
 def _unreachable_ranks(world: JobWorld) -> bool:

@@ -107,7 +107,8 @@ class Decider:
             return
         decision = self.present(world)
         record(world, decision)
-        if decision.kind is DecisionKind.EXPAND:
+        room = settings.max_subjobs - len(job.members)
+        if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
             self._request(world, decision)
 
     def present(self, world: JobWorld) -> Decision:
@@ -233,8 +234,10 @@ class Decider:
 
 
 def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
-    for subjob in world.awaited:
-        release(world, subjob, "J0 has started")
+    """J0 alone is wanted from now on. What runs now is released once J0 runs it; what never ran anything, at once."""
+    for subjob in world.open_subjobs:
+        if subjob.role == "subjob" and not subjob.joined and not (subjob.anchor and world.job.script_run):
+            release(world, subjob, "J0 has started")
     world.job.members = [j0.id]
 
 

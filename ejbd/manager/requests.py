@@ -163,9 +163,8 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
     world = _live(ctx, job_id, "cancelled")
     job = world.job
     add_event(ctx.session, "job.cancel-asked", ctx.now, job_id=job.id, by=by)
-    job.final_state = JobState.CANCELLED
     if job.state == JobState.ENDING:
-        return
+        return  # it is over already, and its output is being collected
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
             release(world, subjob, f"cancelled by {by}")

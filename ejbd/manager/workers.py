@@ -184,6 +184,9 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     operation.result = report.get("data") or {}
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
+    if operation.kind == "lead" and not report["ok"] and world.job.lead_worker == worker.id:
+        application.end_job(world, JobState.FAILED, None, operation.error)
+        return
     exits = operation.result.get("exits")
     if exits and operation.epoch is not None:
         _rank_exits(world, worker, operation.epoch, {str(rank): int(code) for rank, code in exits.items()})
