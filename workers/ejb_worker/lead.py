@@ -142,7 +142,10 @@ class Lead:
             SLURM_NPROCS=str(processors),
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
-        out, err = (os.path.join(folder, "%d.%s" % (self.run, end)) for end in ("out", "err"))
+        out = os.path.join(folder, "%d.out" % self.run)
+        # Where both go into one file, they are one from the beginning: what the script prints keeps its order.
+        apart = self._payload.get("error") not in (None, self._payload["output"])
+        err = os.path.join(folder, "%d.err" % self.run) if apart else out
         ended = {int(ordinal): int(code) for ordinal, code in (script.get("ended_launches") or {}).items()}
         self._launches = Launches(
             path=socket_path,
