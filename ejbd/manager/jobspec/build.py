@@ -95,7 +95,7 @@ def read(request: JobRequest) -> Reading:
         processes=layout.processes,
         walltime_s=walltime_s,
         cwd=cwd,
-        output=_output(settings.get("output"), cwd) or posixpath.join(cwd, DEFAULT_OUTPUT),
+        output=_output(settings.get("output"), cwd) or _beside(cwd, DEFAULT_OUTPUT),
         queue=values.text(settings["partition"], "the queue") if "partition" in settings else None,
         error=_output(settings.get("error"), cwd),
         script=request.script,
@@ -196,7 +196,11 @@ def _output(given: Given | None, cwd: str) -> str | None:
     if given is None:
         return None
     check_pattern(given.value or "", given.where)
-    return posixpath.join(cwd, given.value or "")
+    return _beside(cwd, given.value or "")
+
+
+def _beside(cwd: str, pattern: str) -> str:
+    return posixpath.join(cwd.replace("%", "%%"), pattern)  # a % in the folder's own name is no sign
 
 
 def _name(given: Given | None, request: JobRequest) -> str:
