@@ -11,7 +11,7 @@ from __future__ import annotations
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
 from ejbd.manager.context import MOVING_ENGINES, JobWorld, set_rate, usable_end, work_now
-from ejbd.manager.lead import ensure_lead
+from ejbd.manager.lead import ensure_lead, hand_over
 from ejbd.manager.operations import abandon, add_operation, finished, succeeded
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
@@ -504,14 +504,23 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
         return
     job.end_s = ctx.now
     move_job(ctx.session, job, JobState.ENDING, ctx.now, reason=reason)
-    add_operation(ctx, lead, "unlead", {"grace_s": 2})
+    advance(world)
 
 
 def _finish(world: JobWorld) -> bool:
     ctx, job = world.ctx, world.job
-    waiting = world.operations("unlead", "stop", unfinished=True)
-    if waiting and ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
-        return False
+    if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
+        if world.operations("stop", unfinished=True):
+            return False
+        lead = world.worker(job.lead_worker)
+        if lead is not None:
+            asked = [
+                o for o in world.operations("unlead") if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
+            ]
+            if not asked:
+                hand_over(world, lead)
+            if not finished(asked) or not asked:
+                return False
     move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
     _release_all(world)
     return True

@@ -11,7 +11,7 @@ from ejbd.manager.context import JobWorld, usable_end
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.output import output_paths
 from ejbd.store.models import Launch, Operation, Subjob, Worker
-from ejbd.store.states import LaunchState
+from ejbd.store.states import EpochState, LaunchState
 from ejbd.store.transitions import add_event
 
 
@@ -24,12 +24,20 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
             return True
         handover = _handover(world, current)
         if handover is None:
-            add_operation(world.ctx, current, "unlead", {"grace_s": 2})
+            hand_over(world, current)
             return False
         if not finished([handover]):
             return False
     _appoint(world, members)
     return True
+
+
+def hand_over(world: JobWorld, lead: Worker) -> None:
+    """Have the lead collect the last placement's output to its last byte, end the script, and stop collecting."""
+    epoch = world.epoch
+    if epoch is not None and not EpochState(epoch.state).live:
+        add_operation(world.ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
+    add_operation(world.ctx, lead, "unlead", {"grace_s": 2})
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:
@@ -61,7 +69,11 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
             "restartable": spec.restartable,
             "ended_launches": ended,
         }
-    output, error = output_paths(spec, job.id, job.user, node=lead.node)
+    before = world.operations("lead")
+    if before:  # %N is the first lead's node: the output stays in one piece wherever the lead goes
+        output, error = before[0].payload["output"], before[0].payload["error"]
+    else:
+        output, error = output_paths(spec, job.id, job.user, node=lead.node)
     payload = {
         "run": job.script_run,
         "output": output,

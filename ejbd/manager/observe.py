@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from ejbd.batch.base import Outcome
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
-from ejbd.manager import application
+from ejbd.manager import application, workers
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
@@ -135,6 +135,7 @@ def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None,
     if subjob.role == "rigid":
         _rigid_ended(world, subjob, code)
         return
+    workers.take_left_behind(world, subjob)
     on_it = subjob.id in job.members
     if subjob.role == "placeholder" and on_it and state is BatchState.TIMEOUT and job.state == JobState.RUNNING:
         application.end_job(world, JobState.TIMEOUT, None, f"reached its time limit of {job.walltime_s:g} s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 from typing import Any
 
@@ -145,6 +146,30 @@ def take_reports(ctx: Context, token: str, worker_id: str, reports: list[dict[st
     session.flush()
     application.advance(world)
     return worker.reports_stored
+
+
+def take_left_behind(world: JobWorld, subjob: Subjob) -> None:
+    """Read what a subjob's workers could not tell before it ended: a daemon that was away must not take it for lost.
+
+    Lines that are torn, or that no worker would write, end the reading: the worker did not get further.
+    """
+    folder = world.ctx.spool.subjob_dir(world.job.id, subjob.id) / "reports"
+    for worker in world.workers_of(subjob.id):
+        path = folder / f"{worker.node.replace('/', '_')}-{worker.boot}.jsonl"
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            try:
+                report = json.loads(line)
+                if report["n"] == worker.reports_stored + 1:
+                    _take(world, worker, report)
+                    worker.reports_stored = report["n"]
+            except (ValueError, KeyError, TypeError):
+                break
+    world.ctx.session.flush()
+    application.advance(world)
 
 
 def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:

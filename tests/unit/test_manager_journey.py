@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -327,7 +328,7 @@ async def test_cancelling_a_running_job_stops_its_ranks(live: LiveWorld) -> None
     await live.work()
     await live.act()
     assert live.job(job).state == "cancelled"
-    assert [k for k, _ in live.workers[f"{job}.1"].done][-3:] == ["stop", "unlead", "exit"]
+    assert [k for k, _ in live.workers[f"{job}.1"].done][-4:] == ["stop", "drain", "unlead", "exit"]
 
 
 async def test_queue_off_passes_the_job_through(tmp_path: Path, store: Store) -> None:
@@ -387,3 +388,19 @@ async def test_nobody_else_can_start_anything(live: LiveWorld) -> None:
     with pytest.raises(EjbError, match="runs jobs as 'ada' and you are 'eve'"):
         await live.submit(user="eve")
     assert live.store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Job))) == 0
+
+
+async def test_reports_that_a_dead_worker_left_behind_are_read(live: LiveWorld) -> None:
+    """The daemon was away while the application ended, and the subjob with it: the job has not been lost."""
+    job = await running_on_first(live)
+    worker = live.workers[f"{job}.1"]
+    folder = live.manager.spool.subjob_dir(job, f"{job}.1") / "reports"
+    folder.mkdir()
+    exits = [{"n": worker.n + 1 + r, "kind": "rank-exit", "epoch": 1, "rank": r, "code": 0} for r in range(16)]
+    lines = [json.dumps(report) for report in exits]
+    (folder / f"n1-a-{job}.1-n1.jsonl").write_text("\n".join(lines) + '\n{"n": 99, "ki')
+    await live.restart()
+    live.batch.end(f"ejb-{job}.1", BatchState.TIMEOUT, None)
+    await live.poll(400)
+    await live.poll(1)
+    assert live.job(job).state == "completed" and live.job(job).exit_code == 0

@@ -31,7 +31,7 @@ forward() {{
 }}
 trap forward TERM INT HUP
 for share in $(printf '%s' "$EJB_LOCAL_NODES" | tr ',' ' '); do
-    {python} {worker} agent --subjob-dir {subjob_dir} --node "${{share%%:*}}" --processors "${{share##*:}}" &
+    {python} -I -S {worker} agent --subjob-dir {subjob_dir} --node "${{share%%:*}}" --processors "${{share##*:}}" &
     workers="$workers $!"
 done
 [ "$signalled" = 0 ] || forward

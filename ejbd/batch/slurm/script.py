@@ -58,7 +58,7 @@ finish "${{ended:-$code}}"
 
 def worker_script(request: WorkerScript) -> str:
     """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too."""
-    command = [request.python, str(request.worker), "agent", "--subjob-dir", str(request.subjob_dir)]
+    command = [request.python, "-I", "-S", str(request.worker), "agent", "--subjob-dir", str(request.subjob_dir)]
     return _SUBJOB.format(
         exit_file=shlex.quote(str(request.exit_file)), on_node=shlex.quote(_ON_NODE), worker=shlex.join(command)
     )
