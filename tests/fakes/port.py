@@ -1,0 +1,255 @@
+"""A manager for tests of the API and the CLI: its jobs are rows of a real store, and nothing ever runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import secrets
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from ejbd.config import QueueSettings, Settings
+from ejbd.errors import Code, EjbError
+from ejbd.manager.jobspec import JobSpec
+from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
+from ejbd.store.states import JobState
+from ejbd.store.store import Store
+from ejbd.store.transitions import add_event, move_job
+
+DECISION = {
+    "kind": "start",
+    "job": "dry-run",
+    "now_s": 100.0,
+    "reason": "start by case 2: 4 processors (degree 4) take 2400 s",
+    "requests": [{"processors": 4, "length_s": 2400.0, "slot_index": 0}],
+    "expected_completion_s": 2500.0,
+    "candidates": [
+        {"name": "case 2", "feasible": True, "completion_s": 2500.0, "requests": [], "why": "4 processors are free"},
+        {"name": "wait", "feasible": False, "completion_s": None, "requests": [], "why": "J0 starts later"},
+    ],
+    "slots": [{"processors": 4, "duration_s": None}],
+    "cancel": [],
+}
+WORKER_TOKEN = "abc.1:worker-secret"
+
+
+class FakeManager:
+    """Keeps what it is told. `elasticity` is that of its one queue `main`; `fault` is raised by every request."""
+
+    def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
+        self.settings = settings
+        self.store = store
+        self.elasticity = elasticity
+        self.overrides: dict[str, Any] = {}
+        self.reports: list[dict[str, Any]] = []
+        self.operations: list[dict[str, Any]] = []
+        self.registered: list[dict[str, Any]] = []
+        self.fault: Exception | None = None
+        self.ok = True
+        self._events = asyncio.Condition()
+
+    async def submit(self, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[str, bool]:
+        self._check(spec)
+        id = secrets.token_hex(4)
+
+        def add(session: Session) -> tuple[str, bool]:
+            known = session.get(IdempotencyKey, (user, key)) if key is not None else None
+            if known is not None:
+                if known.request_hash != request_hash:
+                    raise EjbError(Code.KEY_REUSED, "this Idempotency-Key was used with another request")
+                return known.job_id, False
+            session.add(job_row(id, spec, user))
+            if key is not None:
+                session.add(
+                    IdempotencyKey(user=user, key=key, request_hash=request_hash, job_id=id, created_s=time.time())
+                )
+            add_event(session, "job.received", time.time(), job_id=id, queue="main")
+            return id, True
+
+        answer = await self.store.write(add)
+        await self.announce()
+        return answer
+
+    async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
+        self._check(spec)
+        elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"
+        return {
+            "queue": "main",
+            "elastic": elastic,
+            "why": f"elasticity is {self.elasticity} in queue main",
+            "engine": spec.engine,
+            "slots": DECISION["slots"],
+            "decision": DECISION if elastic else None,
+            "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
+        }
+
+    def _check(self, spec: JobSpec) -> None:
+        if self.fault is not None:
+            raise self.fault
+        if spec.queue not in (None, "main"):
+            raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint="the queues are: main")
+        if spec.processes > 1024:
+            raise EjbError(Code.INVALID, f"{spec.processes} processors are more than queue main has (1024)")
+
+    async def cancel(self, job_id: str, by: str) -> None:
+        await self.end(job_id, JobState.CANCELLED, reason=f"cancelled by {by}")
+
+    async def end(self, job_id: str, state: JobState, exit_code: int | None = None, reason: str = "") -> None:
+        def change(session: Session) -> None:
+            job = _live(session, job_id)
+            if job.state == JobState.RECEIVED and state is not JobState.CANCELLED:
+                move_job(session, job, JobState.WAITING, time.time())
+            job.exit_code = exit_code
+            move_job(session, job, state, time.time(), reason=reason)
+
+        await self.store.write(change)
+        await self.announce()
+
+    async def hold(self, job_id: str, by: str) -> None:
+        await self.store.write(lambda session: setattr(_live(session, job_id), "held", True))
+
+    async def release(self, job_id: str, by: str) -> None:
+        def change(session: Session) -> None:
+            job = _live(session, job_id)
+            if not job.held:
+                raise EjbError(Code.CONFLICT, f"job {job_id} is not held")
+            job.held = False
+
+        await self.store.write(change)
+
+    async def explain(self, job_id: str) -> dict[str, Any]:
+        past = {"at_s": 100.0, "kind": "start", "decision": DECISION}
+        return {"state": "received", "now": "waiting: nothing is free", "decisions": [past], "present": None}
+
+    async def windows(self, queue: str | None) -> list[dict[str, Any]]:
+        if queue not in (None, "main"):
+            raise EjbError(Code.NOT_FOUND, f"there is no queue {queue!r}")
+        slots = [{"processors": 4, "duration_s": 600.0}, {"processors": 2, "duration_s": None}]
+        return [{"queue": "main", "at_s": 100.0, "slots": slots, "free": 4, "total": 1024}]
+
+    async def queues(self) -> list[dict[str, Any]]:
+        settings = {**QueueSettings().model_dump(mode="json"), "elasticity": self.elasticity, **self.overrides}
+        return [
+            {
+                "name": "main",
+                "up": True,
+                "settings": settings,
+                "overridden": sorted(self.overrides),
+                "waiting": 0,
+                "running": 0,
+                "elastic_now": settings["elasticity"] != "off",
+            }
+        ]
+
+    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+        if name != "main":
+            raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}")
+        self.overrides.update(changes)
+        self.overrides = {key: value for key, value in self.overrides.items() if value is not None}
+        return (await self.queues())[0]
+
+    async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
+        _authenticate(token)
+        self.registered.append(request)
+        return {"worker": "w1", "heartbeat_s": 5, "poll_s": 20}
+
+    async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+        _authenticate(token)
+        if not self.operations:
+            await asyncio.sleep(wait_s)
+        return [operation for operation in self.operations if operation["seq"] > after]
+
+    async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
+        _authenticate(token)
+        self.reports += reports
+        return max((report["n"] for report in self.reports), default=0)
+
+    async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
+        async def newer() -> bool:
+            return (await self.store.read(lambda session: session.scalar(select(func.max(Event.id)))) or 0) > after_id
+
+        async with self._events:
+            if not await newer():
+                try:
+                    await asyncio.wait_for(self._events.wait(), timeout_s)
+                except TimeoutError:
+                    pass
+
+    async def announce(self) -> None:
+        async with self._events:
+            self._events.notify_all()
+
+    def health(self) -> dict[str, Any]:
+        return {"ok": self.ok, "batch": "fake"}
+
+
+@functools.cache
+def _empty_database() -> bytes:
+    """Making the tables takes longer than most tests: it is done once."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "template.sqlite"
+        store = Store(f"sqlite:///{file}")
+        store.upgrade()
+        store.close()
+        return file.read_bytes()
+
+
+def new_store(file: Path) -> Store:
+    """A store with its tables in a new SQLite file."""
+    file.touch(0o600)
+    file.write_bytes(_empty_database())
+    return Store(f"sqlite:///{file}")
+
+
+def job_row(id: str, spec: JobSpec, user: str) -> Job:
+    """A job as it is stored when it arrives."""
+    return Job(
+        id=id,
+        name=spec.name,
+        user=user,
+        queue="main",
+        state=JobState.RECEIVED,
+        elastic=spec.elastic is not False,
+        kind=spec.kind.value,
+        engine=spec.engine,
+        processes=spec.processes,
+        walltime_s=spec.walltime_s,
+        spec=spec.to_json(),
+        held=spec.hold,
+        submit_s=time.time(),
+    )
+
+
+def subjob_row(job_id: str, ordinal: int, **values: Any) -> Subjob:
+    """A subjob that runs."""
+    given: dict[str, Any] = {
+        "id": f"{job_id}.{ordinal}",
+        "role": "subjob" if ordinal else "placeholder",
+        "tag": f"ejb-{job_id}-{ordinal}",
+        "state": "running",
+        "processors": 4,
+        "walltime_s": 600.0,
+        "usable_s": 540.0,
+        "created_s": time.time(),
+        "nodes": ["n1"],
+        "batch_id": str(ordinal),
+        "start_s": time.time(),
+    }
+    return Subjob(job_id=job_id, ordinal=ordinal, **(given | values))
+
+
+def _live(session: Session, job_id: str) -> Job:
+    job = session.scalars(select(Job).where(Job.id == job_id)).one()
+    if JobState(job.state).terminal:
+        raise EjbError(Code.CONFLICT, f"job {job_id} is {job.state}")
+    return job
+
+
+def _authenticate(token: str) -> None:
+    if token != WORKER_TOKEN:
+        raise EjbError(Code.UNAUTHENTICATED, "this token belongs to no subjob")
