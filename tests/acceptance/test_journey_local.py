@@ -1,4 +1,4 @@
-"""The first journey on the embedded cluster: start at once, grow, move to J0 or off a subjob that ends, leave nothing."""
+"""The first journey on the embedded cluster: start at once, grow, move to J0 or off a subjob that ends, and be gone."""
 
 from __future__ import annotations
 

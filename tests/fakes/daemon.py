@@ -93,14 +93,21 @@ class Daemon:
     # -- what a user does ---------------------------------------------------------------------------------------------
 
     def submit(self, *argv: str, ranks: int = 16, time: str = "1:00", **body: Any) -> str:
-        """Submit a command that the `application` engine can move."""
+        """Submit a command that the `application` engine can move; its id."""
+        return str(self.post_job(*argv, ranks=ranks, time=time, **body)["id"])
+
+    def post_job(
+        self, *argv: str, ranks: int = 16, time: str = "1:00", key: str | None = None, **body: Any
+    ) -> dict[str, Any]:
+        """What is answered to a submission (under the Idempotency-Key `key`)."""
         overrides = {"ntasks": ranks, "time": time, "engine": "application", **body.pop("overrides", {})}
         request = {"command": list(argv), "cwd": str(self.folder), "env": {"PATH": os.environ["PATH"]}, **body}
         if "script" in request:
             del request["command"]
-        answer = self.client.post("/v1/jobs", json={**request, "overrides": overrides})
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = self.client.post("/v1/jobs", json={**request, "overrides": overrides}, headers=headers)
         assert answer.status_code in (200, 201), answer.text
-        return str(answer.json()["id"])
+        return dict(answer.json())
 
     def heat(self, steps: int, result: Path, pace: str = "20ms", size: int = 32) -> list[str]:
         """The command line of the example."""

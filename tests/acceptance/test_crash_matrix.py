@@ -1,0 +1,187 @@
+"""The daemon killed with SIGKILL at every crash point of a short journey, on both batch systems, and started again.
+
+Four ranks begin on one processor, grow to two, and end; J0 waits all the while and is cancelled at the end. Wherever
+the daemon dies: the journey completes, with the undisturbed result, and no job is lost, doubled or orphaned.
+"""
+
+from __future__ import annotations
+
+import ast
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import pytest
+
+from ejbd.manager.crashpoints import CrashPoint
+from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
+from tests.acceptance.sites import LocalSite, Site, SlurmSite
+from tests.fakes.daemon import ROOT, Daemon, until
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+STEPS = 220
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When the trap is set: from the daemon's start on, or when the job runs and is about to grow; and which time counts."""
+
+    phase: str  # "start" or "growth"
+    nth: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.phase}:{self.nth}"
+
+
+START, GROWTH = Moment("start"), Moment("growth")
+FIRST_SUBJOB = Moment("start", 2)  # J0 is the first to be submitted
+# Every point in at least one moment (a KeyError here: a new point has none yet); the first ones are for Slurm, too.
+MOMENTS: dict[CrashPoint, list[Moment]] = {
+    CrashPoint.SUBMIT_BEFORE_BEGIN: [GROWTH, START],
+    CrashPoint.SUBMIT_AFTER_BEGIN: [FIRST_SUBJOB, START, GROWTH],
+    CrashPoint.SUBMIT_AFTER_CALL: [GROWTH, START, FIRST_SUBJOB],
+    CrashPoint.SUBMIT_AFTER_RECORD: [FIRST_SUBJOB, GROWTH],
+    CrashPoint.CANCEL_BEFORE_BEGIN: [START],  # nothing is cancelled before the end
+    CrashPoint.CANCEL_AFTER_BEGIN: [START],
+    CrashPoint.CANCEL_AFTER_CALL: [START],
+    CrashPoint.CANCEL_AFTER_RECORD: [START],
+    CrashPoint.TICK_BEFORE_COMMIT: [Moment("growth", 2), START],
+    CrashPoint.TICK_AFTER_COMMIT: [Moment("growth", 2), Moment("start", 2)],
+    CrashPoint.OPERATION_AFTER_LEASE: [GROWTH, START],  # the checkpoint; the lead
+    CrashPoint.REPORT_BEFORE_COMMIT: [GROWTH, START],
+    CrashPoint.REPORT_AFTER_COMMIT: [GROWTH, Moment("growth", 2)],
+    CrashPoint.JOB_AFTER_COMMIT: [START],
+}
+CASES = [("local", point, moment) for point in CrashPoint for moment in MOMENTS[point]]
+CASES += [("slurm", point, MOMENTS[point][0]) for point in CrashPoint]
+CASES += [("slurm", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
+
+
+@pytest.fixture(scope="module")
+def slurm_of_four() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(4, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    made: Site
+    if request.param == "local":
+        made = LocalSite(tmp_path)
+    else:
+        made = SlurmSite(request.getfixturevalue("slurm_of_four"), tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return undisturbed(tmp_path_factory.mktemp("expected"), STEPS, 4)
+
+
+class Operator:
+    """Starts the daemon again whenever it has died, and repeats what it had not answered."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.deaths: list[int] = []
+        self.repeated = 0
+
+    def look(self) -> None:
+        """See whether it lives; count how it died, and start it again without the trap."""
+        process = self.daemon.process
+        if process is not None and self.daemon.ended():
+            self.deaths.append(process.returncode)
+            assert len(self.deaths) == 1, f"the daemon died again: {self.deaths}"
+            self.daemon.start()
+
+    def ask(self, action: Callable[[], T]) -> T:
+        """The answer to `action`, whatever the daemon does meanwhile."""
+        deadline = time.monotonic() + 60
+        while True:
+            self.look()
+            try:
+                return action()
+            except httpx.TransportError:
+                assert time.monotonic() < deadline, "the daemon lives and does not answer"
+                self.repeated += 1
+                time.sleep(0.05)
+
+    def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+        until(lambda: self.ask(ready), what, timeout_s, self._trace)
+
+    def _trace(self) -> str:
+        return self.daemon.log.read_text(errors="replace")[-4000:]
+
+
+def _parameters() -> Iterator[object]:
+    for batch, point, moment in CASES:
+        marks = [pytest.mark.slurm, pytest.mark.xdist_group("crash-matrix-slurm")] if batch == "slurm" else []
+        yield pytest.param(batch, point, moment, marks=marks, id=f"{batch}-{point.value}-{moment}")
+
+
+@pytest.mark.parametrize(("site", "point", "moment"), list(_parameters()), indirect=["site"])
+def test_a_crash_loses_and_doubles_nothing(
+    site: Site, point: CrashPoint, moment: Moment, tmp_path: Path, expected: bytes
+) -> None:
+    site.fill()
+    daemon = Daemon(tmp_path, site.toml, site.environment)
+    trap = {"EJBD_CRASH_AT": f"{point.value}:{moment.nth}"}
+    operator = Operator(daemon)
+    result = tmp_path / "moved"
+    try:
+        daemon.start(**(trap if moment.phase == "start" else {}))
+        job, created = operator.ask(lambda: submitted(daemon, site, result))
+        assert created is (point is not CrashPoint.JOB_AFTER_COMMIT), "the same key, the same job"
+        with one_copy_only(job):
+            operator.until(lambda: "epoch.running" in daemon.kinds(job), "it did not start")
+            if moment.phase == "growth":
+                assert operator.deaths == []
+                daemon.kill()
+                daemon.start(**trap)
+            site.more()
+            operator.until(lambda: daemon.kinds(job).count("epoch.running") >= 2, "it did not grow")
+            operator.until(lambda: daemon.job(job)["state"] in ("completed", "failed", "timeout"), "it did not end")
+        operator.until(lambda: bool(operator.deaths), f"the daemon never came to {point.value}", 30)
+        assert operator.deaths == [-signal.SIGKILL]
+
+        assert operator.ask(lambda: daemon.job(job)["state"]) == "completed"
+        assert result.read_bytes() == expected
+        nothing_left(daemon, site, job)
+        assert [j["id"] for j in daemon.client.get("/v1/jobs").json()["jobs"]] == [job], "one submission, one job"
+        each_tag_once(daemon, site, job)
+        assert "job.fault" not in daemon.kinds(job)
+    finally:
+        daemon.stop()
+
+
+def submitted(daemon: Daemon, site: Site, result: Path) -> tuple[str, bool]:
+    """The job's id, and whether this call has made it. Always the same Idempotency-Key and body."""
+    answer = daemon.post_job(
+        *daemon.heat(STEPS, result), ranks=4, time="2:00", overrides=dict(site.layout), key="the-one-submission"
+    )
+    return str(answer["id"]), bool(answer["created"])
+
+
+def test_every_crash_point_stands_in_one_place() -> None:
+    """Each member is in exactly one `reach(...)` of the manager, and every `reach` names a member."""
+    reached: Counter[str] = Counter()
+    for file in sorted((ROOT / "ejbd").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach":
+                (point,) = node.args
+                assert isinstance(point, ast.Attribute) and isinstance(point.value, ast.Name), ast.unparse(node)
+                assert point.value.id == "CrashPoint", ast.unparse(node)
+                reached[point.attr] += 1
+    assert reached == Counter({point.name: 1 for point in CrashPoint})
+    assert set(MOMENTS) == set(CrashPoint) and all(MOMENTS.values())
