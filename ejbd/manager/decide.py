@@ -46,7 +46,33 @@ class Decider:
             subjobs.setdefault(subjob.job_id, []).append(subjob)
         for job in jobs:
             world = JobWorld(self.ctx, job, _subjobs=subjobs[job.id])
-            guarded(world, self.decide)
+            if not self._stays(world):
+                guarded(world, self.decide)
+
+    def _stays(self, world: JobWorld) -> bool:
+        """Whether there is surely nothing to do or to say: the many, for whom a savepoint each would be most of a poll.
+
+        Reads only. A fault is left for :meth:`decide` to meet again, where it is reported.
+        """
+        job = world.job
+        if job.state != JobState.WAITING:
+            return False
+        if not job.elastic:
+            return True
+        j0 = world.placeholder
+        if job.members or j0 is None or j0.state == SubjobState.RUNNING:
+            return False
+        if self._not_now(world):
+            return True
+        try:
+            decision = self.present(world)
+        except Exception:
+            return False
+        return decision.kind is DecisionKind.NOTHING and verdict(decision) == job.decision_key
+
+    def _not_now(self, world: JobWorld) -> bool:
+        """Whether no subjob is to be asked for at this time, whatever the windows."""
+        return world.job.held or bool(world.awaited) or self.ctx.now < world.job.not_before_s
 
     def decide(self, world: JobWorld) -> None:
         """One job: what its policy says, then whatever its application can do now."""
@@ -80,12 +106,20 @@ class Decider:
         if j0 is None:
             self._placeholder_lost(world)
             return
-        if job.held or job.members or world.awaited or self.ctx.now < job.not_before_s:
+        if job.members or self._not_now(world):
             return
         decision = self.present(world)
+        if decision.kind is DecisionKind.START and self._fits_as_it_is(world, j0, decision):
+            return
         record(world, decision)
         if decision.kind is DecisionKind.START:
             self._request(world, decision)
+
+    def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
+        """Whether J0 itself fits into what is free: the batch system is about to start it, unless something keeps it."""
+        waited = self.ctx.now - (j0.submit_s if j0.submit_s is not None else self.ctx.now)
+        widest = max(request.processors for request in decision.requests)
+        return widest >= world.job.processes and waited <= START_UP_POLLS * self.ctx.settings.poll_s
 
     def _run(self, world: JobWorld) -> None:
         job, now = world.job, self.ctx.now
@@ -241,10 +275,15 @@ def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
     world.job.members = [j0.id]
 
 
+def verdict(decision: Decision) -> str:
+    """What a decision says, without its figures."""
+    weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
+    return f"{decision.kind.value}:{weighed or _FIGURES.sub('#', decision.reason)}"
+
+
 def record(world: JobWorld, decision: Decision) -> None:
     """Store a decision that does something, or whose verdict is another than that of the last one stored."""
-    weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
-    key = f"{decision.kind.value}:{weighed or _FIGURES.sub('#', decision.reason)}"
+    key = verdict(decision)
     if decision.kind is DecisionKind.NOTHING and key == world.job.decision_key:
         return
     world.job.decision_key = key

@@ -56,6 +56,10 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
     spec = world.spec
     script = None
     if spec.script is not None:
+        if not spec.restartable:
+            # Here, and nowhere else, whatever was planned: an anchor that did not start in time holds no shell.
+            for subjob in world.open_subjobs:
+                subjob.anchor = subjob is home
         ended = {
             str(launch.ordinal): launch.exit_code or 0
             for launch in ctx.session.query(Launch).where(Launch.job_id == job.id, Launch.state == LaunchState.ENDED)

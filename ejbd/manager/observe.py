@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import select
 
@@ -39,6 +39,8 @@ def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) 
         seen = listed.get(subjob.batch_id)
         if seen is not None and seen.name != subjob.tag:
             seen = None  # another job has got this id since
+        if seen is not None and _goes_on_waiting(world, subjob, seen):
+            continue  # the many, for whom a savepoint each would be most of a poll
 
         def look(world: JobWorld, subjob: Subjob = subjob, seen: BatchJobView | None = seen) -> None:
             _look(world, subjob, seen, outcomes.get(subjob.batch_id or ""))
@@ -46,7 +48,7 @@ def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) 
         guarded(world, look)
     _cancel_strangers(ctx, view, {subjob.tag: subjob for subjob, _ in rows})
     _find_silent_workers(ctx, worlds)
-    _find_empty_subjobs(ctx, worlds)
+    _find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows if job.id in worlds])
 
 
 def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
@@ -54,6 +56,24 @@ def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
     listed = {job.id: job.name for job in view.jobs}
     query = select(Subjob).where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None))
     return {s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and listed.get(s.batch_id) != s.tag}
+
+
+def _goes_on_waiting(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> bool:
+    """Note what the batch system says about a whole job in its queue. False: there is more to do than to note it."""
+    new_promise = subjob.role == "placeholder" and world.job.rigid_start_s is None and seen.planned_start_s is not None
+    waits = subjob.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
+    if not waits or new_promise or subjob.role == "subjob" or subjob.missing_since_s is not None:
+        return False
+    _note_plan(subjob, seen)
+    return True
+
+
+def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
+    # A value that is set is flushed, the same one too.
+    if subjob.planned_start_s != seen.planned_start_s:
+        subjob.planned_start_s = seen.planned_start_s
+    if subjob.reason != seen.reason:
+        subjob.reason = seen.reason
 
 
 def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Outcome | None) -> None:
@@ -106,8 +126,7 @@ def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:
 
 def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     ctx, job = world.ctx, world.job
-    subjob.planned_start_s = seen.planned_start_s
-    subjob.reason = seen.reason
+    _note_plan(subjob, seen)
     if subjob.role == "placeholder" and job.rigid_start_s is None and seen.planned_start_s is not None:
         job.rigid_start_s = seen.planned_start_s
         add_event(
@@ -199,23 +218,22 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, S
         add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.id)
 
 
-def _find_empty_subjobs(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
+def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
     """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
     limit = ctx.settings.limits.launch_timeout_s
-    for world in worlds.values():
+    for world, subjob in looked_at:
         if world.job.state not in (JobState.WAITING, JobState.RUNNING):
             continue
-        for subjob in world.open_subjobs:
-            if subjob.role == "rigid" or subjob.state != SubjobState.RUNNING or subjob.releasing:
-                continue
-            if world.ready(subjob) or ctx.now - (subjob.start_s or ctx.now) <= limit or subjob.joined:
-                continue
+        if subjob.role == "rigid" or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
+            continue
+        if ctx.now - (subjob.start_s or ctx.now) <= limit or world.ready(subjob):
+            continue
 
-            def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:
-                world.job.members = [m for m in world.job.members if m != subjob.id]
-                release(world, subjob, f"its workers did not come within {limit:g} s")
+        def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:
+            world.job.members = [m for m in world.job.members if m != subjob.id]
+            release(world, subjob, f"its workers did not come within {limit:g} s")
 
-            guarded(world, give_up)
+        guarded(world, give_up)
 
 
 def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:

@@ -404,3 +404,12 @@ async def test_reports_that_a_dead_worker_left_behind_are_read(live: LiveWorld) 
     await live.poll(400)
     await live.poll(1)
     assert live.job(job).state == "completed" and live.job(job).exit_code == 0
+
+
+async def test_what_fits_as_it_is_is_left_to_the_batch_system(live: LiveWorld) -> None:
+    live.batch.free = 16
+    job = await live.submit()
+    await live.poll(1)
+    assert [s.role for s in live.subjobs(job)] == ["placeholder"]
+    await live.poll(15)  # something keeps J0 from starting: a limit, a priority
+    assert [s.role for s in live.subjobs(job)] == ["placeholder", "subjob"]
