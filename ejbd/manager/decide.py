@@ -116,7 +116,7 @@ class Decider:
             self._request(world, decision)
 
     def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
-        """Whether J0 itself fits into what is free: the batch system is about to start it, unless something keeps it."""
+        """Whether J0 itself fits into what is free: the batch system is about to start it, unless it is kept back."""
         waited = self.ctx.now - (j0.submit_s if j0.submit_s is not None else self.ctx.now)
         widest = max(request.processors for request in decision.requests)
         return widest >= world.job.processes and waited <= START_UP_POLLS * self.ctx.settings.poll_s
