@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
 
 from ejbd import __version__
 from ejbd.api import events, jobs, logs, openapi, problems, queues, system, timelines, tokens, worker
 from ejbd.api.middleware import Guard
 from ejbd.api.port import ManagerPort
+from ejbd.errors import Code, EjbError
+
+_REPEATABLE = frozenset({"state"})
+
+
+async def _once(request: Request) -> None:
+    """Of a query given twice one would be left out in silence."""
+    query = request.query_params
+    for key in query:
+        if key not in _REPEATABLE and len(query.getlist(key)) > 1:
+            raise EjbError(Code.INVALID, "this is given more than once", where=f"query.{key!a}")
 
 
 def create_app(manager: ManagerPort) -> FastAPI:
@@ -21,6 +32,7 @@ def create_app(manager: ManagerPort) -> FastAPI:
         redoc_url=None,
         openapi_url="/v1/openapi.json",
         redirect_slashes=False,
+        dependencies=[Depends(_once)],
     )
     app.state.manager = manager
     app.state.closing = asyncio.Event()
