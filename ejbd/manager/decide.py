@@ -12,9 +12,10 @@ import structlog
 from sqlalchemy import select
 
 from ejbd.config import Elasticity
-from ejbd.core.bundling import next_shrink, plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling import next_shrink
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.plan import Shrink
+from ejbd.core.question import Question, Situation
 from ejbd.core.windows import Windows, windows
 from ejbd.manager import application
 from ejbd.manager.context import Context, JobWorld, usable_end
@@ -99,8 +100,8 @@ class Decider:
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING:
             if j0.id not in job.members:
-                decision = plan_placeholder_start(world.elastic_state(), self.ctx.now, world.parameters())
-                record(world, decision)
+                question = self.ask(world, Situation.PLACEHOLDER_STARTED)
+                record(world, question, question.answer())
                 _go_to_placeholder(world, j0)
             return
         if j0 is None:
@@ -108,10 +109,11 @@ class Decider:
             return
         if job.members or self._not_now(world):
             return
-        decision = self.present(world)
+        question = self.ask(world, Situation.WAIT)
+        decision = question.answer()
         if decision.kind is DecisionKind.START and self._fits_as_it_is(world, j0, decision):
             return
-        record(world, decision)
+        record(world, question, decision)
         if decision.kind is DecisionKind.START:
             self._request(world, decision)
 
@@ -139,19 +141,23 @@ class Decider:
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
             return
-        decision = self.present(world)
-        record(world, decision)
+        question = self.ask(world, Situation.RUNNING)
+        decision = question.answer()
+        record(world, question, decision)
         room = settings.max_subjobs - len(job.members)
         if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
             self._request(world, decision)
 
     def present(self, world: JobWorld) -> Decision:
         """What the policy says now about a job that waits or runs."""
-        state, parameters = world.elastic_state(), world.parameters()
-        slots = self.windows(world.job.queue).slots()
-        if world.job.state == JobState.RUNNING:
-            return plan_running(state, slots, self.ctx.now, parameters)
-        return plan_wait(state, slots, self.ctx.now, parameters)
+        running = world.job.state == JobState.RUNNING
+        return self.ask(world, Situation.RUNNING if running else Situation.WAIT).answer()
+
+    def ask(self, world: JobWorld, situation: Situation) -> Question:
+        """What the policy is asked about this job now."""
+        started = situation is Situation.PLACEHOLDER_STARTED
+        slots = () if started else self.windows(world.job.queue).slots()
+        return Question(situation, world.elastic_state(), slots, self.ctx.now, world.parameters())
 
     def windows(self, queue: str) -> Windows:
         """What can be used now, less what jobs before this one have just asked for."""
@@ -207,8 +213,9 @@ class Decider:
     def _placeholder_started(self, world: JobWorld, j0: Subjob) -> None:
         if world.moving:
             return  # the move that is under way is brought to its end first
-        decision = plan_placeholder_start(world.elastic_state(), self.ctx.now, world.parameters())
-        record(world, decision)
+        question = self.ask(world, Situation.PLACEHOLDER_STARTED)
+        decision = question.answer()
+        record(world, question, decision)
         if decision.kind is DecisionKind.KEEP_SUBJOBS:
             release(world, j0, "the job completes earlier without J0")
         elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
@@ -281,7 +288,7 @@ def verdict(decision: Decision) -> str:
     return f"{decision.kind.value}:{weighed or _FIGURES.sub('#', decision.reason)}"
 
 
-def record(world: JobWorld, decision: Decision) -> None:
+def record(world: JobWorld, question: Question, decision: Decision) -> None:
     """Store a decision that does something, or whose verdict is another than that of the last one stored."""
     key = verdict(decision)
     if decision.kind is DecisionKind.NOTHING and key == world.job.decision_key:
@@ -294,6 +301,7 @@ def record(world: JobWorld, decision: Decision) -> None:
         world.ctx.now,
         job_id=world.job.id,
         decision=decision.to_json(),
+        question=question.to_json(),
     )
 
 
