@@ -1,0 +1,320 @@
+"""Batch scripts as their users wrote them, on the embedded cluster: launches, codes, output, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.scripting import Site, local_site, sleeping
+from tests.fakes.daemon import until
+
+pytestmark = pytest.mark.xdist_group("scripts-local")
+EJB = Path(sys.executable).with_name("ejb")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with local_site(tmp_path_factory.mktemp("scripts")) as site:
+        yield site
+
+
+def test_launches_one_after_another(site: Site) -> None:
+    text = site.run(
+        """\
+        #!/bin/bash
+        #SBATCH -n 8 -t 2
+        echo preamble
+        srun sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS'
+        echo "first ended with $?"
+        mpirun -np 4 sh -c 'echo $EJB_RANK of $EJB_SIZE'
+        echo "second ended with $?"
+        mpiexec -n 3 sh -c 'echo three; exit 3'
+        echo "third ended with $?"
+        srun -n 1 hostname
+        for i in 1 2 3; do srun -n 2 echo loop $i; done
+        srun -n 1 sh -c 'exit 3' || true
+        exit 9
+        """,
+        code=9,
+    )
+    lines = text.splitlines()
+    assert lines[0] == "preamble"
+    assert sorted(lines[1:9]) == [f"{rank} of 8" for rank in range(8)]
+    assert lines[9] == "first ended with 0"
+    assert sorted(lines[10:14]) == [f"{rank} of 4" for rank in range(4)]
+    assert lines[14] == "second ended with 0"
+    assert set(lines[15:-8]) == {"three"}, "a failed rank ends the others, which may not have said anything yet"
+    assert lines[-8:] == ["third ended with 3", os.uname().nodename, *[f"loop {i}" for i in (1, 1, 2, 2, 3, 3)]]
+
+
+def test_set_e_stops_at_a_failed_launch(site: Site) -> None:
+    script = "#!/bin/bash -e\n#SBATCH -n 4 -t 2\nsrun -n 2 sh -c 'exit 3'\necho not reached\n"
+    assert site.run(script, code=3) == ""
+
+
+def test_lines_of_many_ranks_stay_whole_and_in_their_places(site: Site) -> None:
+    text = site.run(
+        f"""\
+        #!/bin/bash
+        #SBATCH -n 16 -t 2
+        echo begin
+        srun {sys.executable} chatter.py 100
+        echo middle >&2
+        srun -n 2 {sys.executable} chatter.py 2
+        for i in 1 2 3; do echo out $i; echo err $i >&2; done
+        printf 'no newline at the end'
+        """
+    )
+    lines = text.splitlines()
+    blank = " " + "x" * 60
+    assert lines[0] == "begin"
+    assert sorted(lines[1:1601]) == sorted(f"rank {r} line {n}{blank}" for r in range(16) for n in range(100))
+    for rank in range(16):
+        own = [line for line in lines[1:1601] if line.startswith(f"rank {rank} ")]
+        assert own == [f"rank {rank} line {n}{blank}" for n in range(100)], "a rank's lines keep their order"
+    assert lines[1601] == "middle"
+    assert sorted(lines[1602:1606]) == [f"rank {r} line {n}{blank}" for r in range(2) for n in range(2)]
+    assert lines[1606:] == [f"{where} {i}" for i in (1, 2, 3) for where in ("out", "err")] + ["no newline at the end"]
+    assert not text.endswith("\n")
+
+
+def test_output_goes_where_sbatch_lines_say(site: Site) -> None:
+    (site.folder / "logs").mkdir()
+    script = """\
+        #!/bin/bash
+        #SBATCH --job-name=a_name --ntasks=4 --time=2
+        #SBATCH -o logs/%x-%j-%N.out
+        #SBATCH -e logs/%x-%5A-%%.err
+        echo out; echo err >&2
+        srun -n 2 sh -c 'echo rank out; echo rank err >&2'
+        """
+    id = site.submit(script)
+    assert site.daemon.wait(id)["state"] == "completed"
+    (out,) = (site.folder / "logs").glob(f"a_name-{id}-*.out")
+    assert out.name.removeprefix(f"a_name-{id}-").removesuffix(".out") in ("n1", "n2", "n3", "n4")
+    assert out.read_text() == "out\n" + "rank out\n" * 2
+    assert (site.folder / "logs" / f"a_name-{id}-%.err").read_text() == "err\n" + "rank err\n" * 2
+    assert not (site.folder / f"ejb-{id}.out").exists()
+
+
+def test_the_users_environment_and_folder(site: Site) -> None:
+    (site.folder / "sub").mkdir()
+    text = site.run(
+        """\
+        #!/bin/sh
+        #SBATCH --ntasks=4 -t 2
+        echo "$GREETING $SLURM_NTASKS $1|$2"
+        cd sub
+        export ADDED=later
+        srun -n 1 sh -c 'echo "$GREETING $ADDED $PWD"'
+        """,
+        env={"GREETING": "hello there"},
+        args=["a b", "$(touch hit) \"'`"],
+    )
+    assert text.splitlines() == ["hello there 4 a b|$(touch hit) \"'`", f"hello there later {site.folder}/sub"]
+    assert not (site.folder / "hit").exists()
+
+
+def test_pipes_redirections_and_quotes(site: Site) -> None:
+    text = site.run(
+        """\
+        #!/bin/bash
+        #SBATCH -n 4 -t 2
+        srun -n 2 echo into a pipe | tr a-z A-Z
+        echo "codes ${PIPESTATUS[*]}"
+        srun -n 2 sh -c 'echo kept; echo lost >&2' > kept.txt 2>/dev/null
+        all=$(srun -n 1 echo substituted)
+        echo "$all"
+        srun -n 1 printf '[%s]' '$(touch hit)' 'a "quoted" one' "it's" '' '*' $'two\\nlines'
+        srun -n 4 sh -c 'exit 5' | cat
+        echo "codes ${PIPESTATUS[*]}"
+        srun -n 1 yes | head -n 2
+        echo "codes ${PIPESTATUS[*]}"
+        """
+    )
+    assert text.splitlines() == [
+        *["INTO A PIPE"] * 2,
+        "codes 0 0",
+        "substituted",
+        '[$(touch hit)][a "quoted" one][it\'s][][*][two',
+        "lines]",
+        "codes 5 0",
+        *["y"] * 2,
+        "codes 141 0",
+    ]
+    assert (site.folder / "kept.txt").read_text() == "kept\nkept\n"
+    assert not (site.folder / "hit").exists()
+
+
+def test_timeout_ends_a_launch_and_the_script_goes_on(site: Site) -> None:
+    text = site.run(
+        """\
+        #!/bin/bash
+        #SBATCH -n 4 -t 2
+        timeout 1 srun -n 3 sleep 9870.1
+        echo "timeout said $?"
+        srun -n 2 echo next
+        """
+    )
+    assert text == "timeout said 124\nnext\nnext\n"
+    assert sleeping("9870.1") == []
+
+
+def test_what_a_launch_cannot_be(site: Site) -> None:
+    text = site.run(
+        f"""\
+        #!/bin/bash
+        #SBATCH -n 4 -t 2
+        go() {{ "$@"; echo "code $?"; }}
+        go srun -n 5 true
+        go srun --speed=9 true
+        go srun -l true
+        go mpirun -np 2 true : -np 2 true
+        go srun no-such-program
+        go srun
+        srun_later() {{ srun -n 1 sleep 2; }}
+        srun_later & sleep 0.5
+        go {sys.executable} -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
+        wait $!
+        echo "first $?"
+        """
+    )
+    lines = text.splitlines()
+    assert lines[1:-1:2] == ["code 2"] * 7
+    words = ["5 ranks", "--speed", "labels", "MPMD", "no-such-program was not found", "no program", "one launch at a"]
+    for line, word in zip(lines[0:-1:2], words, strict=True):
+        assert word in line
+        assert line.endswith("(EJB)")
+    assert lines[-1] == "first 0"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\nsrun ./a &\nwait\n", "background"),
+        ("#!/bin/sh\r\n#SBATCH -n 4 -t 2\r\nsrun ./a\r\n", "DOS line ends"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\n#SBATCH --array=1-3\nsrun ./a\n", "--array"),
+        ("#!/bin/sh\n#SBATCH -n 400 -t 2\nsrun ./a\n", "400 processors"),
+        ("#!/bin/sh\n#SBATCH -n 4\nsrun ./a\n", "walltime"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\nsrun ./a | srun ./b\n", "same pipeline"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\n/usr/bin/srun ./a\n", "without its folder"),
+        ("echo no interpreter\n", "batch script"),
+    ],
+)
+def test_what_is_refused_at_submit(site: Site, script: str, words: str) -> None:
+    answer = site.daemon.client.post("/v1/jobs", json={"script": script, "cwd": str(site.folder)})
+    assert answer.status_code in (400, 422), answer.text
+    assert words in answer.json()["detail"], answer.text
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("#!/no/such/shell\n#SBATCH -n 4 -t 2\n", None, "/no/such/shell"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2 -D /no/such/folder\n", None, "/no/such/folder"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\nkill -KILL $$\n", 137, ""),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\nexec srun -n 2 sh -c 'exit 4'\n", 4, ""),
+    ],
+)
+def test_scripts_that_fail_at_once(site: Site, script: str, code: int, words: str) -> None:
+    job = site.daemon.wait(site.submit(script), timeout_s=30)
+    assert (job["state"], job["exit_code"]) == ("failed", code), job
+    assert words in job["reason"]
+
+
+def test_python_scripts(site: Site) -> None:
+    text = site.run(
+        """\
+        #!/usr/bin/env python3
+        #SBATCH -n 4
+        #SBATCH -t 2
+        import subprocess, sys
+        print("before", sys.argv[1], flush=True)
+        done = subprocess.run(["srun", "-n", "2", "echo", "it's $HOME"], capture_output=True, text=True)
+        print(done.returncode, done.stdout.splitlines(), flush=True)
+        subprocess.run(["mpirun", "-np", "3", "echo", "direct"], check=True)
+        sys.exit(subprocess.call(["srun", "-n", "1", "sh", "-c", "exit 6"]))
+        """,
+        args=["argument"],
+        code=6,
+    )
+    assert text.splitlines() == ["before argument", '0 ["it\'s $HOME", "it\'s $HOME"]', *["direct"] * 3]
+
+
+@pytest.mark.parametrize("name", ["with spaces", 'it\'s "quoted"', "ünïcødé ✓", "$(touch hit)`x`", "50%j %x %%", "-n"])
+def test_folders_with_unusual_names(site: Site, name: str) -> None:
+    folder = site.folder / name
+    folder.mkdir()
+    (folder / "app").write_text('#!/bin/sh\nprintf "%s\\n" "$PWD"\n')
+    (folder / "app").chmod(0o755)
+    script = "#!/bin/bash\n#SBATCH -n 2 -t 2\necho \"$PWD\"\nsrun ./app\nsrun -n 1 ./app > 'a file'\n"
+    assert site.run(script, cwd=folder) == f"{folder}\n" * 3
+    assert (folder / "a file").read_text() == f"{folder}\n"
+
+
+def test_a_folder_with_a_newline_is_refused(site: Site) -> None:
+    folder = site.folder / "two\nlines"
+    folder.mkdir()
+    answer = site.post("#!/bin/sh\n#SBATCH -n 2 -t 2\n", cwd=folder)
+    assert answer.status_code == 422
+    assert "control character" in answer.json()["detail"]
+
+
+def test_a_large_environment(site: Site) -> None:
+    env = {f"VARIABLE_{n}": "v" * 1000 + str(n) for n in range(60)} | {"ONE": "'\n\"$(x)é" + "o" * 40000}
+    script = f"""\
+        #!/bin/bash
+        #SBATCH -n 2 -t 2
+        srun -n 2 {sys.executable} -c '
+        import json, os
+        print(json.dumps({{n: v for n, v in os.environ.items() if n[:4] in ("VARI", "ONE")}}))'
+        """
+    for line in site.run(script, env=env).splitlines():
+        assert json.loads(line) == env
+
+
+def test_cancel_ends_the_scripts_children_too(site: Site) -> None:
+    script = """\
+        #!/bin/bash
+        #SBATCH -n 4 -t 2
+        trap 'echo "TERM came first"; exit 7' TERM
+        sleep 9871.1 &
+        setsid sleep 9871.2 &
+        (trap '' TERM; exec sleep 9871.3) &
+        later() { srun -n 2 sleep 9871.4; }
+        later &
+        wait
+        """
+    sleeps = [f"9871.{n}" for n in (1, 2, 3, 4)]
+    id = site.submit(script)
+    until(lambda: [len(sleeping(s)) for s in sleeps] == [1, 1, 1, 2], "the script did not come so far", 30)
+    assert site.daemon.client.post(f"/v1/jobs/{id}/cancel").status_code < 300
+    assert site.daemon.wait(id, timeout_s=30)["state"] == "cancelled"
+    until(lambda: not any(sleeping(s) for s in sleeps), "something is left", 20)
+    assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
+
+
+def test_submitted_by_the_command_line(site: Site) -> None:
+    script = site.folder / "command line.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH -n 4 -t 2 -o cli.out\necho $MINE\nsrun -n 2 echo $1\nexit $2\n")
+    done = subprocess.run(
+        [str(EJB), "submit", "--wait", str(script), "word", "5"],
+        env={**os.environ, "EJB_SOCKET": str(site.daemon.state / "ejbd.sock"), "MINE": "by hand"},
+        cwd=site.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert (site.folder / "cli.out").read_text() == "by hand\nword\nword\n"
+
+
+def test_nothing_is_left(site: Site) -> None:
+    until(lambda: not site.daemon.processes(), "a worker, a script or a rank is left", 30)
