@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class Others:
         for name in names or tuple(self._ids):
             (self._folder / f"end-{name}").touch()
         for name in names or tuple(self._ids):
-            until(lambda name=name: self._state(name) not in ("pending", "running"), f"{name} did not end")
+            until(partial(self._ended, name), f"{name} did not end")
 
     def cancel_batch_job(self, batch_id: str) -> None:
         """As an operator would, behind EJB's back."""
@@ -112,6 +113,9 @@ class Others:
         """Names of jobs that run or wait."""
         view = asyncio.run(self._batch.observe())
         return [job.name for job in view.jobs if not job.state.ended]
+
+    def _ended(self, name: str) -> bool:
+        return self._state(name) not in ("pending", "running")
 
     def _state(self, name: str) -> str:
         view = asyncio.run(self._batch.observe())
