@@ -84,7 +84,7 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
         elif subjob.missing_since_s is None:
             subjob.missing_since_s = ctx.now
             add_event(ctx.session, "subjob.missing", ctx.now, job_id=world.job.id, subjob_id=subjob.id)
-        elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s:
+        elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
             _ended(world, subjob, BatchState.NODE_FAIL, None, "unknown to the batch system")
         return
     subjob.missing_since_s = None
@@ -97,6 +97,15 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
             subjob.end_s = seen.end_s
     else:
         _still_pending(world, subjob, seen)
+
+
+def _speaks(world: JobWorld, subjob: Subjob) -> bool:
+    """Whether a worker of an unlisted subjob is heard of, before the subjob's time is over: then it is not lost."""
+    ctx = world.ctx
+    if subjob.state != SubjobState.RUNNING or (subjob.end_s is not None and ctx.now > subjob.end_s):
+        return False
+    silence_s = ctx.settings.limits.worker_silence_s
+    return any(ctx.now - ctx.seen.get(w.id, w.last_seen_s) <= silence_s for w in world.workers_of(subjob.id))
 
 
 def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
@@ -168,6 +177,8 @@ def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None,
         if not was_running and state in (BatchState.FAILED, BatchState.TIMEOUT):
             application.end_job(world, JobState.FAILED, None, f"its batch job ended as {state.value} before it ran")
             return
+        if ENDED_AS[state] is SubjobState.LOST and job.state == JobState.RUNNING and job.members:
+            application.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
 
 
