@@ -61,6 +61,7 @@ def _heading(timeline: dict[str, Any], end_s: float) -> str:
 
 
 def _row(label: str, cells: str, colour: bool, styles: dict[str, str]) -> str:
+    cells = cells.rstrip()
     return f"{label:<{_LABEL}} {_painted(cells, styles) if colour else cells}"
 
 

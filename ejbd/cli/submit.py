@@ -70,7 +70,7 @@ def submit(
     ] = None,
     hold: Annotated[bool, typer.Option("-H", "--hold", help="Do not start until `ejb release`.")] = False,
     option: Annotated[
-        list[str] | None, typer.Option("-O", "--option", help="Any other option of sbatch, e.g. -O=--mem=4G.")
+        list[str] | None, typer.Option("-O", "--option", help="Any other option of sbatch, e.g. -O --mem=4G.")
     ] = None,
     idempotency_key: Annotated[
         MaybeText, typer.Option("--idempotency-key", help="Submitting again with the same key gives the same job.")

@@ -1,0 +1,157 @@
+"""The timeline in characters."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ejbd.cli.chart import chart
+from ejbd.cli.client import Client, LostConnection
+from ejbd.cli.following import exit_code
+from ejbd.cli.output import printable
+from ejbd.cli.words import duration
+
+
+def subjob(ordinal: int, processors: int, start_s: float | None, end_s: float | None, state: str) -> dict[str, Any]:
+    role = "subjob" if ordinal else "placeholder"
+    return {
+        "ordinal": ordinal,
+        "role": role,
+        "state": state,
+        "processors": processors,
+        "start_s": start_s,
+        "end_s": end_s,
+    }
+
+
+def interval(kind: str, start_s: float, end_s: float | None, processors: int) -> dict[str, Any]:
+    return {"kind": kind, "start_s": start_s, "end_s": end_s, "processors": processors, "subjobs": []}
+
+
+def timeline(**values: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "job": "ab12",
+        "name": "heat",
+        "state": "running",
+        "now_s": 200.0,
+        "submit_s": 100.0,
+        "start_s": 110.0,
+        "end_s": None,
+        "processes": 16,
+        "progress": 0.25,
+        "rigid_start_s": 400.0,
+        "expected_completion_s": 300.0,
+        "intervals": [
+            interval("wait", 100, 120, 0),
+            interval("run", 120, 160, 4),
+            interval("migrate", 160, 160.5, 4),
+            interval("run", 160.5, None, 16),
+        ],
+        "subjobs": [
+            subjob(0, 16, None, None, "pending"),
+            subjob(1, 4, 120, 160, "completed"),
+            subjob(2, 16, 150, 900, "running"),
+        ],
+    }
+    return {**found, **values}
+
+
+def test_a_life_in_characters() -> None:
+    lines = chart(timeline(), 113)
+    assert lines[0].startswith("job ab12  heat  running  25% done  16 processors for 16 processes  1:40 since")
+    phase, processors, j0, j1, j2 = (line[13:] for line in lines[2:7])
+    assert phase == "W" * 20 + "R" * 40 + "M" + "R" * 39  # a move of half a second is seen
+    assert processors == " " * 20 + "▂" * 40 + "█" * 40
+    assert j0 == "·" * 100
+    assert j1 == " " * 20 + "█" * 41
+    assert j2 == " " * 50 + "█" * 50
+    assert lines[-2:] == [
+        "a rigid start was promised for 5:00 after submission",
+        "expected to be done 3:20 after submission",
+    ]
+
+
+def test_plain_is_ascii_and_colours_take_no_room() -> None:
+    plain = chart(timeline(), 100, plain=True)
+    assert all(line.isascii() for line in plain)
+    coloured = chart(timeline(), 100, plain=True, colour=True)
+    assert any("\033[32m" in line for line in coloured)
+    assert [_without_escapes(line) for line in coloured] == plain
+
+
+def _without_escapes(text: str) -> str:
+    return re.sub(r"\033\[[0-9]*m", "", text)
+
+
+_TIMES = st.floats(min_value=0, max_value=10_000)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["wait", "run", "migrate"]), _TIMES, st.none() | _TIMES, st.integers(0, 99))),
+    st.lists(st.tuples(st.integers(0, 9), st.none() | _TIMES, st.none() | _TIMES)),
+    _TIMES,
+    st.integers(0, 500),
+)
+def test_any_life_fits(intervals: list[Any], subjobs: list[Any], now_s: float, width: int) -> None:
+    found = timeline(
+        submit_s=0.0,
+        now_s=now_s,
+        rigid_start_s=None,
+        expected_completion_s=None,
+        intervals=[interval(*one) for one in intervals],
+        subjobs=[subjob(n, 4, start, end, "running") for n, start, end in subjobs],
+    )
+    room = max(33, min(width, 200))
+    assert all(len(line) <= room for line in chart(found, width)[1:])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00"), (90061, "1-01:01:01"), (-5, "0:00")],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(st.text())
+def test_nothing_steers_the_terminal(text: str) -> None:
+    assert all(c.isprintable() or c == "\n" for c in printable(text))
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"),
+    [
+        ("completed", 0, 0),
+        ("completed", None, 0),
+        ("failed", 7, 7),
+        ("failed", 0, 1),
+        ("failed", None, 1),
+        ("timeout", None, 124),
+        ("timeout", 143, 143),
+        ("cancelled", None, 125),
+    ],
+)
+def test_exit_codes_of_waiting(state: str, code: int | None, expected: int) -> None:
+    assert exit_code({"state": state, "exit_code": code}) == expected
+
+
+def test_a_submission_is_repeated_with_its_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(socket_path="/nowhere")
+    seen: list[Any] = []
+
+    def answer(method: str, path: str, query: Any, body: Any, headers: Any) -> Any:
+        seen.append((method, path, body, headers))
+        if len(seen) < 3:
+            raise LostConnection("gone")
+        return "answer"
+
+    monkeypatch.setattr(client, "_request", answer)
+    monkeypatch.setattr(client, "_connect", lambda timeout: None)
+    monkeypatch.setattr("ejbd.cli.client.time.sleep", lambda seconds: None)
+    assert client.request_repeatedly("POST", "/v1/jobs", body={"a": 1}, key="k") == "answer"
+    assert seen == [("POST", "/v1/jobs", {"a": 1}, {"Idempotency-Key": "k"})] * 3
