@@ -17,7 +17,7 @@ LONGEST_WAIT_S = 60.0
 router = APIRouter(prefix="/v1/worker", tags=["workers"])
 
 
-def worker_token(request: Request, protocol: Annotated[str | None, Header(alias="X-EJB-Protocol")] = None) -> str:
+async def worker_token(request: Request, protocol: Annotated[str | None, Header(alias="X-EJB-Protocol")] = None) -> str:
     """The subjob's token. Raises EjbError where there is none, or where another protocol is spoken."""
     token = bearer(request)
     if token is None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.cli.chart import chart
-from ejbd.cli.client import Client, LostConnection
+from ejbd.cli.client import Answer, Client, LostConnection
 from ejbd.cli.following import exit_code
 from ejbd.cli.output import printable
 from ejbd.cli.words import duration
@@ -144,14 +144,14 @@ def test_a_submission_is_repeated_with_its_key_only(monkeypatch: pytest.MonkeyPa
     client = Client(socket_path="/nowhere")
     seen: list[Any] = []
 
-    def answer(method: str, path: str, query: Any, body: Any, headers: Any) -> Any:
+    def answer(method: str, path: str, query: Any, body: Any, headers: Any) -> Answer:
         seen.append((method, path, body, headers))
         if len(seen) < 3:
             raise LostConnection("gone")
-        return "answer"
+        return Answer(201, {}, b"{}")
 
     monkeypatch.setattr(client, "_request", answer)
     monkeypatch.setattr(client, "_connect", lambda timeout: None)
     monkeypatch.setattr("ejbd.cli.client.time.sleep", lambda seconds: None)
-    assert client.request_repeatedly("POST", "/v1/jobs", body={"a": 1}, key="k") == "answer"
+    assert client.request_repeatedly("POST", "/v1/jobs", body={"a": 1}, key="k").status == 201
     assert seen == [("POST", "/v1/jobs", {"a": 1}, {"Idempotency-Key": "k"})] * 3
