@@ -113,12 +113,13 @@ class Lead:
         if self._ending:
             return
         self._ending = True
-        self._close_launches()
         if self._script is not None:
             script = self._script
             script.send_group(signal.SIGTERM)
             script.send_group(signal.SIGCONT)
             self._loop.call_later(grace_s, lambda: script.send_group(signal.SIGKILL))
+        # After TERM: a shell that does not handle it must not come to what stands behind the launch.
+        self._close_launches()
 
     def _start_script(self, script: Dict[str, Any]) -> int:
         path = str(script["path"])

@@ -135,6 +135,8 @@ class _Launch:
             data = lead.recv(65536)
         except OSError:
             data = b""
+        if not data and self._signal:
+            return 128 + self._signal  # the whole job is being ended
         if not data:
             sys.stderr.write("%s: the lead of this job has ended (EJB)\n" % self._name)
             return 1
