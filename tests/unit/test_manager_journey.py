@@ -286,6 +286,8 @@ async def test_absence_is_not_an_end_until_the_grace_is_over(live: LiveWorld) ->
     live.batch.forget(f"ejb-{job}.1")
     await live.poll(5)
     await live.poll(31)
+    assert live.subjobs(job)[1].state == "running", "its worker is heard of"
+    await live.poll(61, heartbeats=False)
     assert live.subjobs(job)[1].state == "lost"
 
 
