@@ -67,6 +67,20 @@ def one_copy_only(job: str) -> Iterator[None]:
     assert seen, "no rank was ever seen"
 
 
+@contextmanager
+def daemon_on(site: Site, folder: Path, **limits: float) -> Iterator[Daemon]:
+    """The background, and a daemon that runs, with some of its limits changed. Both are ended at the end."""
+    environment = {f"EJBD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
+    daemon = Daemon(folder, site.toml, {**site.environment, **environment})
+    try:
+        site.fill()
+        daemon.start()
+        yield daemon
+    finally:
+        daemon.stop()
+        site.close()
+
+
 def ours(site: Site, job: str) -> list[BatchJob]:
     """The batch jobs under the tags of one elastic job."""
     return [row for row in site.jobs() if row.name.startswith(f"ejb-{job}.")]

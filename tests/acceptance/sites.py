@@ -40,9 +40,15 @@ class BatchJob:
 class Site(Protocol):
     """A batch system with a background. `toml` and `environment` are what a daemon needs to use it."""
 
-    toml: str
-    environment: Mapping[str, str]
-    layout: Mapping[str, int]  # how a job of four ranks asks for its nodes
+    @property
+    def toml(self) -> str: ...
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+    @property
+    def layout(self) -> Mapping[str, int]:
+        """How a job of four ranks asks for its nodes."""
 
     def fill(self) -> None:
         """Start the background and wait until it runs."""

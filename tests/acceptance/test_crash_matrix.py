@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the trap is set: from the daemon's start on, or when the job runs and is about to grow; and which time counts."""
+    """When the trap is set (from the start on, or when the job is about to grow), and which time it snaps."""
 
     phase: str  # "start" or "growth"
     nth: int = 1

@@ -1,0 +1,219 @@
+"""Slurm and its commands dying, hanging and lying under jobs; the outcome of each is its test's docstring."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only, ours, ranks_of, undisturbed
+from tests.acceptance.sites import Site, SlurmSite
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("faults-slurm")]
+STEPS = 150
+IMPATIENT = "[slurm]\ntimeout_s = 2\nsubmit_timeout_s = 2\n"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    """One for all tests that break commands only."""
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(4, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def breakable() -> Iterator[SlurmCluster]:
+    """A cluster of the test's own whose nodes are given up after seconds."""
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(4, 2, "--profile=fail") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> FaultyCommands:
+    return FaultyCommands(tmp_path / "bin")
+
+
+@pytest.fixture
+def site(cluster: SlurmCluster, faulty: FaultyCommands, tmp_path: Path) -> SlurmSite:
+    return SlurmSite(cluster, tmp_path, path=faulty.path, slurm_settings=IMPATIENT)
+
+
+def submit(daemon: Daemon, site: Site, name: str = "moved", steps: int = STEPS) -> str:
+    """The heat equation on four ranks; its result goes to the file `name`."""
+    command = daemon.heat(steps, daemon.folder / name)
+    return daemon.submit(*command, ranks=4, time="2", overrides=dict(site.layout))
+
+
+def completed(daemon: Daemon, site: Site, job: str, name: str = "moved", steps: int = STEPS) -> None:
+    """The job ends well, with the undisturbed result, and leaves nothing."""
+    final = daemon.wait(job, timeout_s=180)
+    assert (final["state"], final["exit_code"]) == ("completed", 0), final
+    assert (daemon.folder / name).read_bytes() == undisturbed(daemon.folder, steps, 4)
+    nothing_left(daemon, site, job)
+
+
+def health(daemon: Daemon) -> dict[str, Any]:
+    return dict(daemon.client.get("/v1/health").json())
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fault", "how"), [("hang", "submitted"), ("done-then-hang", "adopted")])
+def test_sbatch_without_an_answer(
+    site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str, how: str
+) -> None:
+    """A submission that hangs is given up after its own time-out, and other jobs go on and grow meanwhile.
+
+    One that Slurm had not taken is repeated once its absence is proved; one that it had is adopted by its tag. Either
+    way there is exactly one batch job.
+    """
+    with daemon_on(site, tmp_path) as daemon:
+        other = submit(daemon, site, "other", 200)
+        daemon.wait_event(other, "epoch.running")
+        faulty.fault("sbatch", fault, once=True)
+        job = submit(daemon, site, steps=40)
+        until(lambda: (faulty.folder / "sbatch.taken").exists(), "sbatch was not called", 20)
+        site.more()
+        daemon.wait_event(other, "epoch.running", 2)
+        until(lambda: bool(ours(site, job)), "it was not submitted", 30)
+        done = [e["data"] for e in daemon.events(job) if e["kind"] == "intent.done"]
+        until(
+            lambda: any(e["kind"] == "subjob.pending" for e in daemon.events(job)),
+            "the submission was not settled",
+            30,
+            lambda: str(done),
+        )
+        settled = [e["data"] for e in daemon.events(job) if e["kind"].startswith("intent.")]
+        assert any(how == data.get("how") for data in settled), settled
+        completed(daemon, site, other, "other", 200)
+        completed(daemon, site, job, steps=40)
+        each_tag_once(daemon, site, job)
+        each_tag_once(daemon, site, other)
+
+
+@pytest.mark.parametrize("fault", ["garbage", "hang", UNREACHABLE], ids=["garbage", "hang", "unreachable"])
+def test_squeue_that_cannot_be_read(site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str) -> None:
+    """Nobody's job fails however long it lasts; health says so, and is ok again afterwards."""
+    with daemon_on(site, tmp_path, missing_grace_s=2) as daemon:
+        job = submit(daemon, site)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            assert health(daemon)["ok"] is True
+            faulty.fault("squeue", fault)
+            until(lambda: health(daemon)["ok"] is False, "health does not say so", 20)
+            assert daemon.client.get("/v1/health").status_code == 503 and health(daemon)["batch_error"]
+            time.sleep(4)
+            assert daemon.job(job)["state"] == "running"
+            faulty.mend("squeue")
+            until(lambda: health(daemon)["ok"] is True, "health does not recover", 20)
+            completed(daemon, site, job)
+        each_tag_once(daemon, site, job)
+
+
+@pytest.mark.parametrize("fault", ["nothing", "torn"])
+def test_squeue_that_leaves_jobs_out(site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str) -> None:
+    """Answers without rows, or cut short, for longer than the grace: subjobs whose workers speak are not given up."""
+    with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:
+        job = submit(daemon, site)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            faulty.fault("squeue", fault)
+            time.sleep(6)
+            assert daemon.job(job)["state"] == "running"
+            faulty.mend("squeue")
+            completed(daemon, site, job)
+        launched = [e for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        assert len(launched) == 1, "it was never started again"
+
+
+# -- daemons of Slurm -------------------------------------------------------------------------------------------------
+
+
+def kill(cluster: SlurmCluster, name: str) -> None:
+    pid = cluster.pids()[name]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: name not in cluster.pids(), f"{name} lives", 20)
+
+
+def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_path: Path) -> None:
+    """slurmctld dies by SIGKILL and comes back: the application goes on or goes back, never twice, and completes."""
+    site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT)
+    with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
+        job = submit(daemon, site, steps=250)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            kill(breakable, "slurmctld")
+            until(lambda: health(daemon)["ok"] is False, "health does not say so", 30)
+            assert daemon.job(job)["state"] == "running"
+            breakable.up_again("--profile=fail")
+            until(lambda: health(daemon)["ok"] is True, "health does not recover", 30)
+            completed(daemon, site, job, steps=250)
+
+
+def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, tmp_path: Path) -> None:
+    """slurmctld dies right after J0 was submitted, and forgets it (it saves its state lazily): J0 comes again."""
+    site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT)
+    with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:
+        breakable.sbatch("--job-name=last", "--nodelist=n4", "--ntasks=1", "--time=60", script="sleep 600")
+        job = submit(daemon, site, steps=60)
+        daemon.wait_event(job, "subjob.pending")
+        kill(breakable, "slurmctld")
+        for state in ("job_state", "job_state.old"):
+            (breakable.directory / "state" / state).unlink(missing_ok=True)
+        breakable.up_again("--profile=fail")
+        until(lambda: health(daemon)["ok"] is True, "health does not recover", 30)
+        completed(daemon, site, job, steps=60)
+        j0s = [s for s in daemon.job(job)["subjobs"] if s["role"] == "placeholder"]
+        assert len(j0s) == 2 and j0s[0]["state"] == "lost", j0s
+
+
+def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
+    """A slurmd dies with both subjobs on its node: back to waiting, and from the last checkpoint on another node."""
+    site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT)
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon, site, steps=250)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            site.more()
+            daemon.wait_event(job, "epoch.running", 2)
+            assert {node for s in daemon.job(job)["subjobs"] for node in s["nodes"]} == {"n4"}
+            kill(breakable, "n4")
+            daemon.wait(job, "waiting", timeout_s=60)
+            site.more()
+            daemon.wait_event(job, "epoch.running", 3)
+            completed(daemon, site, job, steps=250)
+        launched = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        assert launched[:3] == [None, 1, 1]
+        ends = {s["id"]: s["state"] for s in daemon.job(job)["subjobs"]}
+        assert (ends[f"{job}.1"], ends[f"{job}.2"]) == ("lost", "lost")
+        assert ranks_of(job) == {}
+        breakable.up_again("--profile=fail")
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_cancelling_a_running_job_leaves_nothing(site: SlurmSite, tmp_path: Path) -> None:
+    """A job that runs on two subjobs is cancelled: CANCELLED, and no batch job, worker or rank is left."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon, site, steps=2000)
+        daemon.wait_event(job, "epoch.running")
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        assert daemon.client.post(f"/v1/jobs/{job}/cancel").status_code == 200
+        assert daemon.wait(job)["state"] == "cancelled"
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
