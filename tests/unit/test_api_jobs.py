@@ -27,7 +27,7 @@ SCRIPT = "#!/bin/bash\n#SBATCH -n 16 -t 10\nsrun ./app\n"
 
 
 def body(**values: Any) -> dict[str, Any]:
-    return {"cwd": "/work", "script": SCRIPT, **values}
+    return {"cwd": "/home/ada", "script": SCRIPT, **values}
 
 
 class World:

@@ -118,6 +118,7 @@ def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_nothing_steers_the_terminal(text: str) -> None:
     assert all(c.isprintable() or c == "\n" for c in printable(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
@@ -16,7 +16,7 @@ def script(*lines: str, body: str = "srun ./app\n") -> str:
 
 
 def spec_of(*lines: str, **overrides: object) -> JobSpec:
-    request = JobRequest(cwd="/work", script=script(*lines), overrides=Overrides(**overrides))  # type: ignore[arg-type]
+    request = JobRequest(cwd="/home/ada", script=script(*lines), overrides=Overrides(**overrides))  # type: ignore[arg-type]
     return build_spec(request)
 
 
@@ -212,7 +212,7 @@ def test_the_command_line_wins() -> None:
         options=("--qos=x", "-x", "n1"),
     )
     assert (spec.processes, spec.walltime_s, spec.name, spec.queue) == (8, 3600.0, "new", "b")
-    assert (spec.output, spec.elastic, spec.restartable) == ("/work/new.out", False, False)
+    assert (spec.output, spec.elastic, spec.restartable) == ("/home/ada/new.out", False, False)
     assert spec.options == ("--qos=x",) and spec.rigid_options == ("--exclude=n1",)
     assert error_of("#SBATCH -n 4 -t 5", options=("--nix",)).where == "option"
     assert error_of("#SBATCH -n 4 -t 5", ntasks="0").where == "--ntasks"
@@ -228,7 +228,7 @@ def test_layouts() -> None:
 
 def test_files_and_folders() -> None:
     spec = spec_of("#SBATCH -n 2 -t 5 -D sub -e /abs/%j.err")
-    assert (spec.cwd, spec.output, spec.error) == ("/work/sub", "/work/sub/ejb-%j.out", "/abs/%j.err")
+    assert (spec.cwd, spec.output, spec.error) == ("/home/ada/sub", "/home/ada/sub/ejb-%j.out", "/abs/%j.err")
     assert "backslash" in error_of(r"#SBATCH -n 2 -t 5 -o 'a\\b'").message
 
 
@@ -253,6 +253,7 @@ _WORDS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(_WORDS, st.text(max_size=5)), max_size=40).map("".join))
 def test_any_text_is_a_job_or_an_error(text: str) -> None:
     for candidate in (text, f"#!/bin/bash\n#SBATCH -n 4 -t 5\n{text}", f"#!/bin/bash\n#SBATCH {text}"):
@@ -268,6 +269,7 @@ def test_any_text_is_a_job_or_an_error(text: str) -> None:
 _VALUES = st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["1", "0", "-1", "16", "10:00", "on", "%j"]))
 
 
+@settings(deadline=None)
 @given(
     st.fixed_dictionaries(dict.fromkeys(("ntasks", "nodes", "ntasks_per_node", "time", "name"), _VALUES)),
     st.fixed_dictionaries(dict.fromkeys(("output", "chdir", "export", "elastic", "omax", "delta"), _VALUES)),

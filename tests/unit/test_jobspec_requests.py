@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
@@ -55,12 +57,8 @@ def test_a_command() -> None:
 )
 def test_requests_that_cannot_be_right(request_: JobRequest) -> None:
     with pytest.raises(EjbError) as caught:
-        build_spec(JobRequest(**{**_fields(request_), "overrides": GIVEN}))
+        build_spec(replace(request_, overrides=GIVEN))
     assert caught.value.code is Code.INVALID
-
-
-def _fields(request_: JobRequest) -> dict[str, object]:
-    return {name: getattr(request_, name) for name in ("cwd", "command", "script", "args", "env")}
 
 
 def test_restartable_is_about_scripts() -> None:
@@ -98,6 +96,7 @@ def test_export_that_is_no_list(export: str) -> None:
     assert caught.value.code is Code.INVALID
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5)), st.lists(st.text(max_size=5), max_size=4))
 def test_any_command_and_environment_are_a_job_or_an_error(env: dict[str, str], argv: list[str]) -> None:
     try:

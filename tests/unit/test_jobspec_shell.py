@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
@@ -97,6 +97,7 @@ def test_what_else_cannot_be_held(body: str, words: str) -> None:
         "echo 'unclosed\nsrun a &",
         "find . -name srun &",
         "which srun & wait",
+        "''(",
     ],
 )
 def test_nothing_is_refused_without_need(body: str) -> None:
@@ -161,6 +162,7 @@ _PIECES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(_PIECES, st.text(max_size=3)), max_size=60).map("".join))
 def test_any_text_can_be_looked_at(text: str) -> None:
     lines = text.count("\n") + 2

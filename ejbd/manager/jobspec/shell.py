@@ -245,7 +245,7 @@ class _Look:
             self.balanced("(", ")")
             return
         if self.in_word or self.words:
-            name = word or self.words[-1]
+            name = word if self.in_word else self.words[-1]
             rest = self.text[self.at : self.at + 40].lstrip(" \t")
             if rest.startswith(")"):  # name () ...
                 if name in LAUNCHERS:
