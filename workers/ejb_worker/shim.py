@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence
@@ -20,11 +21,14 @@ from .shimfolder import without_shims
 _REFUSED = 2
 _FOLLOW_S = 0.1
 _CANCEL_PATIENCE_S = 60.0
+_READS_INPUT = "ranks read nothing from standard input: name the file as an argument, or write < /dev/null"
 
 
 def main(name: str, words: Sequence[str]) -> int:
     try:
         request = parse(name, list(words), os.environ)
+        if _has_input():
+            raise Usage(_READS_INPUT)
         return _Launch(name, request).run()
     except Usage as problem:
         return _refuse(name, str(problem))
@@ -33,6 +37,14 @@ def main(name: str, words: Sequence[str]) -> int:
 def _refuse(name: str, sentence: str) -> int:
     sys.stderr.write("%s: %s (EJB)\n" % (name, sentence))
     return _REFUSED
+
+
+def _has_input() -> bool:
+    """Whether the script redirects a file or a pipe to it: ranks that found nothing there would go wrong silently."""
+    try:
+        return not stat.S_ISCHR(os.fstat(0).st_mode)
+    except OSError:
+        return False  # closed
 
 
 class _Follower:
