@@ -12,6 +12,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from ejbd.api.port import ManagerPort
@@ -49,7 +50,8 @@ class Principal:
             )
 
 
-def manager_of(request: Request) -> ManagerPort:
+async def manager_of(request: Request) -> ManagerPort:
+    """Not a plain function: FastAPI would run that in a thread, for every request."""
     manager: ManagerPort = request.app.state.manager
     return manager
 
@@ -110,8 +112,8 @@ Caller = Annotated[Principal, Depends(principal_of)]
 async def _token_holder(manager: ManagerPort, token: str) -> Principal:
     wanted = digest(token)
 
-    def look(session: Session) -> Token | None:
-        return session.get(Token, wanted)
+    def look(session: Session) -> Row[str, float | None] | None:
+        return session.execute(select(Token.user, Token.expires_s).where(Token.digest == wanted)).first()
 
     found = await manager.store.read(look)
     if found is None:

@@ -35,10 +35,10 @@ class Context:
         """The TOML file's settings of a queue with what was changed at run time on top."""
         if self._queues is None:
             self._queues = {
-                row.name: self.settings.queue_settings(row.name).model_copy(
-                    update=QueueSettings(**row.settings).model_dump(include=set(row.settings))
+                queue: self.settings.queue_settings(queue).model_copy(
+                    update=QueueSettings(**changed).model_dump(include=set(changed))
                 )
-                for row in self.session.scalars(select(QueueOverride))
+                for queue, changed in self.session.execute(select(QueueOverride.name, QueueOverride.settings))
             }
         return self._queues.get(name) or self.settings.queue_settings(name)
 

@@ -6,7 +6,7 @@ import secrets
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from ejbd.config import QueueSettings
 from ejbd.core.bundling import plan_wait
@@ -20,9 +20,12 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import IdempotencyKey, Job, QueueOverride
 from ejbd.store.states import JobState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, wake
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, insert_row, wake
 
 ENGINES = ("auto", "application", "none")
+_ANSWERED = select(IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
+    IdempotencyKey.user == bindparam("user"), IdempotencyKey.key == bindparam("key")
+)
 
 
 def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
@@ -95,7 +98,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     """Store a job. The same key and body from the same user get the same job. Returns (id, newly made)."""
     session = ctx.session
     if key is not None:
-        known = session.get(IdempotencyKey, (user, key))
+        known = session.execute(_ANSWERED, {"user": user, "key": key}).first()
         if known is not None:
             if known.request_hash != request_hash:
                 raise EjbError(
@@ -106,8 +109,11 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
             return known.job_id, False
     queue = queue_for(ctx.view, spec)
     elastic, why = make_elastic(ctx, queue, spec)
-    job = Job(
-        id=secrets.token_hex(4),
+    job_id = secrets.token_hex(4)
+    insert_row(
+        session,
+        Job,
+        id=job_id,
         name=spec.name,
         user=user,
         queue=queue,
@@ -124,12 +130,12 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
         reason="",
         members=[],
     )
-    session.add(job)
     if key is not None:
-        session.add(IdempotencyKey(user=user, key=key, request_hash=request_hash, job_id=job.id, created_s=ctx.now))
-    add_event(session, "job.received", ctx.now, job_id=job.id, queue=queue, elastic=elastic, reason=why)
+        entry = {"user": user, "key": key, "request_hash": request_hash}
+        insert_row(session, IdempotencyKey, **entry, job_id=job_id, created_s=ctx.now)
+    add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=elastic, reason=why)
     wake(session, INTENTS_TOPIC)
-    return job.id, True
+    return job_id, True
 
 
 def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:

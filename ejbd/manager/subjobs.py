@@ -56,7 +56,6 @@ def add_subjob(
         reason="",
     )
     ctx.session.add(subjob)
-    ctx.session.flush()
     world.subjobs.append(subjob)
     add_event(
         ctx.session,
@@ -96,7 +95,6 @@ def add_intent(
         error="",
     )
     ctx.session.add(intent)
-    ctx.session.flush()
     wake(ctx.session, INTENTS_TOPIC)
     return intent
 

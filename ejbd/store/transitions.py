@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from ejbd.store.models import Epoch, Event, Intent, Job, Operation, Subjob
+from ejbd.store.models import Base, Epoch, Event, Intent, Job, Operation, Subjob
 from ejbd.store.states import (
     EPOCH,
     EPOCH_SETBACK,
@@ -45,16 +46,19 @@ def wake(session: Session, *topics: str) -> None:
     session.info.setdefault(WAKE, set()).update(topics)
 
 
+def insert_row(session: Session, model: type[Base], **values: Any) -> None:
+    """Insert a row that this transaction does not go on to work with, at a fraction of what an object costs."""
+    session.connection().execute(insert(model.__table__), values)  # type: ignore[arg-type]
+
+
 def add_event(
     session: Session, kind: str, now: float, *, job_id: str | None = None, subjob_id: str | None = None, **data: Any
-) -> Event:
+) -> None:
     """Append an event; `data` must be plain JSON values."""
-    event = Event(at_s=now, job_id=job_id, subjob_id=subjob_id, kind=kind, data=data)
-    session.add(event)
+    insert_row(session, Event, at_s=now, job_id=job_id, subjob_id=subjob_id, kind=kind, data=data)
     wake(session, EVENTS_TOPIC)
     if job_id is not None:
         wake(session, job_topic(job_id))
-    return event
 
 
 def move_job(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -50,7 +50,8 @@ class JobSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_json` is its inverse."""
-        return asdict(self)
+        # Not asdict(), which copies every variable of the environment by way of its own recursion.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> JobSpec:
