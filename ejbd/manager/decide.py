@@ -47,13 +47,13 @@ class Decider:
             subjobs.setdefault(subjob.job_id, []).append(subjob)
         for job in jobs:
             world = JobWorld(self.ctx, job, _subjobs=subjobs[job.id])
-            if not self._stays(world):
+            if not self._goes_on_waiting(world):
                 guarded(world, self.decide)
 
-    def _stays(self, world: JobWorld) -> bool:
-        """Whether there is surely nothing to do or to say: the many, for whom a savepoint each would be most of a poll.
+    def _goes_on_waiting(self, world: JobWorld) -> bool:
+        """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
 
-        Reads only. A fault is left for :meth:`decide` to meet again, where it is reported.
+        A fault is left for :meth:`decide` to meet again, where it is reported.
         """
         job = world.job
         if job.state != JobState.WAITING:
@@ -66,10 +66,14 @@ class Decider:
         if self._not_now(world):
             return True
         try:
-            decision = self.present(world)
+            question = self.ask(world, Situation.WAIT)
+            decision = question.answer()
         except Exception:
             return False
-        return decision.kind is DecisionKind.NOTHING and verdict(decision) == job.decision_key
+        if decision.kind is not DecisionKind.NOTHING:
+            return False
+        record(world, question, decision)
+        return True
 
     def _not_now(self, world: JobWorld) -> bool:
         """Whether no subjob is to be asked for at this time, whatever the windows."""

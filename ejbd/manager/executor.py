@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import and_, case, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
@@ -34,6 +34,7 @@ from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_j
 log = structlog.get_logger(__name__)
 
 PROOFS_OF_ABSENCE = 2
+SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusal
 
 
@@ -62,7 +63,8 @@ class Executor:
     async def run_due(self) -> float | None:
         """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None."""
         now = self.clock()
-        due, next_s = await self.store.read(lambda session: _due(session, now))
+        most = self.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS
+        due, next_s = await self.store.read(lambda session: _due(session, now, most))
         cancels = [i for i in due if i.kind == "cancel" and i.state == IntentState.PENDING]
         unknown = [i for i in due if i.state == IntentState.UNKNOWN]
         submits = [i for i in due if i.kind == "submit" and i.state == IntentState.PENDING]
@@ -87,7 +89,9 @@ class Executor:
     async def _submit(self, intent: Intent) -> None:
         reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
         try:
-            request = await self.store.write(lambda s: self._begin_submit(s, intent.id))
+            # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
+            token_hash = await asyncio.to_thread(self._make_files, intent.id)
+            request = await self.store.write(lambda s: self._begin_submit(s, intent.id, token_hash))
         except EjbError as error:
             trouble = error
             await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
@@ -109,7 +113,23 @@ class Executor:
         await self.store.write(lambda s: self._submitted(s, intent.id, batch_id, "submitted"))
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
 
-    def _begin_submit(self, session: Session, id: int) -> SubmitRequest | None:
+    def _make_files(self, id: int) -> str:
+        """The files that a subjob's workers read; what is kept of the token in them. Repeatable."""
+
+        def look(session: Session) -> tuple[Job, str]:
+            subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
+            return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id
+
+        job, subjob = self.store.read_sync(look)
+        if job.elastic:
+            self._make_job_folder(job)
+        # The embedded cluster's processors are virtual: there is nothing to bind to.
+        binding = "none" if self.settings.batch == "local" else "auto"
+        token, token_hash = new_token(subjob)
+        self.spool.make_subjob(job.id, subjob, token, binding=binding)
+        return token_hash
+
+    def _begin_submit(self, session: Session, id: int, token_hash: str) -> SubmitRequest | None:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING:
             return None
@@ -124,12 +144,7 @@ class Executor:
                 move_intent(session, intent, IntentState.FAILED, now, reason="no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
-        token, subjob.token_hash = new_token(subjob.id)
-        if job.elastic:
-            self._make_job_folder(job)
-        # The embedded cluster's processors are virtual: there is nothing to bind to.
-        binding = "none" if self.settings.batch == "local" else "auto"
-        self.spool.make_subjob(job.id, subjob.id, token, binding=binding)
+        subjob.token_hash = token_hash
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         return self._request(job, subjob)
@@ -312,16 +327,24 @@ class Executor:
         await self.store.write(lambda s: _done(s, [intent.id], self.clock()))
 
 
-def _due(session: Session, now: float) -> tuple[list[Intent], float | None]:
-    query = select(Intent).where(Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN))).order_by(Intent.id)
-    intents = list(session.scalars(query))
-    due: list[Intent] = []
-    later: list[Intent] = []
-    for intent in intents:
-        if intent.kind != "submit" and intent.batch_id is None:
-            continue  # its submission is still under way
-        (due if intent.not_before_s <= now else later).append(intent)
-    return due, min((i.not_before_s for i in later), default=None)
+def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
+    """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once)."""
+    # Anything else than a submission has nothing to act on while its submission is under way.
+    open_ones = select(Intent).where(
+        Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
+        or_(Intent.kind == "submit", Intent.batch_id.is_not(None)),
+    )
+    next_s = session.scalar(select(func.min(open_ones.where(Intent.not_before_s > now).subquery().c.not_before_s)))
+    due = open_ones.where(Intent.not_before_s <= now)
+    new = and_(Intent.kind == "submit", Intent.state == IntentState.PENDING)
+    others = list(session.scalars(due.where(not_(new)).order_by(Intent.id)))
+    # Room that is free now goes before places in the queue.
+    urgent_first = case((Subjob.role == "subjob", 0), else_=1)
+    query = due.where(new).join(Subjob, Intent.subjob_id == Subjob.id).order_by(urgent_first, Intent.id)
+    submits = list(session.scalars(query.limit(submissions + 1)))
+    if len(submits) > submissions:
+        next_s = now
+    return others + submits[:submissions], next_s
 
 
 def _begin_cancels(session: Session, ids: Sequence[int], now: float) -> dict[int, str]:

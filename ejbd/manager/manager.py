@@ -41,6 +41,7 @@ from ejbd.store.transitions import add_event
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
+RECEIVED_AT_ONCE = 32
 
 
 class Manager:
@@ -141,7 +142,7 @@ class Manager:
             self.polls += 1
             if self.batch_error:
                 self.batch_error = ""
-                await self.store.write(lambda s: add_event(s, "batch.answers", self.clock()) and None)
+                await self.store.write(lambda s: add_event(s, "batch.answers", self.clock()))
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
                 await self.store.write(lambda s: self._tick(s, view, outcomes))
@@ -157,7 +158,7 @@ class Manager:
             return
         self.batch_error = error.sentence()
         message = self.batch_error
-        await self.store.write(lambda s: add_event(s, "batch.silent", self.clock(), error=message) and None)
+        await self.store.write(lambda s: add_event(s, "batch.silent", self.clock(), error=message))
 
     def _tick(self, session: Session, view: ClusterView, outcomes: dict[str, Any]) -> None:
         ctx = self._context(session)
@@ -172,8 +173,10 @@ class Manager:
         while True:
             self._work.clear()
             try:
-                await self.store.write(self._receive)
+                more = await self.store.write(self._receive)
                 next_s = await self._executor.run_due()
+                if more:
+                    next_s = self.clock()
             except EjbError as error:
                 log.error("executor", error=error.sentence())
                 next_s = self.clock() + RETRY_S
@@ -186,12 +189,18 @@ class Manager:
             except TimeoutError:
                 pass
 
-    def _receive(self, session: Session) -> None:
-        """New jobs go into the batch system's queue at once; windows are looked at with the next poll."""
+    def _receive(self, session: Session) -> bool:
+        """New jobs go into the batch system's queue at once; windows are looked at with the next poll.
+
+        Some at a time, since others wait for the writer too. True: there may be more.
+        """
         ctx = self._context(session)
         decider = Decider(ctx)
-        for job in session.scalars(select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq)):
-            guarded(JobWorld(ctx, job), decider.receive)
+        query = select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq).limit(RECEIVED_AT_ONCE)
+        jobs = list(session.scalars(query))
+        for job in jobs:
+            guarded(JobWorld(ctx, job, _subjobs=[]), decider.receive)
+        return len(jobs) == RECEIVED_AT_ONCE and any(job.state != JobState.RECEIVED for job in jobs)
 
     def _woken(self, topics: frozenset[str]) -> None:
         if "intents" in topics:
