@@ -20,6 +20,7 @@ from ejbd.store.transitions import add_event, move_epoch, move_job
 
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
+CLOCKS_S = 2.0  # a worker that ends so near to its subjob's limit was ended by it; clocks differ a little
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
 
 
@@ -428,7 +429,12 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
     if job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id:
         job.lead_worker = None
         if job.kind == "script" and job.state == JobState.RUNNING and not job.spec.get("restartable"):
-            end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
+            home = world.subjob(worker.subjob_id)
+            if home is not None and home.start_s is not None and ctx.now >= home.start_s + home.walltime_s - CLOCKS_S:
+                what = "its subjob" if home.role == "subjob" else "it"
+                end_job(world, JobState.TIMEOUT, None, f"{what} reached its time limit of {home.walltime_s:g} s")
+            else:
+                end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
             return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
         ranks = [rank for rank, id, _ in epoch.placement if id == worker.id]
