@@ -30,6 +30,29 @@ for line in range(int(sys.argv[1])):
         os.write(1, part.encode())
 """
 
+# Ranks that count, one line a step, and can be moved.
+COUNTER = """\
+import os, signal, sys, time
+rank, asked = os.environ["EJB_RANK"], []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+step, restart = 0, os.environ.get("EJB_RESTART_DIR")
+if restart:
+    with open(f"{restart}/{rank}.txt") as file:
+        step = int(file.read())
+while step < int(sys.argv[1]) and not asked:
+    print("rank", rank, "step", step, flush=True)
+    step += 1
+    time.sleep(0.02)
+if asked:
+    path = os.path.join(os.environ["EJB_CHECKPOINT_DIR"], f"{rank}.txt")
+    with open(path + ".tmp", "w") as file:
+        file.write(str(step))
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".tmp", path)
+    sys.exit(85)
+"""
+
 
 @dataclass
 class Site:
@@ -66,17 +89,24 @@ class Site:
         return text
 
 
+def make_home(folder: Path) -> Path:
+    """A user's folder with the programs that the scripts start."""
+    home = folder / "home"
+    home.mkdir()
+    (home / "chatter.py").write_text(CHATTER)
+    (home / "counter.py").write_text(COUNTER)
+    return home
+
+
 @contextmanager
 def local_site(folder: Path, *, nodes: int = 4, processors: int = 4) -> Iterator[Site]:
     """A daemon with an embedded cluster of its own; in the end both are gone."""
     toml = f'poll_s = {POLL_S}\nworker_python = "{sys.executable}"\n[local]\nnodes = {nodes}\n'
     daemon = Daemon(folder, toml + f"processors_per_node = {processors}\n" + FAST)
-    home = folder / "home"
-    home.mkdir()
-    (home / "chatter.py").write_text(CHATTER)
     daemon.start()
+    assert not daemon.ended(), daemon.log.read_text()
     try:
-        yield Site(daemon, home)
+        yield Site(daemon, make_home(folder))
     finally:
         daemon.stop()
         down = [sys.executable, "-m", "ejbd.batch.local", "down", str(daemon.state / "cluster")]

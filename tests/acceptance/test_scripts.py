@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.scripting import Site, local_site, sleeping
-from tests.fakes.daemon import until
+from tests.fakes.daemon import HEAT, until
 
 pytestmark = pytest.mark.xdist_group("scripts-local")
 EJB = Path(sys.executable).with_name("ejb")
@@ -178,6 +178,7 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         go mpirun -np 2 true : -np 2 true
         go srun no-such-program
         go srun
+        go srun -n 1 cat < chatter.py
         srun_later() {{ srun -n 1 sleep 2; }}
         srun_later & sleep 0.5
         go {sys.executable} -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
@@ -186,8 +187,9 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         """
     )
     lines = text.splitlines()
-    assert lines[1:-1:2] == ["code 2"] * 7
-    words = ["5 ranks", "--speed", "labels", "MPMD", "no-such-program was not found", "no program", "one launch at a"]
+    assert lines[1:-1:2] == ["code 2"] * 8
+    words = ["5 ranks", "--speed", "labels", "MPMD", "no-such-program was not found", "no program", "standard input"]
+    words.append("one launch at a time")
     for line, word in zip(lines[0:-1:2], words, strict=True):
         assert word in line
         assert line.endswith("(EJB)")
@@ -314,6 +316,45 @@ def test_submitted_by_the_command_line(site: Site) -> None:
     )
     assert done.returncode == 5, done.stdout + done.stderr
     assert (site.folder / "cli.out").read_text() == "by hand\nword\nword\n"
+
+
+def test_the_example(site: Site) -> None:
+    for name in ("heat.py", "heat.sbatch"):
+        text = (HEAT.parent / name).read_text().replace("--steps 1000", "--steps 30")
+        (site.folder / name).write_text(text)
+    done = subprocess.run(
+        [str(EJB), "submit", "--wait", "-n", "8", "heat.sbatch"],
+        env={**os.environ, "EJB_SOCKET": str(site.daemon.state / "ejbd.sock")},
+        cwd=site.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (output,) = site.folder.glob("heat-*.out")
+    assert "after 30 steps, computed by 8 ranks" in output.read_text()
+    undisturbed = site.folder / "undisturbed.txt"
+    options = ["--steps", "30", "--result", str(undisturbed), "--spawn", "8"]
+    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=60)
+    assert (site.folder / "heat.txt").read_bytes() == undisturbed.read_bytes()
+
+
+def test_the_walltime_ends_the_script(site: Site) -> None:
+    """As sbatch does: TERM first, and the job's state says why."""
+    script = """\
+        #!/bin/bash
+        #SBATCH -n 4 -t 0:04
+        trap 'echo "TERM came first"; exit 7' TERM
+        echo begun
+        sleep 9871.5 &
+        wait
+        """
+    id = site.submit(script)
+    job = site.daemon.wait(id, timeout_s=40)
+    assert job["state"] == "timeout", job
+    assert (site.folder / f"ejb-{id}.out").read_text() == "begun\nTERM came first\n"
+    until(lambda: not sleeping("9871.5"), "something is left", 20)
 
 
 def test_nothing_is_left(site: Site) -> None:

@@ -1,0 +1,133 @@
+"""Batch scripts on a real Slurm: grown in the middle of a launch, handed over to J0, cancelled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.scripting import Site, make_home, sleeping
+from tests.fakes.daemon import FAST, HEAT, Daemon, until
+from tests.integration.background import Background, fill
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("scripts-slurm")]
+POLL_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(4, 4) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def site(cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("scripts-slurm")
+    toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n' + FAST
+    daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
+    daemon.start()
+    assert not daemon.ended(), daemon.log.read_text()
+    try:
+        yield Site(daemon, make_home(folder))
+    finally:
+        daemon.stop()
+
+
+@pytest.fixture
+def background(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Background]:
+    """4 of 16 processors are idle; a job of 8 would wait for the block's end."""
+    background = fill(cluster, tmp_path, free=4, block_nodes=2)
+    yield background
+    background.end_all()
+    cluster.empty()
+
+
+def batch_jobs(cluster: SlurmCluster, daemon: Daemon, id: str) -> list[str]:
+    """States of the job's batch jobs in Slurm that have not ended."""
+    ids = {s["batch_id"] for s in daemon.job(id)["subjobs"]}
+    return [state for job, state in cluster.states().items() if job in ids and state in ("RUNNING", "PENDING")]
+
+
+def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluster, background: Background) -> None:
+    id = site.submit(
+        f"""\
+        #!/bin/bash
+        #SBATCH --job-name=grows -N 2 --ntasks-per-node=4 --time=2
+        #SBATCH --output=%x-%j.txt
+        #EJB engine=application
+        echo preamble $MINE; echo body >> grows.txt
+        srun {sys.executable} {HEAT} --size 16 --steps 500 --pace 10ms --result grown
+        echo "code $?"
+        mpirun -np 2 hostname
+        srun -n 2 sh -c 'exit 3'
+        """,
+        env={"MINE": "as submitted"},
+    )
+    site.daemon.wait_event(id, "epoch.running")
+    background.end(*background.fillers)
+    site.daemon.wait_event(id, "epoch.running", 2)
+    job = site.daemon.wait(id)
+    assert (job["state"], job["exit_code"]) == ("failed", 3), job
+    lines = (site.folder / f"grows-{id}.txt").read_text().splitlines()
+    assert lines[0] == "preamble as submitted"
+    assert [line for line in lines if line.startswith("heat: ")] == lines[1:-3], "what rank 0 prints at the end"
+    assert lines[-3] == "code 0"
+    assert lines[-2] == lines[-1] == os.uname().nodename
+    assert (site.folder / "grows.txt").read_text() == "body\n"
+    undisturbed = site.folder / "undisturbed"
+    options = ["--size", "16", "--steps", "500", "--result", str(undisturbed), "--spawn", "8"]
+    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=60)
+    assert (site.folder / "grown").read_bytes() == undisturbed.read_bytes()
+    until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
+
+
+def test_a_restartable_script_follows_its_ranks_to_j0(
+    site: Site, cluster: SlurmCluster, background: Background
+) -> None:
+    id = site.submit(
+        f"""\
+        #!/bin/bash
+        #SBATCH -N 2 --ntasks-per-node=4 --time=2
+        #EJB restartable engine=application lambda=0
+        echo body >> again.txt
+        srun -n 2 sh -c 'echo rank >> again.txt'
+        srun {sys.executable} counter.py 400
+        echo "code $?"
+        """
+    )
+    site.daemon.wait_event(id, "epoch.running", 2)
+    background.end(background.block)
+    assert site.daemon.wait(id)["state"] == "completed"
+    assert site.daemon.kinds(id).count("lead.appointed") == 2, site.daemon.explain(id)
+    assert (site.folder / "again.txt").read_text().split() == ["body", "rank", "rank", "body"]
+    lines = (site.folder / f"ejb-{id}.out").read_text().splitlines()
+    assert sorted(lines[:-1]) == sorted(f"rank {r} step {s}" for r in range(8) for s in range(400)), "each line once"
+    assert lines[-1] == "code 0"
+    until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
+
+
+def test_cancel_ends_everything(site: Site, cluster: SlurmCluster, background: Background) -> None:
+    script = """\
+        #!/bin/bash
+        #SBATCH -N 2 --ntasks-per-node=4 --time=2
+        trap 'echo "TERM came first"; exit 7' TERM
+        setsid sleep 9872.1 &
+        later() { srun sleep 9872.2; }
+        later &
+        wait
+        """
+    id = site.submit(script)
+    until(lambda: [len(sleeping(f"9872.{n}")) for n in (1, 2)] == [1, 8], "the script did not come so far", 30)
+    assert site.daemon.client.post(f"/v1/jobs/{id}/cancel").status_code < 300
+    assert site.daemon.wait(id, timeout_s=30)["state"] == "cancelled"
+    until(lambda: not any(sleeping(f"9872.{n}") for n in (1, 2)), "something is left", 20)
+    assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
+    until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
+    until(lambda: not site.daemon.processes(), "a worker, a script or a rank is left", 30)
