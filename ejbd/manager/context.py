@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
@@ -161,14 +162,13 @@ class JobWorld:
         settings = self.ctx.queue_settings(self.job.queue)
         spec = self.job.spec
         queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
-        extra = {"max_walltime_s": queue.max_walltime_s} if queue and queue.max_walltime_s else {}
         return BundlingParameters(
             omax=spec.get("omax") or settings.omax,
             lambda_s=settings.lambda_s if spec.get("lambda_s") is None else spec["lambda_s"],
             delta=spec.get("delta") or settings.delta,
             processor_quantum=queue.processor_quantum if queue else 1,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
-            **extra,
+            max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
         )
 
     def elastic_state(self) -> ElasticState:

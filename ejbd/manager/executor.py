@@ -173,7 +173,7 @@ class Executor:
                 comment=f"ejb {job.id}",
                 queue=job.queue,
                 processors=subjob.processors,
-                walltime_s=subjob.walltime_s,
+                walltime_s=subjob.walltime_s or None,  # a passed-through job may name none
                 script=script,
                 workdir=Path(spec.cwd),
                 output=Path(output),

@@ -415,3 +415,9 @@ async def test_what_fits_as_it_is_is_left_to_the_batch_system(live: LiveWorld) -
     assert [s.role for s in live.subjobs(job)] == ["placeholder"]
     await live.poll(15)  # something keeps J0 from starting: a limit, a priority
     assert [s.role for s in live.subjobs(job)] == ["placeholder", "subjob"]
+
+
+async def test_a_passed_through_job_may_name_no_walltime(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, elasticity="off")
+    job = await live.submit(walltime_s=0.0)
+    assert live.batch.requests[live.batch.of(f"ejb-{job}.0").id].walltime_s is None

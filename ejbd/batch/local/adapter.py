@@ -16,7 +16,10 @@ from ejbd.errors import BatchError
 
 QUEUE = "batch"
 # What a job gets of our own environment where the request says nothing else: enough to find programs and home.
-_WITHOUT_EFFECT = frozenset({"--account", "--qos", "--mail-type", "--mail-user", "--wckey", "--comment", "--priority", "--nice"})
+DEFAULT_WALLTIME_S = 3600.0  # of a job that names none
+_WITHOUT_EFFECT = frozenset(
+    {"--account", "--qos", "--mail-type", "--mail-user", "--wckey", "--comment", "--priority", "--nice"}
+)
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
 
 _WORKER_SCRIPT = """\
@@ -110,7 +113,7 @@ class LocalBatch:
             comment=request.comment,
             script=request.script,
             processors=request.processors,
-            walltime_s=request.walltime_s,
+            walltime_s=DEFAULT_WALLTIME_S if request.walltime_s is None else request.walltime_s,
             workdir=str(request.workdir),
             output=str(request.output),
             error=None if request.error is None else str(request.error),
@@ -167,10 +170,9 @@ class LocalBatch:
         """Whether the server answers, is private, and runs under the user that we are."""
         checks = []
         try:
-            answer = await self._call("hello")
-        except BatchError as error:
-            checks.append(("embedded cluster", False, error.sentence()))
-            return checks
+            answer = await self._client.call("hello", start=False)
+        except BatchError:
+            return [("embedded cluster", True, f"not running in {self._directory}; the first use starts it")]
         shape = f"{answer['nodes']} nodes of {answer['processors']} processors, server process {answer['pid']}"
         checks.append(("embedded cluster", True, shape))
         mode = self._directory.stat().st_mode & 0o777

@@ -42,7 +42,9 @@ class Sbatch:
         argv += [f"--job-name={request.tag}", f"--comment={request.comment}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
-        argv += [f"--ntasks={request.processors}", f"--time={format_walltime(request.walltime_s)}"]
+        argv.append(f"--ntasks={request.processors}")
+        if request.walltime_s is not None:
+            argv.append(f"--time={format_walltime(request.walltime_s)}")
         argv += [f"--chdir={request.workdir}", f"--output={request.output}"]
         if request.error is not None:
             argv.append(f"--error={request.error}")
