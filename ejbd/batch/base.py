@@ -15,7 +15,8 @@ class SubmitRequest:
     """A batch job to be submitted.
 
     `tag` is its name at the batch system, by which it is found again after a crash. `processors` is always given,
-    `walltime_s` None is the batch system's own default, and `nodes` and `processors_per_node` are there only where the user asked for a layout. `options` are further options of the
+    `walltime_s` None is the batch system's own default, and `nodes` and `processors_per_node` are there only where the
+    user asked for a layout. `options` are further options of the
     batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on standard input.
     """
 
