@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from ejbd.batch.slurm import SlurmBatch
 from ejbd.config import Elasticity, QueueSettings, Settings
@@ -75,21 +76,21 @@ async def submit_until(manager: Manager, waiting: int, timeout_s: float) -> floa
     Raises TimeoutError.
     """
     begun = time.monotonic()
+    pending = select(func.count()).select_from(Subjob).where(Subjob.state == SubjobState.PENDING)
+    under_way = select(func.count()).where(Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)))
 
-    async def count() -> int:
-        query = select(func.count()).select_from(Subjob).where(Subjob.state == SubjobState.PENDING)
-        return await manager.store.read(lambda s: s.scalar(query)) or 0
+    def counted(session: Session) -> tuple[int, int]:
+        return session.scalar(pending) or 0, session.scalar(under_way) or 0
 
     overrides = Overrides(ntasks="16", time="10")
     request = JobRequest(cwd="/", command=("/bin/true",), env={"PATH": "/usr/bin:/bin"}, overrides=overrides)
-    for _ in range(waiting - await count()):
+    already, _ = await manager.store.read(counted)
+    for _ in range(waiting - already):
         await manager.submit(read(request).settle(True), manager.runs_as, None, "")
-    async with asyncio.timeout(timeout_s):
-        while await count() < waiting:
-            await asyncio.sleep(0.1)
-        under_way = select(func.count()).where(Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)))
-        while await manager.store.read(lambda s: s.scalar(under_way)):
-            await asyncio.sleep(0.1)
+    while (found := await manager.store.read(counted)) != (waiting, 0):
+        if time.monotonic() > begun + timeout_s:
+            raise TimeoutError(f"{found[0]} of {waiting} jobs wait after {timeout_s:g} s")
+        await asyncio.sleep(0.1)
     return time.monotonic() - begun
 
 
