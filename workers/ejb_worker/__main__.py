@@ -1,4 +1,4 @@
-"""`python3 -I -S worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N]`, or a shim.
+"""`python3 -I -S worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N]`, a shim, or the PMI server.
 
 Exit codes of `agent`: 0 told to leave, 2 usage or unreadable subjob, 3 no longer wanted, 4 the parent died, 128+signal.
 """
@@ -11,7 +11,8 @@ from typing import Dict, List, NoReturn
 
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
-    "       worker.pyz shim srun|mpirun|mpiexec ..."
+    "       worker.pyz shim srun|mpirun|mpiexec ...\n"
+    "       worker.pyz pmi --folder DIR --host ADDRESS"
 )
 
 
@@ -69,7 +70,14 @@ def main() -> NoReturn:
         from .shim import main as shim
 
         sys.exit(shim(words[1], words[2:]))
-    _usage("agent or shim is missing")
+    if words[:1] == ["pmi"]:
+        from .pmi.server import main as pmi
+
+        options = _options(words[1:], ("--folder", "--host"))
+        if len(options) < 2:
+            _usage("--folder or --host is missing")
+        sys.exit(pmi(options["--folder"], options["--host"]))
+    _usage("agent, shim or pmi is missing")
 
 
 if __name__ == "__main__":
