@@ -18,6 +18,7 @@ class SubmitRequest:
     `walltime_s` None is the batch system's own default, and `nodes` and `processors_per_node` are there only where the
     user asked for a layout. `options` are further options of the
     batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on standard input.
+    `output` and `error` are patterns of the batch system: a per cent sign in a name is written twice.
     """
 
     tag: str

@@ -23,7 +23,7 @@ from ejbd.manager import application
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.output import output_paths
+from ejbd.manager.output import literally, output_paths
 from ejbd.manager.spool import Spool
 from ejbd.manager.workers import new_token
 from ejbd.store.models import Intent, Job, Subjob
@@ -176,8 +176,8 @@ class Executor:
                 walltime_s=subjob.walltime_s or None,  # a passed-through job may name none
                 script=script,
                 workdir=Path(spec.cwd),
-                output=Path(output),
-                error=Path(error) if error else None,
+                output=literally(output),
+                error=literally(error) if error else None,
                 nodes=spec.nodes,
                 processors_per_node=spec.processors_per_node,
                 options=(*quantum_options, *spec.rigid_options),
@@ -199,7 +199,7 @@ class Executor:
             walltime_s=subjob.walltime_s,
             script=self.batch.worker_script(start),
             workdir=folder,
-            output=folder / "job.out",
+            output=literally(str(folder / "job.out")),
             nodes=spec.nodes if j0 else None,
             processors_per_node=spec.processors_per_node if j0 else None,
             options=quantum_options,

@@ -25,6 +25,11 @@ def expand(pattern: str, *, job_id: str, name: str, user: str, node: str) -> str
     return _PATTERN.sub(one, pattern)
 
 
+def literally(path: str) -> Path:
+    """The pattern that a batch system expands to just this path."""
+    return Path(path.replace("%", "%%"))
+
+
 def output_paths(spec: JobSpec, job_id: str, user: str, *, node: str) -> tuple[str, str | None]:
     """Absolute paths of standard output and standard error (None: into standard output)."""
     safe_name = spec.name.replace("/", "_")  # a name is not a way into another folder
