@@ -7,9 +7,12 @@ Jobs behind it start now if they fit now and either end by the shadow time or ta
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from ejbd.core.kernel import Floats, Ints, kernel
 
 Release = tuple[float, int]  # (planned end in seconds, processors that come free then)
 
@@ -70,18 +73,10 @@ def shadow_of(processors: int, releases: Sequence[Release], free: int, now: floa
 
     Every planned end up to and including the shadow time counts. None where it never fits.
     """
-    if processors <= free:
-        return now, free - processors
-    shadow = now
-    reached = False
-    for end, freed in releases:
-        if reached and end > shadow:
-            break
-        free += freed
-        if not reached and free >= processors:
-            reached = True
-            shadow = end
-    return (shadow, free - processors) if reached else None
+    ends = [end for end, _ in releases]
+    freed = [count for _, count in releases]
+    shadow, extra = shadow_time(processors, ends, freed, len(ends), free, now)
+    return (shadow, extra) if shadow < math.inf else None
 
 
 def planned_starts(
@@ -120,43 +115,119 @@ def _pass(
     queued: Sequence[QueuedJob], releases: Sequence[Release], free: int, now: float
 ) -> tuple[list[int], int | None, float | None, int]:
     """Indices to start, the head's index, its shadow time and what is left of extra. `releases` in order of time."""
-    started: list[int] = []
-    capacity: int | None = None
-    index = 0
     count = len(queued)
-    head: int | None = None
-    while index < count:
-        need = queued[index].processors
-        if need <= free:
-            started.append(index)
-            free -= need
-        else:
-            if capacity is None:
-                capacity = free + sum(queued[i].processors for i in started) + sum(freed for _, freed in releases)
-            if need <= capacity:
-                head = index
-                break
-        index += 1
-    if head is None:
-        return started, None, None, free
+    due = len(releases)
+    room = due + count
+    ends: list[float] = [0.0] * room
+    freed: list[int] = [0] * room
+    for index, (end, processors) in enumerate(releases):
+        ends[index] = end
+        freed[index] = processors
+    processors_of = [job.processors for job in queued]
+    walltimes: list[float] = [job.walltime_s for job in queued]
+    capacity = free + sum(freed)
+    started = [0] * count
+    starts, head, shadow, extra = easy_schedule(
+        processors_of, walltimes, count, ends, freed, due, free, capacity, now, started
+    )
+    if head < 0:
+        return started[:starts], None, None, extra
+    return started[:starts], head, shadow, extra
 
-    if started:
-        fresh = [(now + queued[i].walltime_s, queued[i].processors) for i in started]
-        releases = sorted([*releases, *fresh])
-    reservation = shadow_of(queued[head].processors, releases, free, now)
-    if reservation is None:  # cannot be: the head was chosen because it fits into everything there is
-        raise ValueError(f"job {queued[head].id} has no shadow time although it fits the cluster")
-    shadow, extra = reservation
-    for index in range(head + 1, count):
-        if free == 0:
+
+@kernel
+def easy_schedule(
+    processors: Ints,
+    walltimes: Floats,
+    count: int,
+    ends: Floats,
+    freed: Ints,
+    due: int,
+    free: int,
+    capacity: int,
+    now: float,
+    started: Ints,
+) -> tuple[int, int, float, int]:
+    """One pass: (how many start, index of the head or -1, its shadow time, what is left of extra).
+
+    The first `count` entries of `processors` and `walltimes` are the queue, the first `due` of `ends` and `freed` what
+    the active jobs release, in order of time; both must have room for the jobs that start ahead of the head, which are
+    put in their places there. `capacity` is `free` and all releases together. Indices to start go to `started`.
+    """
+    starts = 0
+    head = -1
+    index = 0
+    while index < count:
+        need = processors[index]
+        if need <= free:
+            started[starts] = index
+            starts += 1
+            free -= need
+            due = add_release(ends, freed, due, now + walltimes[index], need)
+        elif need <= capacity:
+            head = index
             break
-        job = queued[index]
-        if job.processors > free:
-            continue
-        if now + job.walltime_s > shadow:
-            if job.processors > extra:
+        index += 1
+    if head < 0:
+        return starts, -1, math.inf, free
+    shadow, extra = shadow_time(processors[head], ends, freed, due, free, now)
+    if free > 0:
+        for index in range(head + 1, count):
+            need = processors[index]
+            if need > free:
                 continue
-            extra -= job.processors
-        started.append(index)
-        free -= job.processors
-    return started, head, shadow, min(free, extra)
+            if now + walltimes[index] > shadow:
+                if need > extra:
+                    continue
+                extra -= need
+            started[starts] = index
+            starts += 1
+            free -= need
+            if free == 0:
+                break
+    return starts, head, shadow, min(free, extra)
+
+
+@kernel
+def shadow_time(processors: int, ends: Floats, freed: Ints, due: int, free: int, now: float) -> tuple[float, int]:
+    """When a job of `processors` fits by the first `due` releases, and what is left over then; infinite if never.
+
+    Every planned end up to and including the shadow time counts.
+    """
+    if processors <= free:
+        return now, free - processors
+    index = 0
+    while index < due:
+        free += freed[index]
+        index += 1
+        if free >= processors:
+            shadow = ends[index - 1]
+            while index < due and ends[index] <= shadow:
+                free += freed[index]
+                index += 1
+            return shadow, free - processors
+    return math.inf, 0
+
+
+@kernel
+def add_release(ends: Floats, freed: Ints, due: int, end: float, processors: int) -> int:
+    """Put a release in its place in order of time, behind those of the same time; the new number of releases."""
+    place = due
+    while place > 0 and ends[place - 1] > end:
+        ends[place] = ends[place - 1]
+        freed[place] = freed[place - 1]
+        place -= 1
+    ends[place] = end
+    freed[place] = processors
+    return due + 1
+
+
+@kernel
+def fcfs_schedule(processors: Ints, count: int, free: int, started: Ints) -> int:
+    """First come, first served: how many start, strictly in the order of the queue, until one does not fit."""
+    starts = 0
+    while starts < count and processors[starts] <= free:
+        free -= processors[starts]
+        started[starts] = starts
+        starts += 1
+    return starts

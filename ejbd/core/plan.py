@@ -8,10 +8,12 @@ off every other one that ends before e + lambda; nothing progresses meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ejbd.core.progress import ROUNDING_SLACK_S, migrate_interval, round_up, run_interval
+from ejbd.core.kernel import Floats, Ints, kernel
+from ejbd.core.progress import ROUNDING_SLACK_S, degree, migrate_interval, round_up, run_interval, stretch
 from ejbd.core.shapes import UNLIMITED, Interval, Timeline
 
 
@@ -23,6 +25,12 @@ class BundlingParameters:
     `delta`: the penalty factor of over-subscription (Eq. 2). `processor_quantum`: subjobs come in multiples of this.
     `walltime_quantum_s`: so do their walltimes. `max_walltime_s`: the longest walltime that the queue takes; a slot
     that lasts that long is as good as one without an end.
+
+    What goes beyond the paper is off unless asked for. `suspend`: a slot too short to carry the job to its end is used
+    all the same, and left by a checkpoint. `least_work_first`: waiting jobs look for slots before running ones, least
+    work left first. `whole_slots`: take all of a slot, not the fewest processors that reach its degree.
+    `act_in_migration`: look for more while a migration is under way. `min_left_s`: no move
+    once no more than this is left to the expected completion.
     """
 
     omax: int = 8
@@ -31,6 +39,44 @@ class BundlingParameters:
     processor_quantum: int = 1
     walltime_quantum_s: float = 1.0
     max_walltime_s: float = UNLIMITED
+    suspend: bool = False
+    least_work_first: bool = False
+    whole_slots: bool = False
+    act_in_migration: bool = False
+    min_left_s: float = 0.0
+
+    @property
+    def rules(self) -> Rules:
+        """The same for the kernels, every figure of its one type."""
+        return Rules(
+            int(self.omax),
+            float(self.lambda_s),
+            float(self.delta),
+            int(self.processor_quantum),
+            float(self.walltime_quantum_s),
+            float(self.max_walltime_s),
+            self.suspend,
+            self.least_work_first,
+            self.whole_slots,
+            self.act_in_migration,
+            float(self.min_left_s),
+        )
+
+
+class Rules(NamedTuple):
+    """:class:`BundlingParameters` as a kernel takes them."""
+
+    omax: int
+    lambda_s: float
+    delta: float
+    processor_quantum: int
+    walltime_quantum_s: float
+    max_walltime_s: float
+    suspend: bool
+    least_work_first: bool
+    whole_slots: bool
+    act_in_migration: bool
+    min_left_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,96 +138,165 @@ class Shrink:
     reason: str
 
 
-PlannedEnd = tuple[float, int, bool]  # (usable end, processors, anchor)
-
-
-def planned_ends(subjobs: Iterable[HeldSubjob]) -> list[PlannedEnd]:
-    """The subjobs as `walk` wants them: in the order of their ends."""
-    return sorted((subjob.end_s, subjob.processors, subjob.anchor) for subjob in subjobs)
-
-
-def walk(
+@kernel
+def walk_plan(
     processes: int,
     work_left_s: float,
-    ends: Sequence[PlannedEnd],
+    ends: Floats,
+    held: Ints,
+    anchors: Ints,
+    count: int,
     begin_s: float,
-    params: BundlingParameters,
-    levels: list[int] | None = None,
-    intervals: list[Interval] | None = None,
-) -> float:
+    rules: Rules,
+    levels: Ints,
+    log: Floats,
+) -> tuple[float, int, int]:
     """When the application completes if it goes on at `begin_s` on these subjobs; not rounded, infinite if it cannot.
 
-    It cannot where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing. `levels`
-    takes up the processors of each level of the plan, `intervals` its timeline, as far as the plan goes.
+    The first `count` entries of `ends`, `held` (processors) and `anchors` are the subjobs in the order of their ends.
+    It cannot complete where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing.
+    `levels`, unless empty, takes up the processors of each level of the plan, `log` its timeline as (is a migration,
+    start, end, processors), as far as the plan goes; how many there are of each comes second and third.
     """
-    lambda_s = params.lambda_s
-    delta = params.delta
     now = begin_s
     left = work_left_s
+    told = 0
+    logged = 0
     processors = 0
-    for _, held, _ in ends:
-        processors += held
+    for index in range(count):
+        processors += held[index]
     if processors == 0:
-        return math.inf
+        return math.inf, 0, 0
     dropped = 0
     while True:
-        degree = -(-processes // processors)
-        stretch = 1.0 if degree <= 1 else delta * degree
-        done = now + left * stretch
-        if levels is not None:
-            levels.append(processors)
-        end = ends[dropped][0]
+        stretched = stretch(degree(processes, processors), rules.delta)
+        done = now + left * stretched
+        if len(levels) > 0:
+            levels[told] = processors
+            told += 1
+        end = ends[dropped]
         if done <= end + ROUNDING_SLACK_S:
-            if intervals is not None and done > now:
-                intervals.append(run_interval(now, done, processors))
-            return done
-        stall = end - lambda_s
+            if len(log) > 0 and done > now:
+                logged = _note(log, logged, 0.0, now, done, processors)
+            return done, told, logged
+        stall = end - rules.lambda_s
         if stall > now:
-            left -= (stall - now) / stretch
-            if intervals is not None:
-                intervals.append(run_interval(now, stall, processors))
+            left -= (stall - now) / stretched
+            if len(log) > 0:
+                logged = _note(log, logged, 0.0, now, stall, processors)
             now = stall
         if end > now:
-            if intervals is not None:
-                intervals.append(migrate_interval(now, end, processors))
+            if len(log) > 0:
+                logged = _note(log, logged, 1.0, now, end, processors)
             now = end
-        for _, freed, anchor in ends[dropped : _staying(processes, left, ends, dropped, now, processors, params)]:
-            if anchor:
-                return math.inf
-            processors -= freed
+        staying = first_staying(processes, left, ends, held, dropped, count, now, processors, rules)
+        while dropped < staying:
+            if anchors[dropped] != 0:
+                return math.inf, told, logged
+            processors -= held[dropped]
             dropped += 1
-        if processors <= 0 or processors * params.omax < processes:
-            return math.inf
+        if processors <= 0 or processors * rules.omax < processes:
+            return math.inf, told, logged
 
 
-def _staying(
+@kernel
+def _note(log: Floats, logged: int, migrates: float, start: float, end: float, processors: int) -> int:
+    log[4 * logged] = migrates
+    log[4 * logged + 1] = start
+    log[4 * logged + 2] = end
+    log[4 * logged + 3] = processors
+    return logged + 1
+
+
+@kernel
+def first_staying(
     processes: int,
     work_left_s: float,
-    ends: Sequence[PlannedEnd],
+    ends: Floats,
+    held: Ints,
     first: int,
+    count: int,
     now: float,
     processors: int,
-    params: BundlingParameters,
+    rules: Rules,
 ) -> int:
     """Index of the first subjob that stays in the migration that is over at `now`, the end of subjob `first` or later.
 
     What ends within lambda after that end would need a migration of its own that begins before this one is over, so it
     is left in the same move; unless the application completes before that subjob ends.
     """
-    end = ends[first][0]
+    end = ends[first]
     staying = first
-    while staying < len(ends) and ends[staying][0] <= end:
-        processors -= ends[staying][1]
+    while staying < count and ends[staying] <= end:
+        processors -= held[staying]
         staying += 1
-    if staying == len(ends) or ends[staying][0] >= end + params.lambda_s or processors <= 0:
+    if staying == count or ends[staying] >= end + rules.lambda_s or processors <= 0:
         return staying
-    degree = -(-processes // processors)
-    stretch = 1.0 if degree <= 1 else params.delta * degree
-    if degree <= params.omax and now + work_left_s * stretch <= ends[staying][0] + ROUNDING_SLACK_S:
+    lower = degree(processes, processors)
+    if lower <= rules.omax and now + work_left_s * stretch(lower, rules.delta) <= ends[staying] + ROUNDING_SLACK_S:
         return staying
-    while staying < len(ends) and ends[staying][0] < end + params.lambda_s:
+    while staying < count and ends[staying] < end + rules.lambda_s:
         staying += 1
     return staying
+
+
+NOBODY_LEAVES, SOME_STAY, ANCHOR_LEAVES, NOBODY_STAYS, TOO_FEW_STAY = 0, 1, 2, 3, 4
+
+
+@kernel
+def shrink_plan(
+    processes: int,
+    work_left_s: float,
+    ends: Floats,
+    held: Ints,
+    anchors: Ints,
+    count: int,
+    begin_s: float,
+    rules: Rules,
+) -> tuple[int, int]:
+    """The next move off subjobs that end first: (one of the codes above, how many of the subjobs leave).
+
+    It has to be over at the end of the first subjob. Subjobs come as for :func:`walk_plan`.
+    """
+    processors = 0
+    for index in range(count):
+        processors += held[index]
+    stretched = stretch(degree(processes, processors), rules.delta)
+    end = ends[0]
+    if begin_s + work_left_s * stretched <= end + ROUNDING_SLACK_S:
+        return NOBODY_LEAVES, 0
+    left = work_left_s - max(0.0, end - rules.lambda_s - begin_s) / stretched
+    staying = first_staying(processes, left, ends, held, 0, count, max(begin_s, end), processors, rules)
+    kept = 0
+    for index in range(staying, count):
+        kept += held[index]
+    for index in range(staying):
+        if anchors[index] != 0:
+            return ANCHOR_LEAVES, staying
+    if staying == count:
+        return NOBODY_STAYS, staying
+    if kept * rules.omax < processes:
+        return TOO_FEW_STAY, staying
+    return SOME_STAY, staying
+
+
+def by_end(subjobs: Iterable[HeldSubjob]) -> list[HeldSubjob]:
+    """The subjobs in the order in which a plan walks them."""
+    return sorted(subjobs, key=lambda subjob: (subjob.end_s, subjob.processors, subjob.anchor))
+
+
+class HeldVectors(NamedTuple):
+    """Subjobs as the kernels take them: ends, processors and anchor flags, in the order of their ends."""
+
+    ends: list[float]
+    processors: list[int]
+    anchors: list[int]
+
+
+def vectors(subjobs: Iterable[HeldSubjob]) -> HeldVectors:
+    """The subjobs of a state for the kernels."""
+    held = by_end(subjobs)
+    return HeldVectors([s.end_s for s in held], [s.processors for s in held], [int(s.anchor) for s in held])
 
 
 def expected_completion(state: ElasticState, now: float, params: BundlingParameters) -> tuple[float, Timeline]:
@@ -192,10 +307,16 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
     runs on now is a fact.
     """
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
+    held = vectors(state.subjobs)
+    count = len(held.ends)
+    log = [0.0] * (8 * count + 8)
+    done, _, logged = walk_plan(state.processes, state.work_left_s, *held, count, begin, params.rules, [], log)
     intervals: list[Interval] = []
     if begin > now and state.subjobs:
         intervals.append(migrate_interval(now, begin, state.processors))
-    done = walk(state.processes, state.work_left_s, planned_ends(state.subjobs), begin, params, None, intervals)
+    for at in range(0, 4 * logged, 4):
+        make = migrate_interval if log[at] else run_interval
+        intervals.append(make(log[at + 1], log[at + 2], int(log[at + 3])))
     return now + round_up(done - now), tuple(intervals)
 
 
@@ -206,25 +327,21 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
     """
     if not state.subjobs:
         return None
-    held = sorted(state.subjobs, key=lambda subjob: (subjob.end_s, subjob.processors, subjob.anchor))
-    processors = state.processors
-    degree = -(-state.processes // processors)
-    stretch = 1.0 if degree <= 1 else params.delta * degree
+    held = by_end(state.subjobs)
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
     end = held[0].end_s
-    if begin + state.work_left_s * stretch <= end + ROUNDING_SLACK_S:
+    code, staying = shrink_plan(state.processes, state.work_left_s, *vectors(held), len(held), begin, params.rules)
+    if code == NOBODY_LEAVES:
         return None
-    left = state.work_left_s - max(0.0, end - params.lambda_s - begin) / stretch
-    staying = _staying(state.processes, left, planned_ends(held), 0, max(begin, end), processors, params)
     leaves, stays = held[:staying], held[staying:]
     kept = sum(subjob.processors for subjob in stays)
-    anchor = next((subjob for subjob in leaves if subjob.anchor), None)
     who = ", ".join(subjob.id for subjob in leaves)
-    if anchor is not None:
+    if code == ANCHOR_LEAVES:
+        anchor = next(subjob for subjob in leaves if subjob.anchor)
         reason = f"{anchor.id} holds the user's shell and ends before the application completes"
-    elif not stays:
+    elif code == NOBODY_STAYS:
         reason = f"all subjobs ({who}) end before the application completes"
-    elif kept * params.omax < state.processes:
+    elif code == TOO_FEW_STAY:
         reason = f"without {who}, {kept} of the processors stay: too few for {state.processes} at O_max {params.omax}"
     else:
         return Shrink(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 
+from ejbd.core.kernel import kernel
 from ejbd.core.shapes import Interval, IntervalKind, Timeline
 
 ROUNDING_SLACK_S = 1e-6  # sums of float seconds may come out a hair above the whole second that they mean
 
 
+@kernel
 def round_up(seconds: float, quantum_s: float = 1.0) -> float:
     """The least whole multiple of `quantum_s` that is not below `seconds` by more than a rounding error."""
     if math.isinf(seconds):
@@ -21,21 +23,25 @@ def round_up(seconds: float, quantum_s: float = 1.0) -> float:
     return math.ceil((seconds - ROUNDING_SLACK_S) / quantum_s) * quantum_s
 
 
+@kernel
 def degree(processes: int, processors: int) -> int:
     """Processes that the busiest processor time-shares: ceil(P/q). `processors` is at least 1."""
     return -(-processes // processors)
 
 
+@kernel
 def fewest(processes: int, degree: int) -> int:
     """The fewest processors that give this degree of over-subscription: ceil(P/d)."""
     return -(-processes // degree)
 
 
+@kernel
 def stretch(degree: int, delta: float) -> float:
     """How many seconds one second of full-speed work takes at this degree (Eq. 2): 1, or Delta times the degree."""
     return 1.0 if degree <= 1 else delta * degree
 
 
+@kernel
 def rate(processes: int, processors: int, delta: float) -> float:
     """Work per second on that many processors: 1 for one process a processor, 1/(Delta*d) otherwise, 0 on none."""
     return 1.0 / stretch(degree(processes, processors), delta) if processors > 0 else 0.0

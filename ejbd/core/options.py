@@ -1,0 +1,404 @@
+"""What an elastic job could do with the slots that it sees, in numbers; `ejbd.core.bundling` puts it into words.
+
+The handlers of Liu & Weissman (SC'15, section 3.2 and 3.3) as kernels: each lists every possibility with the completion
+that it leads to, and says which is the best. Slots are a staircase: processors grow while durations shrink.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ejbd.core.kernel import Floats, Ints, kernel
+from ejbd.core.plan import Rules, walk_plan
+from ejbd.core.progress import degree, fewest, round_up, stretch
+
+WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
+ADD_ONE, ADD_TWO = 4, 5  # and for a running one
+FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER = 1, 0, 2, 3
+MIGRATE, GO_ON, START_OVER = 1, 2, 3
+
+
+class Options(NamedTuple):
+    """Room for a list of options, one entry of each vector an option; the kernels fill it.
+
+    `kind`, `verdict`: the codes above. `slot`, `processors`, `length`: the subjob on the longer slot; `slot_2` and so
+    on: the second subjob, -1 where there is none. `degree`, `degree_2`: of over-subscription on the first, and on both.
+    `seconds`: from now to the completion, in whole seconds; infinite where it is not reached.
+    """
+
+    kind: Ints
+    verdict: Ints
+    slot: Ints
+    processors: Ints
+    length: Floats
+    slot_2: Ints
+    processors_2: Ints
+    length_2: Floats
+    degree: Ints
+    degree_2: Ints
+    seconds: Floats
+
+
+def room_for(count: int) -> Options:
+    """Empty options for plain Python."""
+    i = [[-1] * count for _ in range(8)]
+    f = [[0.0] * count for _ in range(3)]
+    return Options(i[0], i[1], i[2], i[3], f[0], i[4], i[5], f[1], i[6], i[7], f[2])
+
+
+@kernel
+def whole_units(processors: int, unit: int) -> int:
+    """`processors` rounded up to whole units."""
+    return -(-processors // unit) * unit
+
+
+@kernel
+def visit_key(waiting: bool, processes: int, work_left_s: float, rules: Rules) -> tuple[int, float]:
+    """Elastic jobs look for slots in the order of this key, equal ones in the order of arrival."""
+    if not rules.least_work_first:
+        return 0, 0.0
+    return (0 if waiting else 1), processes * work_left_s
+
+
+@kernel
+def wait_options(
+    processes: int,
+    work_s: float,
+    work_left_s: float,
+    slot_processors: Ints,
+    slot_durations: Floats,
+    slots: int,
+    rules: Rules,
+    options: Options,
+) -> tuple[int, int]:
+    """A waiting job's options (section 3.2.1): (how many, index of the best or -1).
+
+    First one subjob for the whole run on each slot worth using, that is, one that reaches a lower degree than every
+    longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). The earliest completion wins,
+    of equals the first. Where nothing carries the job to its end and `suspend` is on, one more option is to use a slot
+    until it ends: the one that makes the most work, if that is worth more than a migration.
+    """
+    resume = rules.lambda_s if work_s > 0.0 else 0.0
+    steps = 0
+    best = -1
+    lowest = rules.omax + 1
+    for slot in range(slots):
+        offered = slot_processors[slot]
+        if offered * (lowest - 1) < processes:
+            continue
+        reached = degree(processes, min(offered, processes))
+        processors = whole_units(fewest(processes, reached), rules.processor_quantum)
+        if processors > offered:
+            continue
+        if rules.whole_slots:
+            whole = offered // rules.processor_quantum * rules.processor_quantum
+            processors = min(whole, whole_units(processes, rules.processor_quantum))
+        needed = resume + stretch(reached, rules.delta) * work_left_s
+        options.kind[steps] = WHOLE_RUN
+        options.slot[steps] = slot
+        options.processors[steps] = processors
+        options.degree[steps] = reached
+        options.slot_2[steps] = -1
+        options.length[steps] = round_up(needed, rules.walltime_quantum_s)
+        options.seconds[steps] = round_up(needed, 1.0)
+        fits = _fits(options.length[steps], slot_durations[slot], rules)
+        options.verdict[steps] = FEASIBLE if fits else TOO_LATE
+        if fits and (best < 0 or options.seconds[steps] < options.seconds[best]):
+            best = steps
+        steps += 1
+        lowest = reached
+        if reached == 1:
+            break
+
+    count = steps
+    for base in range(steps):
+        for wide in range(base + 1, steps):
+            _two_subjobs(base, wide, count, resume, work_left_s, slot_durations, rules, options)
+            if options.verdict[count] == FEASIBLE and (best < 0 or options.seconds[count] < options.seconds[best]):
+                best = count
+            count += 1
+
+    if best < 0 and rules.suspend:
+        most = rules.lambda_s
+        for step in range(steps):
+            duration = slot_durations[options.slot[step]]
+            made = (duration - rules.lambda_s - resume) / stretch(options.degree[step], rules.delta)
+            if made > most:
+                most = made
+                best = count
+                options.kind[count] = SUSPENDED_RUN
+                options.verdict[count] = FEASIBLE
+                options.slot[count] = options.slot[step]
+                options.processors[count] = options.processors[step]
+                options.degree[count] = options.degree[step]
+                options.length[count] = duration
+                options.slot_2[count] = -1
+                options.seconds[count] = math.inf
+        if best >= 0:
+            count += 1
+    return count, best
+
+
+@kernel
+def _fits(length: float, duration: float, rules: Rules) -> bool:
+    return length < duration or (length == duration and duration >= rules.max_walltime_s)
+
+
+@kernel
+def _two_subjobs(
+    base: int,
+    wide: int,
+    at: int,
+    resume: float,
+    work_left_s: float,
+    slot_durations: Floats,
+    rules: Rules,
+    options: Options,
+) -> None:
+    """Run on both slots, move off the shorter before it ends, and finish on the longer."""
+    short = slot_durations[options.slot[wide]]
+    options.kind[at] = TWO_SUBJOBS
+    options.slot[at] = options.slot[base]
+    options.slot_2[at] = options.slot[wide]
+    options.processors[at] = options.processors[base]
+    options.processors_2[at] = options.processors[wide] - options.processors[base]
+    options.degree[at] = options.degree[base]
+    options.degree_2[at] = options.degree[wide]
+    options.length_2[at] = short
+    together = short - rules.lambda_s - resume
+    if together <= 0.0:
+        options.verdict[at] = TOO_SHORT
+        options.seconds[at] = math.inf
+        return
+    faster = stretch(options.degree[wide], rules.delta)
+    left = work_left_s - together / faster
+    if left > 0.0:
+        needed = short + left * stretch(options.degree[base], rules.delta)
+    else:
+        needed = resume + faster * work_left_s
+    options.length[at] = round_up(needed, rules.walltime_quantum_s)
+    options.seconds[at] = round_up(needed, 1.0)
+    fits = _fits(options.length[at], slot_durations[options.slot[base]], rules)
+    options.verdict[at] = FEASIBLE if fits else TOO_LATE
+
+
+GROWS, NO_SUBJOB, NOT_MOVABLE, ON_PLACE_HOLDER, MIGRATING, FULL_WIDTH, NEARLY_DONE, NO_SLOT = 0, 1, 2, 3, 4, 5, 6, 7
+
+
+class Scratch(NamedTuple):
+    """Room to work in: `levels` and the three vectors of a plan for two more subjobs than are held; an empty `log`."""
+
+    levels: Ints
+    ends: Floats
+    held: Ints
+    anchors: Ints
+    log: Floats
+
+
+def scratch_for(count: int) -> Scratch:
+    """Scratch for plain Python."""
+    return Scratch([0] * (count + 3), [0.0] * (count + 3), [0] * (count + 3), [0] * (count + 3), [])
+
+
+@kernel
+def running_options(
+    processes: int,
+    work_left_s: float,
+    stalled_until_s: float,
+    movable: bool,
+    on_placeholder: bool,
+    ends: Floats,
+    held: Ints,
+    anchors: Ints,
+    count: int,
+    slot_processors: Ints,
+    slot_durations: Floats,
+    slots: int,
+    now: float,
+    rules: Rules,
+    scratch: Scratch,
+    options: Options,
+) -> tuple[int, int, int]:
+    """A running job's options (section 3.2.2): (GROWS or why growing is out of the question, how many, the best or -1).
+
+    Case 1 is a subjob that lasts to the completion, case 2 one that has to be left before, case 3 one of each. Every
+    level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
+    degree there. Only what completes strictly earlier than the present plan is feasible; the earliest completion wins,
+    then the fewest processors, then the first. The first `count` of `ends`, `held` and `anchors` are the subjobs in the
+    order of their ends.
+    """
+    if count == 0:
+        return NO_SUBJOB, 0, -1
+    if not movable:
+        return NOT_MOVABLE, 0, -1
+    if on_placeholder:
+        return ON_PLACE_HOLDER, 0, -1
+    if stalled_until_s > now and not rules.act_in_migration:
+        return MIGRATING, 0, -1
+    have = 0
+    for index in range(count):
+        have += held[index]
+    if have >= processes:
+        return FULL_WIDTH, 0, -1
+    begin = max(now, stalled_until_s)
+    done, told, _ = walk_plan(
+        processes, work_left_s, ends, held, anchors, count, begin, rules, scratch.levels, scratch.log
+    )
+    present = round_up(done - now, 1.0)
+    if present <= max(rules.lambda_s, rules.min_left_s):
+        return NEARLY_DONE, 0, -1
+    if slots == 0:
+        return NO_SLOT, 0, -1
+
+    listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, rules, options)
+    best = -1
+    for at in range(listed):
+        _merge(ends, held, anchors, count, scratch)
+        duration = slot_durations[options.slot[at]]
+        _insert(scratch, count, now + duration, options.processors[at])
+        planned = count + 1
+        if options.kind[at] == ADD_TWO:
+            _insert(scratch, planned, now + slot_durations[options.slot_2[at]], options.processors_2[at])
+            planned += 1
+        done, _, _ = walk_plan(
+            processes,
+            work_left_s,
+            scratch.ends,
+            scratch.held,
+            scratch.anchors,
+            planned,
+            now + rules.lambda_s,
+            rules,
+            scratch.levels,
+            scratch.log,
+        )
+        if math.isinf(done):
+            options.verdict[at] = TOO_LATE
+            options.seconds[at] = math.inf
+            continue
+        options.seconds[at] = round_up(done - now, 1.0)
+        length = round_up(done - now, rules.walltime_quantum_s)
+        options.length[at] = min(length, duration)
+        if options.kind[at] == ADD_TWO:
+            options.length_2[at] = min(length, slot_durations[options.slot_2[at]])
+        # the degree's field tells whether the (first) subjob has to be left before the completion
+        options.degree[at] = 1 if duration < done - now else 0
+        if options.seconds[at] >= present:
+            options.verdict[at] = NO_EARLIER
+            continue
+        options.verdict[at] = FEASIBLE
+        if best < 0 or options.seconds[at] < options.seconds[best]:
+            best = at
+        else:
+            fewer = added(options, at) < added(options, best)
+            best = at if fewer and options.seconds[at] == options.seconds[best] else best
+    return GROWS, listed, best
+
+
+@kernel
+def added(options: Options, at: int) -> int:
+    """Processors that an expansion adds in all."""
+    return options.processors[at] + (options.processors_2[at] if options.kind[at] == ADD_TWO else 0)
+
+
+@kernel
+def _expansions(
+    processes: int,
+    have: int,
+    slot_processors: Ints,
+    slots: int,
+    levels: Ints,
+    told: int,
+    rules: Rules,
+    options: Options,
+) -> int:
+    """List what could be added, from each slot and from the longest together with a wider one; how many there are."""
+    unit = rules.processor_quantum
+    room = whole_units(processes, unit) - have
+    singles = 0
+    widest = 0
+    for slot in range(slots):
+        available = min(slot_processors[slot], room) // unit * unit
+        if available <= widest:
+            continue
+        widest = available
+        for at in range(told):
+            level = levels[at]
+            processors = available
+            if not rules.whole_slots:
+                least = fewest(processes, degree(processes, level + available))
+                processors = whole_units(least - level, unit)
+            if not 1 <= processors <= available or _listed(options, singles, processors):
+                continue
+            options.kind[singles] = ADD_ONE
+            options.slot[singles] = slot
+            options.processors[singles] = processors
+            options.slot_2[singles] = -1
+            singles += 1
+    count = singles
+    for wide in range(singles):
+        if options.slot[wide] == 0:
+            continue
+        for base in range(singles):
+            if options.slot[base] != 0 or options.processors[base] >= options.processors[wide]:
+                continue
+            options.kind[count] = ADD_TWO
+            options.slot[count] = 0
+            options.processors[count] = options.processors[base]
+            options.slot_2[count] = options.slot[wide]
+            options.processors_2[count] = options.processors[wide] - options.processors[base]
+            count += 1
+    return count
+
+
+@kernel
+def _listed(options: Options, count: int, processors: int) -> bool:
+    found = False
+    for at in range(count):
+        found = found or options.processors[at] == processors
+    return found
+
+
+@kernel
+def _merge(ends: Floats, held: Ints, anchors: Ints, count: int, scratch: Scratch) -> None:
+    for index in range(count):
+        scratch.ends[index] = ends[index]
+        scratch.held[index] = held[index]
+        scratch.anchors[index] = anchors[index]
+
+
+@kernel
+def _insert(scratch: Scratch, count: int, end: float, processors: int) -> None:
+    """Put one more subjob into a plan of `count`, in the order of their ends."""
+    place = count
+    while place > 0 and scratch.ends[place - 1] > end:
+        scratch.ends[place] = scratch.ends[place - 1]
+        scratch.held[place] = scratch.held[place - 1]
+        scratch.anchors[place] = scratch.anchors[place - 1]
+        place -= 1
+    scratch.ends[place] = end
+    scratch.held[place] = processors
+    scratch.anchors[place] = 0
+
+
+@kernel
+def placeholder_choice(
+    requested_s: float, work_s: float, count: int, present_s: float, movable: bool, rules: Rules
+) -> tuple[int, float]:
+    """What to do once J0 has started (section 3.3): (MIGRATE, GO_ON or START_OVER, seconds to the completion).
+
+    `count` subjobs are held and lead to completion in `present_s` seconds (infinite: never). On a tie going on wins,
+    then migrating.
+    """
+    choice = START_OVER
+    best = round_up(requested_s, 1.0)
+    if movable and (work_s > 0.0 or count > 0):
+        moved = round_up(rules.lambda_s + max(0.0, requested_s - work_s), 1.0)
+        if moved <= best:
+            choice = MIGRATE
+            best = moved
+    if count > 0 and present_s < math.inf and present_s <= best:
+        choice = GO_ON
+        best = present_s
+    return choice, best
