@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import select
+from sqlalchemy.orm import defer
 
 from ejbd.batch.base import Outcome
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
@@ -31,7 +32,9 @@ def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) 
     listed = {job.id: job for job in view.jobs}
     query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id).where(Subjob.state.not_in(TERMINAL_SUBJOB))
     worlds: dict[str, JobWorld] = {}
-    rows = [(subjob, job) for subjob, job in ctx.session.execute(query.order_by(Job.seq, Subjob.ordinal))]
+    # Most jobs only wait: their specification, with a whole environment in it, is not read twice a poll.
+    query = query.order_by(Job.seq, Subjob.ordinal).options(defer(Job.spec))
+    rows = [(subjob, job) for subjob, job in ctx.session.execute(query)]
     for subjob, job in rows:
         if subjob.batch_id is None:
             continue
