@@ -62,6 +62,7 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
     same_node = [w for w in world.workers_of(subjob.id) if w.node == request["node"]]
     for worker in same_node:
         if worker.boot == request["boot"]:
+            _end_leases(session, worker, ctx.now)
             return worker.id
     for worker in same_node:
         application.lost_worker(world, worker, "another worker process has taken its place")
@@ -97,6 +98,13 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
     else:
         application.advance(world)
     return worker.id
+
+
+def _end_leases(session: Session, worker: Worker, now: float) -> None:
+    """A worker that had lost us may not have got what was handed out last: it is told again, and does nothing twice."""
+    leased = select(Operation).where(Operation.worker_id == worker.id, Operation.state == OperationState.LEASED)
+    for operation in session.scalars(leased):
+        operation.lease_until_s = now
 
 
 def hand_out(ctx: Context, token: str, worker_id: str) -> list[dict[str, Any]]:
