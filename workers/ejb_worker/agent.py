@@ -95,6 +95,8 @@ class Agent:
             self._loop.run()
         finally:
             self._processes.end_all()
+            for run in self._epochs.values():
+                run.close()
             self._transport.close()
             self._buffer.close()
             self._folder.remove()
@@ -133,14 +135,23 @@ class Agent:
                 loop=self._loop,
                 report=self._report,
             )
-            pids = run.launch()
         except LaunchError as error:
             reply(False, str(error), {"code": error.code})
             return
+
+        def launched(error: Optional[LaunchError]) -> None:
+            if error is None:
+                reply(True, "", {"pids": run.pids})
+                return
+            self._epochs.pop(epoch, None)
+            reply(False, str(error), {"code": error.code} if error.code else {})
+
+        for old in [number for number in self._epochs if number < epoch and not self._epochs[number].running]:
+            self._epochs[old].close()
+            if old < epoch - 10:
+                del self._epochs[old]
         self._epochs[epoch] = run
-        for old in [number for number, other in self._epochs.items() if number < epoch - 10 and not other.running]:
-            del self._epochs[old]
-        reply(True, "", {"pids": pids})
+        run.launch(launched)
 
     def _checkpoint(self, payload: Dict[str, Any], reply: Reply) -> None:
         run = self._epochs.get(int(payload["epoch"]))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .engines import engine as engine_named
-from .engines.base import Checkpoint, EngineError, EpochContext
+from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome
 from .files import make_dir, read_json
 from .loop import Loop, Timer
+from .mpi import SERVICE, MpiEpoch
+from .nodefolder import Scratch
 from .processes import Child, Processes
 from .settings import Subjob
 
@@ -19,6 +21,11 @@ Reply = Callable[[bool, str, Dict[str, Any]], None]
 SIGNAL_HOLD_S = 1.0
 """An end by one of ENDING_CODES may be the batch system ending the whole job: it is told if the worker outlives it."""
 ENDING_CODES = frozenset(128 + s for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
+
+BRING_UP_POLL_S = 0.02
+BRING_UP_S = 60.0
+"""How long a launch may take, where its payload does not say."""
+SERVICE_GRACE_S = 2.0
 
 # Of the script's own world, not of the ranks'.
 _NOT_FOR_RANKS = ("EJB_LAUNCH_SOCKET", "EJB_SHIMS", "EJB_RESTART_DIR")
@@ -41,7 +48,7 @@ def cpus_to_bind(processors: int, binding: str) -> Optional[List[int]]:
 
 
 class LaunchError(Exception):
-    """One sentence; `code` is what a shell would say (127 not found, 126 not executable)."""
+    """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
@@ -78,8 +85,19 @@ class EpochRun:
             payload=payload,
             checkpoint_dir=os.path.join(self._folder, "checkpoint"),
             restart_dir=payload.get("restart_dir"),
+            node=place.node,
+            address=place.address,
+            scratch=lambda: self._scratch.path(),
             run_tool=self._run_tool,
         )
+        self._scratch = Scratch(subjob.job, self.epoch)
+        self._mpi: Optional[MpiEpoch] = None
+        if payload.get("mpi") is not None:
+            self._mpi = MpiEpoch(payload["mpi"], epoch_dir=self._folder, size=self._context.size, address=place.address)
+        self._codes: Dict[int, int] = {}
+        self._bringing_up: Optional[Iterator[None]] = None
+        self._launch_done: Optional[Callable[[Optional[LaunchError]], None]] = None
+        self._launch_until = 0.0
         self._checkpoint: Optional[Checkpoint] = None
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
@@ -94,39 +112,89 @@ class EpochRun:
         return sum(1 for child in self._context.ranks.values() if child.code is None)
 
     def exits(self) -> Dict[str, int]:
-        return {str(rank): c.code for rank, c in sorted(self._context.ranks.items()) if c.code is not None}
+        ended = {rank: child.code for rank, child in self._context.ranks.items() if child.code is not None}
+        return {str(rank): self._codes.get(rank, code) for rank, code in sorted(ended.items())}
 
-    def launch(self) -> Dict[str, int]:
-        """Start the ranks; their process ids. Raises LaunchError, and then none of them is left."""
-        try:
-            problem = self._engine.probe()
-            if problem:
-                raise LaunchError(problem)
-            launch = read_json(str(self._payload["launch_file"]))
-            if not launch["argv"]:
-                raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
-            self._make_folders()
-            self._engine.prepare(self._context)
-            if not os.path.isdir(launch["cwd"]):
-                raise LaunchError(
-                    "the working directory is not there on node %s: %s" % (self._place.node, launch["cwd"]), 126
-                )
-            for entry in self._payload["ranks"]:
-                self._start(int(entry["rank"]), int(entry["processor"]), launch)
-        except (EngineError, LaunchError, OSError, ValueError, KeyError, TypeError) as error:
-            self._abandon()
-            if isinstance(error, LaunchError):
-                raise
-            raise LaunchError(_sentence(error)) from None
+    @property
+    def pids(self) -> Dict[str, int]:
         return {str(rank): child.pid for rank, child in self._context.ranks.items()}
 
-    def checkpoint(self, timeout_s: float, reply: Reply) -> None:
-        if self._checkpoint is not None or self._stopping:
-            reply(
-                False,
-                "epoch %d is being %s already" % (self.epoch, "stopped" if self._stopping else "checkpointed"),
-                {},
+    def launch(self, done: Callable[[Optional[LaunchError]], None]) -> None:
+        """Start the ranks, then call `done`: with None, or with what went wrong, and then none of them is left."""
+        self._launch_done = done
+        self._launch_until = time.monotonic() + float(self._payload.get("timeout_s") or BRING_UP_S)
+        self._bringing_up = self._bring_up()
+        self._proceed()
+
+    def _proceed(self) -> None:
+        if self._bringing_up is None:
+            return
+        try:
+            if self._stopping:
+                raise LaunchError("epoch %d was stopped" % self.epoch, 0)
+            next(self._bringing_up)
+            if time.monotonic() > self._launch_until:
+                raise LaunchError("epoch %d was not up in time on node %s" % (self.epoch, self._place.node), 0)
+        except StopIteration:
+            self._brought_up(None)
+        except LaunchError as error:
+            self._brought_up(error)
+        except EngineError as error:
+            self._brought_up(LaunchError(str(error), 0))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._brought_up(LaunchError(_sentence(error)))
+        else:
+            self._loop.call_later(BRING_UP_POLL_S, self._proceed)
+
+    def _brought_up(self, error: Optional[LaunchError]) -> None:
+        self._bringing_up = None
+        if error is not None:
+            self._abandon()
+        done, self._launch_done = self._launch_done, None
+        if done is not None:
+            done(error)
+
+    def _bring_up(self) -> Iterator[None]:
+        """Everything until the ranks run; yields where it has to wait."""
+        problem = self._engine.probe()
+        if problem:
+            raise LaunchError(problem)
+        launch = read_json(str(self._payload["launch_file"]))
+        if not launch["argv"]:
+            raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
+        self._make_folders()
+        self._engine.prepare(self._context)
+        if not os.path.isdir(launch["cwd"]):
+            raise LaunchError(
+                "the working directory is not there on node %s: %s" % (self._place.node, launch["cwd"]), 126
             )
+        while not self._engine.ready(self._context):
+            yield
+        restored = self._engine.restored_services(self._context) if self._context.restart_dir is not None else {}
+        for name, command in restored.items():
+            self._start_service(name, command)
+        if self._mpi is not None:
+            folder = self._context.state.get("pmi_folder")
+            if folder is not None:
+                self._mpi.resume(folder)
+            else:
+                if self._context.home:
+                    argv = self._mpi.server()
+                    self._start_service(SERVICE, self._engine.service(self._context, SERVICE, argv, dict(os.environ)))
+                while not self._mpi.ready():
+                    service = self._context.services.get(SERVICE)
+                    if service is not None and service.code is not None:
+                        raise EngineError("the PMI server ended with code %d before it listened" % service.code)
+                    yield
+        for entry in self._payload["ranks"]:
+            self._start(int(entry["rank"]), int(entry["processor"]), launch)
+        while not self._engine.up(self._context):
+            yield
+
+    def checkpoint(self, timeout_s: float, reply: Reply) -> None:
+        if self._checkpoint is not None or self._stopping or self._bringing_up is not None:
+            doing = "checkpointed" if self._checkpoint is not None else "stopped" if self._stopping else "launched"
+            reply(False, "epoch %d is being %s already" % (self.epoch, doing), {})
             return
         try:
             self._checkpoint = self._engine.checkpoint(self._context)
@@ -143,7 +211,7 @@ class EpochRun:
         self._stopping = True
         self._stop_replies.append(reply)
         if self._checkpoint is not None:
-            self._checkpoint_done(False, "the epoch was stopped", {})
+            self._checkpoint_done(Outcome(False, "the epoch was stopped"))
         if not self.running:
             self._all_ended()
             return
@@ -153,6 +221,13 @@ class EpochRun:
     def _send(self, signum: int) -> None:
         for child in self._context.ranks.values():
             child.send_group(signum)
+
+    def close(self) -> None:
+        """No rank of the epoch runs any more, on any node: end what was kept for them."""
+        for child in list(self._context.services.values()):
+            child.send_group(signal.SIGKILL)
+        self._engine.close(self._context)
+        self._scratch.remove()
 
     def _make_folders(self) -> None:
         for name in ("", "checkpoint", "rendezvous", "output"):
@@ -167,10 +242,10 @@ class EpochRun:
         argv = [str(word) for word in launch["argv"]]
         env = self._environment(rank, processor, launch["env"])
         start = self._engine.launch if self._context.restart_dir is None else self._engine.restart
-        command = start(self._context, rank, argv, env)
         output = os.path.join(self._folder, "output", str(rank))
         cpus = self._place.cpus
         try:
+            command = start(self._context, rank, argv, env)
             self._context.ranks[rank] = self._processes.spawn(
                 command.argv,
                 env=command.env,
@@ -207,7 +282,25 @@ class EpochRun:
         )
         if self._context.restart_dir is not None:
             env["EJB_RESTART_DIR"] = self._context.restart_dir
+        if self._mpi is not None:
+            env.update(self._mpi.environment(rank))
         return env
+
+    def _start_service(self, name: str, command: Command) -> None:
+        self._context.services[name] = self._run_tool(
+            name, command.argv, command.env, lambda code: self._service_ended(name, code)
+        )
+
+    def _service_ended(self, name: str, code: int) -> None:
+        """A server that leaves with a failure leaves ranks behind that wait for ever."""
+        if self._stopping or self._checkpoint is not None or code == 0 or self._mpi is None or not self.running:
+            return
+        self._report("log", level="error", message=self._mpi.why())
+        for rank, child in self._context.ranks.items():
+            if child.code is None:
+                self._codes[rank] = self._mpi.exit_code(rank, 1)
+        self._send(signal.SIGTERM)
+        self._loop.call_later(SERVICE_GRACE_S, lambda: self._send(signal.SIGKILL))
 
     def _run_tool(self, name: str, argv: List[str], env: Dict[str, str], on_exit: Callable[[int], None]) -> Child:
         log = os.path.join(self._folder, "%s-%s.log" % (name, self._place.node))
@@ -216,6 +309,8 @@ class EpochRun:
     def _abandon(self) -> None:
         self._stopping = True
         self._send(signal.SIGKILL)
+        for child in list(self._context.services.values()):
+            child.send_group(signal.SIGKILL)
         if not self.running:
             self._all_ended()
 
@@ -223,7 +318,7 @@ class EpochRun:
         if self._checkpoint is not None:
             self._advance()
         elif not self._stopping:
-            self._tell(rank, code)
+            self._tell(rank, self._settled(rank, code))
         if not self.running:
             self._all_ended()
 
@@ -237,10 +332,18 @@ class EpochRun:
         else:
             tell()
 
+    def _settled(self, rank: int, code: int) -> int:
+        """The code of a rank that ended, as it is reported from now on."""
+        if rank not in self._codes:
+            self._codes[rank] = self._mpi.exit_code(rank, code) if self._mpi is not None else code
+        return self._codes[rank]
+
     def _all_ended(self) -> None:
         if not self._finished:
             self._finished = True
             self._engine.finish(self._context)
+        if self._stopping:
+            self.close()
         replies, self._stop_replies = self._stop_replies, []
         for reply in replies:
             reply(True, "", {"exits": self.exits()})
@@ -251,11 +354,9 @@ class EpochRun:
         try:
             outcome = self._checkpoint.advance()
         except (EngineError, OSError) as error:
-            self._checkpoint_done(False, _sentence(error), {})
-            return
+            outcome = Outcome(False, _sentence(error))
         if outcome is not None:
-            sizes = {str(rank): size for rank, size in sorted(outcome.sizes.items())}
-            self._checkpoint_done(outcome.ok, outcome.error, sizes)
+            self._checkpoint_done(outcome)
             return
         if self._poll is not None:
             self._poll.cancel()
@@ -264,17 +365,24 @@ class EpochRun:
 
     def _checkpoint_late(self) -> None:
         if self._checkpoint is not None:
-            self._checkpoint_done(False, self._checkpoint.timed_out(), {})
+            self._checkpoint_done(self._checkpoint.timed_out())
 
-    def _checkpoint_done(self, ok: bool, error: str, sizes: Dict[str, int]) -> None:
+    def _checkpoint_done(self, outcome: Outcome) -> None:
         self._checkpoint = None
         for timer in (self._deadline, self._poll):
             if timer is not None:
                 timer.cancel()
+        self._codes.update(outcome.exits)
+        for rank, child in self._context.ranks.items():
+            if child.code is not None:
+                self._settled(rank, child.code)
+        sizes = {str(rank): size for rank, size in sorted(outcome.sizes.items())}
         seconds = round(time.monotonic() - self._checkpoint_began, 3)
         reply, self._checkpoint_reply = self._checkpoint_reply, None
         if reply is not None:
-            reply(ok, error, {"exits": self.exits(), "bytes": sizes, "seconds": seconds})
+            reply(outcome.ok, outcome.error, {"exits": self.exits(), "bytes": sizes, "seconds": seconds})
+        if outcome.ok:
+            self.close()
 
 
 def _sentence(error: Exception) -> str:

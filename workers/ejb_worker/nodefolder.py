@@ -31,6 +31,29 @@ class NodeFolder:
             _remove_tree(self._path)
 
 
+class Scratch:
+    """A folder of this machine for one epoch, shared by all of the job's workers here; made when first asked for."""
+
+    def __init__(self, job: str, epoch: int) -> None:
+        self._name = "%s-%d" % (job, epoch)
+        self._path = ""
+
+    def path(self) -> str:
+        if not self._path:
+            # Machines may share /tmp (containers): the host's name keeps them apart.
+            self._path = _private("e-" + self._name, os.uname().nodename)
+            os.makedirs(os.path.join(self._path, str(os.getpid())), mode=0o700, exist_ok=True)
+        return self._path
+
+    def remove(self) -> None:
+        """Once nobody else here uses it."""
+        if self._path:
+            _remove_tree(os.path.join(self._path, str(os.getpid())))
+            if not _in_use(self._path):
+                _remove_tree(self._path)
+            self._path = ""
+
+
 def _private(subjob: str, node: str) -> str:
     # Short, since the path of a unix socket in it has at most 107 bytes.
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in "%s-%s" % (subjob, node))

@@ -6,9 +6,10 @@ from typing import Dict
 
 from .application import ApplicationEngine
 from .base import Engine, EngineError
+from .dmtcp import DmtcpEngine
 from .none import NoneEngine
 
-ENGINES: Dict[str, Engine] = {engine.name: engine for engine in (ApplicationEngine(), NoneEngine())}
+ENGINES: Dict[str, Engine] = {engine.name: engine for engine in (ApplicationEngine(), DmtcpEngine(), NoneEngine())}
 
 
 def engine(name: str) -> Engine:

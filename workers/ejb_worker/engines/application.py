@@ -56,11 +56,11 @@ class ApplicationCheckpoint(Checkpoint):
             return Outcome(False, "ranks had finished: %s" % _codes(finished))
         return self._look_at_files()
 
-    def timed_out(self) -> str:
+    def timed_out(self) -> Outcome:
         if self._unsignalled:
-            return "ranks do not catch SIGUSR1: %s" % _numbers(self._unsignalled)
+            return Outcome(False, "ranks do not catch SIGUSR1: %s" % _numbers(self._unsignalled))
         running = [r for r, c in self._epoch.ranks.items() if c.code is None]
-        return "no checkpoint in time, ranks still running: %s" % _numbers(running)
+        return Outcome(False, "no checkpoint in time, ranks still running: %s" % _numbers(running))
 
     def _look_at_files(self) -> Outcome:
         sizes = dict.fromkeys(self._epoch.ranks, 0)

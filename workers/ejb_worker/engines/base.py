@@ -19,11 +19,28 @@ class EngineError(Exception):
 class EpochContext:
     """One epoch on this worker.
 
-    `run_tool` starts a helper process of the engine (a coordinator, a command), its output in a log file of the epoch's
-    folder, and calls back with its exit code.
+    `run_tool` starts a helper process of the engine (a coordinator, a command), its output in the log file
+    `<folder>/<name>-<node>.log`, and calls back with its exit code. `home`: this worker keeps what an epoch has once (a
+    coordinator, the PMI server). `services`: the helpers that belong to the computation, by name. `scratch`: makes and
+    names a folder of this machine for this epoch, the same for all of the job's workers here.
     """
 
-    __slots__ = ("checkpoint_dir", "epoch", "payload", "ranks", "restart_dir", "run_tool", "state")
+    __slots__ = (
+        "address",
+        "checkpoint_dir",
+        "epoch",
+        "folder",
+        "home",
+        "node",
+        "payload",
+        "ranks",
+        "restart_dir",
+        "run_tool",
+        "scratch",
+        "services",
+        "size",
+        "state",
+    )
 
     def __init__(
         self,
@@ -32,6 +49,9 @@ class EpochContext:
         payload: Mapping[str, Any],
         checkpoint_dir: str,
         restart_dir: Optional[str],
+        node: str,
+        address: str,
+        scratch: Callable[[], str],
         run_tool: Callable[[str, List[str], Dict[str, str], Callable[[int], None]], Child],
     ) -> None:
         self.epoch = epoch
@@ -39,6 +59,13 @@ class EpochContext:
         self.checkpoint_dir = checkpoint_dir
         self.restart_dir = restart_dir
         self.run_tool = run_tool
+        self.node = node
+        self.address = address
+        self.scratch = scratch
+        self.folder = str(payload["epoch_dir"])
+        self.size = int(payload["size"])
+        self.home = bool(payload.get("home", True))
+        self.services: Dict[str, Child] = {}
         self.ranks: Dict[int, Child] = {}
         self.state: Dict[str, Any] = {}
 
@@ -54,14 +81,24 @@ class Command:
 
 
 class Outcome:
-    """How a checkpoint ended on this worker. `sizes`: bytes written, by rank."""
+    """How a checkpoint ended on this worker.
 
-    __slots__ = ("error", "ok", "sizes")
+    `sizes`: bytes written, by rank. `exits`: codes to report instead of the processes' own, by rank.
+    """
 
-    def __init__(self, ok: bool, error: str = "", sizes: Optional[Dict[int, int]] = None) -> None:
+    __slots__ = ("error", "exits", "ok", "sizes")
+
+    def __init__(
+        self,
+        ok: bool,
+        error: str = "",
+        sizes: Optional[Dict[int, int]] = None,
+        exits: Optional[Dict[int, int]] = None,
+    ) -> None:
         self.ok = ok
         self.error = error
         self.sizes = sizes or {}
+        self.exits = exits or {}
 
 
 class Checkpoint:
@@ -76,8 +113,8 @@ class Checkpoint:
         """The outcome once it is known."""
         raise NotImplementedError
 
-    def timed_out(self) -> str:
-        """The time is over: leave the ranks running, and say in one sentence what was missing."""
+    def timed_out(self) -> Outcome:
+        """The time is over: what was missing. Ranks that can go on are left running."""
         raise NotImplementedError
 
 
@@ -94,6 +131,10 @@ class Engine:
         """Before the first rank of an epoch is started here."""
         raise NotImplementedError
 
+    def ready(self, epoch: EpochContext) -> bool:
+        """Whether ranks can be started now; asked again and again after `prepare`."""
+        return True
+
     def launch(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
         """The process of a rank that starts from the beginning. `env` is the rank's whole environment."""
         raise NotImplementedError
@@ -102,10 +143,26 @@ class Engine:
         """The process of a rank that resumes from `epoch.restart_dir`."""
         raise NotImplementedError
 
+    def service(self, epoch: EpochContext, name: str, argv: List[str], env: Dict[str, str]) -> Command:
+        """The process of a helper that belongs to the computation, from the beginning."""
+        return Command(argv, env)
+
+    def restored_services(self, epoch: EpochContext) -> Dict[str, Command]:
+        """The helpers that come back from `epoch.restart_dir` along with the ranks; only where `epoch.home`."""
+        return {}
+
+    def up(self, epoch: EpochContext) -> bool:
+        """Whether the ranks run; asked again and again once every process is started."""
+        return True
+
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         """Ask the ranks of an epoch (`epoch.ranks`) for a checkpoint after which they end."""
         raise NotImplementedError
 
     def finish(self, epoch: EpochContext) -> None:
-        """After the last rank of an epoch has ended here."""
+        """After the last rank of an epoch has ended here; ranks elsewhere may still run."""
         raise NotImplementedError
+
+    def close(self, epoch: EpochContext) -> None:
+        """No rank of the epoch runs any more, anywhere, or none is to."""
+        return

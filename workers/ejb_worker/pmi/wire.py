@@ -52,4 +52,4 @@ def parse(line: str) -> Dict[str, str]:
 
 def message(cmd: str, *words: str) -> bytes:
     """A line for a rank."""
-    return (" ".join(("cmd=" + cmd,) + words) + "\n").encode("ascii")
+    return (" ".join(("cmd=" + cmd, *words)) + "\n").encode("ascii")
