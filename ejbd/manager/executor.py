@@ -297,7 +297,7 @@ class Executor:
     async def _cancel(self, intents: Sequence[Intent]) -> None:
         ids = [i.id for i in intents]
         reach(CrashPoint.CANCEL_BEFORE_BEGIN)
-        batch_ids = await self.store.write(lambda s: _begin_cancels(s, ids, self.clock()))
+        batch_ids = await self.store.write(lambda s: _begin_cancels(self.context(s), ids))
         if not batch_ids:
             return
         reach(CrashPoint.CANCEL_AFTER_BEGIN)
@@ -312,7 +312,7 @@ class Executor:
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:
-        batch_ids = await self.store.write(lambda s: _begin_cancels(s, [intent.id], self.clock()))
+        batch_ids = await self.store.write(lambda s: _begin_cancels(self.context(s), [intent.id]))
         if not batch_ids:
             return
         try:
@@ -347,15 +347,19 @@ def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], 
     return others + submits[:submissions], next_s
 
 
-def _begin_cancels(session: Session, ids: Sequence[int], now: float) -> dict[int, str]:
+def _begin_cancels(ctx: Context, ids: Sequence[int]) -> dict[int, str]:
     """Intent id -> batch id of those that still have something to act on."""
+    session, now = ctx.session, ctx.now
+    names = {job.id: job.name for job in ctx.view.jobs} if ctx.view else {}
     begun = {}
     for id in ids:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING or intent.batch_id is None:
             continue
         subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
-        if subjob is not None and SubjobState(subjob.state).terminal:
+        # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
+        reissued = subjob is not None and names.get(intent.batch_id, subjob.tag) != subjob.tag
+        if subjob is not None and (SubjobState(subjob.state).terminal or reissued):
             move_intent(session, intent, IntentState.DROPPED, now)
             continue
         move_intent(session, intent, IntentState.EXECUTING, now)

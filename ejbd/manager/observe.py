@@ -55,10 +55,10 @@ def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) 
 
 
 def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
-    """Batch id -> open subjob of ours that the view does not show."""
-    listed = {job.id: job.name for job in view.jobs}
+    """Batch id -> open subjob of ours that the view does not show. Not where the id is another job's by now."""
+    listed = {job.id for job in view.jobs}
     query = select(Subjob).where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None))
-    return {s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and listed.get(s.batch_id) != s.tag}
+    return {s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and s.batch_id not in listed}
 
 
 def _goes_on_waiting(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> bool:
