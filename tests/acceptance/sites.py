@@ -153,6 +153,7 @@ class SlurmSite:
     layout: Mapping[str, int] = field(default_factory=lambda: {"nodes": 2, "ntasks_per_node": 2})
     ended: int = 0
     background: Background | None = None
+    shared: bool = True  # False: the cluster is taken down after the test, whatever its nodes' state
 
     @property
     def toml(self) -> str:
@@ -186,4 +187,5 @@ class SlurmSite:
         return found
 
     def close(self) -> None:
-        self.cluster.empty()
+        if self.shared:
+            self.cluster.empty()
