@@ -91,7 +91,7 @@ class Executor:
         try:
             # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
             token_hash = await asyncio.to_thread(self._make_files, intent.id)
-            request = await self.store.write(lambda s: self._begin_submit(s, intent.id, token_hash))
+            request = await self.store.write(lambda s: self._begin_submit(s, intent.id, token_hash), patient=True)
         except EjbError as error:
             trouble = error
             await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
@@ -110,7 +110,7 @@ class Executor:
             await self.store.write(lambda s: self._refused(s, intent.id, failure))
             return
         reach(CrashPoint.SUBMIT_AFTER_CALL)
-        await self.store.write(lambda s: self._submitted(s, intent.id, batch_id, "submitted"))
+        await self.store.write(lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
 
     def _make_files(self, id: int) -> str:

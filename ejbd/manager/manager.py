@@ -41,7 +41,7 @@ from ejbd.store.transitions import add_event
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
-RECEIVED_AT_ONCE = 32
+RECEIVED_AT_ONCE = 8
 
 
 class Manager:
@@ -173,7 +173,7 @@ class Manager:
         while True:
             self._work.clear()
             try:
-                more = await self.store.write(self._receive)
+                more = await self.store.write(self._receive, patient=True)
                 next_s = await self._executor.run_due()
                 if more:
                     next_s = self.clock()

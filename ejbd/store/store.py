@@ -43,10 +43,11 @@ log = structlog.get_logger(__name__)
 class _Request(Generic[T]):
     """A function that waits for its turn, and where its answer goes."""
 
-    __slots__ = ("fn", "future", "topics", "value")
+    __slots__ = ("fn", "future", "patient", "topics", "value")
 
-    def __init__(self, fn: Callable[[Session], T]) -> None:
+    def __init__(self, fn: Callable[[Session], T], patient: bool) -> None:
         self.fn = fn
+        self.patient = patient
         self.future: Future[T] = Future()
         self.value: T | None = None
         self.topics: Iterable[str] = ()
@@ -78,14 +79,15 @@ class Store:
 
     # -- what callers use
 
-    async def write(self, fn: Callable[[Session], T]) -> T:
-        """Run `fn` on the writer's thread; its changes are durable when this returns.
+    async def write(self, fn: Callable[[Session], T], *, patient: bool = False) -> T:
+        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival, but of the
+        `patient` ones only one goes with each commit while others wait: nobody is kept waiting for a long row of them.
 
         A caller that is cancelled before its turn leaves no trace; later, its changes are made without it. One gap is
         left open: a PostgreSQL connection that is lost in the very moment of the commit counts as a failure, though the
         server may have committed. Whoever repeats a change must be able to find it made.
         """
-        return await asyncio.wrap_future(self._enqueue(fn))
+        return await asyncio.wrap_future(self._enqueue(fn, patient))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         """:meth:`write` for callers without an event loop. It blocks its thread."""
@@ -147,10 +149,10 @@ class Store:
 
     # -- the writer's thread
 
-    def _enqueue(self, fn: Callable[[Session], T]) -> Future[T]:
+    def _enqueue(self, fn: Callable[[Session], T], patient: bool = False) -> Future[T]:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a function given to Store.write must not write through the store again")
-        request = _Request(fn)
+        request = _Request(fn, patient)
         with self._gate:
             self._refuse_if_closed()
             self._queue.put(request)
@@ -162,13 +164,19 @@ class Store:
 
     def _work(self) -> None:
         ending = False
-        while not ending:
-            batch = [self._queue.get()]
+        patient: deque[_Request[Any]] = deque()
+        while patient or not ending:
+            batch: list[_Request[Any]] = []
             with contextlib.suppress(queue.Empty):
-                while batch[-1] is not None and len(batch) < BATCH:
-                    batch.append(self._queue.get_nowait())
-            ending = batch[-1] is None
-            waiting = deque(r for r in batch if r is not None and r.future.set_running_or_notify_cancel())
+                while not ending and len(batch) < BATCH:
+                    request = self._queue.get(block=not (batch or patient))
+                    if request is None:
+                        ending = True
+                    else:
+                        (patient if request.patient else batch).append(request)
+            turn = 1 if batch else BATCH
+            batch += [patient.popleft() for _ in range(min(turn, len(patient)))]
+            waiting = deque(request for request in batch if request.future.set_running_or_notify_cancel())
             while waiting:
                 self._commit_together(waiting)
         self._disconnect()
