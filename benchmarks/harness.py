@@ -44,7 +44,7 @@ def folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def daemon_on_full_cluster(where: Path, toml: str = "", poll_s: float = 2.0) -> Iterator[Daemon]:
+def daemon_on_full_cluster(where: Path, toml: str = "", poll_s: float = 5.0) -> Iterator[Daemon]:
     """A real `ejbd` with the embedded cluster of 8 x 4, every processor of which is held by an ordinary job."""
     daemon = Daemon(where, f"poll_s = {poll_s}\n{toml}{ELASTIC}")
     cluster = daemon.state / "cluster"

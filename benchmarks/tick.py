@@ -1,0 +1,164 @@
+"""What one whole poll costs the daemon once the batch system has answered: rows, differences, decisions, commit.
+
+    python benchmarks/tick.py [--elastic 1000] [--queued 10000] [--nodes 4096] [--runs 5] [--directory DIR]
+
+`--elastic` jobs wait in a real store (SQLite, synchronous=FULL), their J0 pending at a batch system of `--nodes` nodes
+of 32 processors where `--queued` other jobs wait too; no processor is free, so that all of them go on waiting. Measured
+are `observe.missing` (a read) and `Manager._tick` (a write) as `Manager.poll` calls them; SQL statements are counted at
+the driver. Beside them stands the planning alone, of the same jobs in the same view. Aim: planning under 0.25 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from harness import folder, machine, spread
+from planning import NOW, PROCESSORS_A_NODE, QUEUE, make_view, plan
+from sqlalchemy import Engine, event, select
+from sqlalchemy.orm import Session
+
+from ejbd.batch.base import BatchSystem
+from ejbd.config import Elasticity, QueueSettings, Settings
+from ejbd.core.bundling import BundlingParameters, ElasticState
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
+from ejbd.manager import observe, requests
+from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.manager.manager import Manager
+from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.store import Store
+from ejbd.store.transitions import move_intent, move_subjob
+from tests.fakes.batch import Clock, MemoryBatch
+
+SIZES = (8, 16, 32, 64, 128, 256)
+ENVIRONMENT = {f"VARIABLE_{number}": "x" * 48 for number in range(64)}  # 4 kB, as a user's login shell has
+
+
+def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -> None:
+    """Submit `count` elastic jobs and note their J0s as taken by the batch system, as the executor would."""
+
+    def submit(session: Session) -> None:
+        ctx = manager._context(session)
+        for number in range(count):
+            overrides = Overrides(ntasks=str(dice.choice(SIZES)), time=str(dice.randint(10, 1440)))
+            request = JobRequest(cwd="/tmp", command=("./heat",), env=ENVIRONMENT, overrides=overrides)
+            requests.submit(ctx, read(request).settle(True), "ada", f"key-{number}", "hash")
+
+    def accept(session: Session) -> None:
+        for number, intent in enumerate(session.scalars(select(Intent).order_by(Intent.id))):
+            subjob = session.get_one(Subjob, intent.subjob_id)
+            move_intent(session, intent, IntentState.EXECUTING, NOW)
+            move_intent(session, intent, IntentState.DONE, NOW)
+            intent.batch_id = subjob.batch_id = str(500_000 + number)
+            subjob.submit_s = NOW
+            move_subjob(session, subjob, SubjobState.PENDING, NOW)
+
+    manager.view = view
+    manager.store.write_sync(submit)
+    manager.store.write_sync(manager._receive)
+    manager.store.write_sync(accept)
+
+
+def listed(manager: Manager, view: ClusterView) -> ClusterView:
+    """The view with the J0s in it, at the end of the queue."""
+
+    def rows(session: Session) -> tuple[BatchJobView, ...]:
+        return tuple(
+            BatchJobView(
+                s.batch_id or "",
+                s.tag,
+                "ejb",
+                QUEUE,
+                BatchState.PENDING,
+                s.processors,
+                s.walltime_s,
+                submit_s=NOW,
+                reason="Priority",
+            )
+            for s in session.scalars(select(Subjob))
+        )
+
+    return replace(view, jobs=view.jobs + manager.store.read_sync(rows))
+
+
+def busy(view: ClusterView) -> ClusterView:
+    """The same cluster without a free processor."""
+    return replace(view, nodes=tuple(replace(node, free=0) for node in view.nodes))
+
+
+def timed(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return (time.perf_counter() - begun) * 1e3
+
+
+def measure(where: Path, options: argparse.Namespace) -> None:
+    dice = random.Random(1)
+    clock = Clock(NOW)
+    batch: BatchSystem = MemoryBatch(clock)
+    queues = {"default": QueueSettings(elasticity=Elasticity.ON)}
+    settings = Settings(state_dir=where, queues=queues)
+    store = Store(settings.url_of_database)
+    store.upgrade()
+    manager = Manager(settings, store, batch, clock)
+    empty = busy(make_view(options.nodes, options.queued, Reservations.NODES, dice))
+    fill(manager, empty, options.elastic, dice)
+    view = listed(manager, empty)
+    states = store.read_sync(
+        lambda s: [ElasticState(j.id, j.processes, j.walltime_s) for j in s.scalars(select(Job).order_by(Job.seq))]
+    )
+    statements = 0
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def counted(*_: object) -> None:
+        nonlocal statements
+        statements += 1
+
+    figures: dict[str, list[float]] = {"planning alone": [], "observe.missing": [], "tick with its commit": []}
+    counts: list[int] = []
+    first = None
+    for number in range(options.runs + 1):
+        clock.now += settings.poll_s
+        now = replace(view, time_s=clock.now)
+        manager.view = now
+        alone = timed(lambda now=now: plan(now, states, BundlingParameters(walltime_quantum_s=60.0)))  # type: ignore[misc]
+        missing = timed(lambda now=now: store.read_sync(lambda s: observe.missing(manager._context(s), now)))  # type: ignore[misc]
+        before = statements
+        tick = timed(lambda now=now: store.write_sync(lambda s: manager._tick(s, now, {})))  # type: ignore[misc]
+        if number == 0:
+            first = tick, statements - before
+            continue
+        for name, value in zip(figures, (alone, missing, tick), strict=True):
+            figures[name].append(value)
+        counts.append(statements - before)
+    store.close()
+    assert first is not None
+    shape = f"{options.nodes * PROCESSORS_A_NODE} processors, none free"
+    print(f"{options.elastic} elastic jobs x {options.queued} queued x {options.nodes} nodes ({shape})")
+    for name, values in figures.items():
+        print(f"{name:<28}{spread(values, ' ms')}")
+    print(f"{'SQL statements of a tick':<28}{statistics.median(counts):g}")
+    print(f"the first tick, which stores a decision of every job: {first[0]:.0f} ms, {first[1]} statements")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elastic", type=int, default=1000)
+    parser.add_argument("--queued", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=4096)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--directory", type=Path, default=None, help="on the disk to be measured (default: temporary)")
+    options = parser.parse_args()
+    print(machine())
+    with folder(options.directory) as where:
+        measure(where, options)
+
+
+if __name__ == "__main__":
+    main()
