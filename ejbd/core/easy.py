@@ -231,3 +231,38 @@ def fcfs_schedule(processors: Ints, count: int, free: int, started: Ints) -> int
         started[starts] = starts
         starts += 1
     return starts
+
+
+@kernel
+def easy_slots(
+    head_processors: int,
+    ends: Floats,
+    freed: Ints,
+    due: int,
+    free: int,
+    now: float,
+    slot_processors: Ints,
+    slot_durations: Floats,
+) -> int:
+    """What may be used under EASY once a pass is over: how many slots, longest first, written to the two vectors.
+
+    `head_processors` is what the head of the queue waits for, 0 where nobody waits. The type-I slot has no end; the
+    type-II slot, which contains it, ends at the head's shadow time.
+    """
+    if free <= 0:
+        return 0
+    if head_processors == 0:
+        slot_processors[0] = free
+        slot_durations[0] = math.inf
+        return 1
+    shadow, extra = shadow_time(head_processors, ends, freed, due, free, now)
+    slots = 0
+    if min(free, extra) > 0:
+        slot_processors[0] = min(free, extra)
+        slot_durations[0] = math.inf
+        slots = 1
+    if free > extra and shadow > now:
+        slot_processors[slots] = free
+        slot_durations[slots] = shadow - now
+        slots += 1
+    return slots

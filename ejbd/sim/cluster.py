@@ -1,0 +1,187 @@
+"""The simulated batch system's processors and queue: the bookkeeping around core's schedulers."""
+
+from __future__ import annotations
+
+import math
+
+from ejbd.core.conservative import conservative_schedule
+from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
+from ejbd.core.kernel import kernel
+from ejbd.sim.heap import set_event
+from ejbd.sim.world import BAD_FREE, DUE, FAULT, FREE, NOW, QUEUED, RIGID, TOTAL, World
+
+FCFS, EASY, CONSERVATIVE, EJB = 0, 1, 2, 3  # policies
+APPLICATION_ENDS, JOB_ENDS, MIGRATION_ENDS, SHRINKS = 0, 1, 2, 3  # ranks of events at one time, in this order
+
+
+@kernel
+def expire(w: World, now: float) -> None:
+    """Jobs with a planned end by now leave the profile: their processors are free, whether they have ended or not."""
+    due = w.count[DUE]
+    gone = 0
+    while gone < due and w.ends[gone] <= now:
+        w.count[FREE] += w.freed[gone]
+        gone += 1
+    if gone > 0:
+        for index in range(gone, due):
+            w.ends[index - gone] = w.ends[index]
+            w.freed[index - gone] = w.freed[index]
+        w.count[DUE] = due - gone
+
+
+@kernel
+def hold(w: World, processors: int, end: float) -> None:
+    """Give out processors until a planned end."""
+    w.count[DUE] = add_release(w.ends, w.freed, w.count[DUE], end, processors)
+    w.count[FREE] -= processors
+
+
+@kernel
+def give_back(w: World, processors: int, end: float, now: float) -> None:
+    """Take back processors that were given out until `end`; nothing if the profile has dropped them already."""
+    if end <= now:
+        return
+    due = w.count[DUE]
+    low = 0
+    high = due
+    while low < high:
+        middle = (low + high) // 2
+        if w.ends[middle] < end:
+            low = middle + 1
+        else:
+            high = middle
+    while low < due and w.freed[low] != processors:
+        low += 1
+    if low == due or w.ends[low] != end:
+        w.count[FAULT] = BAD_FREE
+        return
+    for index in range(low + 1, due):
+        w.ends[index - 1] = w.ends[index]
+        w.freed[index - 1] = w.freed[index]
+    w.count[DUE] = due - 1
+    w.count[FREE] += processors
+
+
+@kernel
+def enqueue(w: World, job: int) -> None:
+    """Put a job at the end of the queue."""
+    at = w.count[QUEUED]
+    w.queue[at] = job
+    w.queue_processors[at] = w.processors[job]
+    w.queue_walltime[at] = w.walltime[job]
+    w.queue_reserved[at] = math.inf
+    w.count[QUEUED] = at + 1
+
+
+@kernel
+def dequeue(w: World, job: int) -> None:
+    """Take a job out of the queue."""
+    count = w.count[QUEUED]
+    at = 0
+    while at < count and w.queue[at] != job:
+        at += 1
+    if at == count:
+        return
+    for index in range(at + 1, count):
+        _move(w, index, index - 1)
+    w.count[QUEUED] = count - 1
+
+
+@kernel
+def _move(w: World, source: int, target: int) -> None:
+    w.queue[target] = w.queue[source]
+    w.queue_processors[target] = w.queue_processors[source]
+    w.queue_walltime[target] = w.queue_walltime[source]
+    w.queue_reserved[target] = w.queue_reserved[source]
+
+
+@kernel
+def schedule(w: World, policy: int) -> int:
+    """One pass of the batch system: how many jobs start. They hold their processors now; `started` numbers them."""
+    count = w.count[QUEUED]
+    if count == 0:
+        return 0
+    free = w.count[FREE]
+    if free <= 0 and policy != CONSERVATIVE:
+        return 0
+    now = w.clock[NOW]
+    due = w.count[DUE]
+    if policy == FCFS:
+        starts = fcfs_schedule(w.queue_processors, count, free, w.started)
+    elif policy == CONSERVATIVE:
+        starts = conservative_schedule(
+            w.queue_processors,
+            w.queue_walltime,
+            w.queue_reserved,
+            count,
+            w.ends,
+            w.freed,
+            due,
+            free,
+            now,
+            w.profile_times,
+            w.profile_levels,
+            w.started,
+        )
+    else:
+        starts, head, _, _ = easy_schedule(
+            w.queue_processors,
+            w.queue_walltime,
+            count,
+            w.ends,
+            w.freed,
+            due,
+            free,
+            w.count[TOTAL],
+            now,
+            w.started,
+        )
+        ahead = 0  # those ahead of the head are in the profile already
+        while ahead < starts and (head < 0 or w.started[ahead] < head):
+            w.count[FREE] -= w.queue_processors[w.started[ahead]]
+            ahead += 1
+        w.count[DUE] = due + ahead
+        for index in range(ahead, starts):
+            at = w.started[index]
+            hold(w, w.queue_processors[at], now + w.queue_walltime[at])
+    if policy == FCFS or policy == CONSERVATIVE:
+        for index in range(starts):
+            at = w.started[index]
+            hold(w, w.queue_processors[at], now + w.queue_walltime[at])
+    if starts > 0:
+        _leave_queue(w, starts)
+    return starts
+
+
+@kernel
+def _leave_queue(w: World, starts: int) -> None:
+    """Take those that start out of the queue; `started`, which was places in the queue, becomes their numbers."""
+    count = w.count[QUEUED]
+    kept = w.started[0]
+    next_start = 0
+    for at in range(kept, count):
+        if next_start < starts and w.started[next_start] == at:
+            w.started[next_start] = w.queue[at]
+            next_start += 1
+        else:
+            _move(w, at, kept)
+            kept += 1
+    w.count[QUEUED] = kept
+
+
+@kernel
+def start_rigid(w: World, job: int) -> None:
+    """A job starts in its own shape."""
+    now = w.clock[NOW]
+    w.mode[job] = RIGID
+    w.start[job] = now
+    set_event(w, job, now + w.run[job], JOB_ENDS)
+
+
+@kernel
+def end_rigid(w: World, job: int) -> None:
+    """A job ends, on its own or because its walltime is over."""
+    now = w.clock[NOW]
+    w.end[job] = now
+    w.used[job] = w.processors[job] * (now - w.start[job])
+    give_back(w, w.processors[job], w.start[job] + w.walltime[job], now)

@@ -1,0 +1,436 @@
+"""EJB in the simulated world: core's decisions carried out, with the true progress that only the engine knows."""
+
+from __future__ import annotations
+
+import math
+
+from ejbd.core.easy import easy_slots
+from ejbd.core.kernel import kernel
+from ejbd.core.options import (
+    ADD_TWO,
+    GO_ON,
+    GROWS,
+    MIGRATE,
+    TWO_SUBJOBS,
+    placeholder_choice,
+    running_options,
+    visit_key,
+    wait_options,
+)
+from ejbd.core.plan import NOBODY_LEAVES, SOME_STAY, Rules, shrink_plan, walk_plan
+from ejbd.core.progress import rate, round_up
+from ejbd.sim.cluster import (
+    APPLICATION_ENDS,
+    MIGRATION_ENDS,
+    SHRINKS,
+    dequeue,
+    give_back,
+    hold,
+)
+from ejbd.sim.heap import drop_event, set_event
+from ejbd.sim.world import (
+    BROKEN_PROGRESS,
+    DONE,
+    DUE,
+    FAULT,
+    FREE,
+    KILLED,
+    LATER,
+    NOW,
+    ON_PLACE_HOLDER,
+    QUEUED,
+    RUNNING,
+    SPARE,
+    TOO_MANY_ELASTIC,
+    TOO_MANY_SUBJOBS,
+    TOO_WIDE,
+    VISITS,
+    WAITING,
+    World,
+)
+
+_SLACK = 1e-6
+
+
+@kernel
+def held_processors(w: World, job: int) -> int:
+    """Processors that the job holds now."""
+    if w.row[job] < 0:
+        return 0
+    held = w.held.processors[w.row[job]]
+    total = 0
+    for index in range(w.held_count[job]):
+        total += held[index]
+    return total
+
+
+@kernel
+def become_elastic(w: World, job: int) -> None:
+    """The job could not start in its own shape: J0 stays queued, and EJB looks for slots."""
+    w.mode[job] = WAITING
+    w.as_of[job] = w.clock[NOW]
+    w.expected[job] = math.inf
+    w.visits[w.count[VISITS]] = job
+    w.count[VISITS] += 1
+
+
+@kernel
+def advance(w: World, job: int, rules: Rules) -> None:
+    """Bring the true progress up to now."""
+    now = w.clock[NOW]
+    since = w.as_of[job]
+    if now <= since:
+        return
+    w.as_of[job] = now
+    processors = held_processors(w, job)
+    if processors == 0:
+        return
+    running = now - max(since, min(w.stalled[job], now))
+    w.work[job] += running * rate(w.processors[job], processors, rules.delta)
+    w.moved[job] += (now - since) - running
+    w.used[job] += processors * (now - since)
+
+
+@kernel
+def work_left(w: World, job: int) -> float:
+    """Full-speed seconds still to do by the requested walltime, which is all that a decision knows."""
+    return max(0.0, w.walltime[job] - w.work[job])
+
+
+@kernel
+def _completes(w: World, job: int, rules: Rules) -> float:
+    """The first whole second at which the true work is done, if nothing changes."""
+    now = w.clock[NOW]
+    speed = rate(w.processors[job], held_processors(w, job), rules.delta)
+    begin = max(now, w.stalled[job])
+    return max(now, begin + round_up((w.run[job] - w.work[job]) / speed, 1.0))
+
+
+@kernel
+def plan_next(w: World, job: int, rules: Rules) -> None:
+    """Set the job's next event: the application's end, a migration's end, or the beginning of a shrink."""
+    if w.mode[job] == WAITING:
+        drop_event(w, job)
+        return
+    now = w.clock[NOW]
+    time = math.inf
+    rank = SHRINKS
+    if w.leaving[job] > 0:
+        time = w.leave_at[job]
+        rank = MIGRATION_ENDS
+    else:
+        code, _ = _shrink(w, job, rules)
+        if code != NOBODY_LEAVES:
+            time = max(now, w.held.ends[w.row[job]][0] - rules.lambda_s)
+    if w.stalled[job] > now and w.stalled[job] <= time:
+        time = w.stalled[job]
+        rank = MIGRATION_ENDS
+    done = _completes(w, job, rules)
+    if done <= time:
+        time = done
+        rank = APPLICATION_ENDS
+    set_event(w, job, time, rank)
+
+
+@kernel
+def _shrink(w: World, job: int, rules: Rules) -> tuple[int, int]:
+    row = w.row[job]
+    return shrink_plan(
+        w.processors[job],
+        work_left(w, job),
+        w.held.ends[row],
+        w.held.processors[row],
+        w.anchors,
+        w.held_count[job],
+        max(w.clock[NOW], w.stalled[job]),
+        rules,
+    )
+
+
+@kernel
+def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
+    """An event of an elastic job that runs."""
+    advance(w, job, rules)
+    if rank == APPLICATION_ENDS:
+        complete(w, job)
+        return
+    now = w.clock[NOW]
+    if w.leaving[job] > 0 and w.leave_at[job] <= now:
+        _leave(w, job)
+    elif rank == SHRINKS:
+        code, leaving = _shrink(w, job, rules)
+        if code != NOBODY_LEAVES:
+            end = w.held.ends[w.row[job]][0]
+            w.leaving[job] = leaving if code == SOME_STAY else w.held_count[job]
+            w.leave_at[job] = end
+            if end > w.stalled[job]:  # within a migration that is under way anyway it is no move of its own
+                w.stalled[job] = end
+                w.moves[job] += 1
+    plan_next(w, job, rules)
+
+
+@kernel
+def _leave(w: World, job: int) -> None:
+    """A migration off subjobs is over; where nothing is left the job waits again, with its work kept."""
+    row = w.row[job]
+    ends = w.held.ends[row]
+    held = w.held.processors[row]
+    leaving = w.leaving[job]
+    for index in range(leaving):
+        give_back(w, held[index], ends[index], w.clock[NOW])
+    for index in range(leaving, w.held_count[job]):
+        ends[index - leaving] = ends[index]
+        held[index - leaving] = held[index]
+    w.held_count[job] -= leaving
+    w.leaving[job] = 0
+    if w.held_count[job] == 0:
+        w.mode[job] = WAITING
+        w.expected[job] = math.inf
+
+
+@kernel
+def _release_all(w: World, job: int) -> None:
+    if w.row[job] < 0:
+        return
+    ends = w.held.ends[w.row[job]]
+    held = w.held.processors[w.row[job]]
+    for index in range(w.held_count[job]):
+        give_back(w, held[index], ends[index], w.clock[NOW])
+    w.held_count[job] = 0
+    w.leaving[job] = 0
+
+
+@kernel
+def complete(w: World, job: int) -> None:
+    """The application is done: its subjobs end, a J0 that still waits is cancelled."""
+    now = w.clock[NOW]
+    if abs(w.work[job] - w.run[job]) > 1.0 + _SLACK:  # whole seconds: at most the last one is not needed in full
+        w.count[FAULT] = BROKEN_PROGRESS
+    if now > w.expected[job] + _SLACK:
+        w.count[FAULT] = LATER
+    if w.mode[job] != ON_PLACE_HOLDER:
+        dequeue(w, job)
+    _release_all(w, job)
+    w.end[job] = now
+    w.mode[job] = DONE
+    w.spare[w.count[SPARE]] = w.row[job]
+    w.count[SPARE] += 1
+    w.row[job] = -1
+    drop_event(w, job)
+    count = w.count[VISITS]
+    kept = 0
+    for index in range(count):
+        if w.visits[index] != job:
+            w.visits[kept] = w.visits[index]
+            kept += 1
+    w.count[VISITS] = kept
+
+
+@kernel
+def _take_row(w: World, job: int) -> None:
+    if w.row[job] >= 0:
+        return
+    if w.count[SPARE] == 0:
+        w.count[FAULT] = TOO_MANY_ELASTIC
+        return
+    w.count[SPARE] -= 1
+    w.row[job] = w.spare[w.count[SPARE]]
+
+
+@kernel
+def _hold_subjob(w: World, job: int, processors: int, end: float) -> None:
+    """One more subjob in the job's row, in the order of their ends."""
+    row = w.row[job]
+    ends = w.held.ends[row]
+    held = w.held.processors[row]
+    place = w.held_count[job]
+    if place + 4 >= len(w.anchors):
+        w.count[FAULT] = TOO_MANY_SUBJOBS
+        return
+    while place > 0 and ends[place - 1] > end:
+        ends[place] = ends[place - 1]
+        held[place] = held[place - 1]
+        place -= 1
+    ends[place] = end
+    held[place] = processors
+    w.held_count[job] += 1
+    w.subjobs[job] += 1
+
+
+@kernel
+def placeholder_started(w: World, job: int, rules: Rules) -> bool:
+    """J0 has started: what core chooses among going on, migrating and starting over. True: processors came free."""
+    now = w.clock[NOW]
+    advance(w, job, rules)
+    processes = w.processors[job]
+    end = now + w.walltime[job]
+    count = w.held_count[job]
+    present = math.inf
+    if count > 0:
+        row = w.row[job]
+        begin = max(now, w.stalled[job])
+        done, _, _ = walk_plan(
+            processes,
+            work_left(w, job),
+            w.held.ends[row],
+            w.held.processors[row],
+            w.anchors,
+            count,
+            begin,
+            rules,
+            w.scratch.levels,
+            w.scratch.log,
+        )
+        present = round_up(done - now, 1.0)
+    choice, seconds = placeholder_choice(w.walltime[job], w.work[job], count, present, True, rules)
+    if choice == GO_ON:
+        give_back(w, processes, end, now)
+        return True
+    _release_all(w, job)
+    _take_row(w, job)
+    if w.count[FAULT] != 0:
+        return False
+    _hold_subjob(w, job, processes, end)
+    w.mode[job] = ON_PLACE_HOLDER
+    if choice == MIGRATE:
+        w.stalled[job] = now + rules.lambda_s
+        w.moves[job] += 1
+    else:
+        w.work[job] = 0.0
+        w.stalled[job] = now
+    if w.start[job] < 0.0:
+        w.start[job] = now
+    w.expected[job] = now + seconds
+    plan_next(w, job, rules)
+    return count > 0
+
+
+@kernel
+def _slots(w: World) -> int:
+    head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
+    return easy_slots(
+        head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations
+    )
+
+
+@kernel
+def _sort_visits(w: World, rules: Rules) -> None:
+    """Order of visits by core's key; nearly sorted from the last time."""
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        advance(w, job, rules)
+        first, second = visit_key(w.mode[job] == WAITING, w.processors[job], work_left(w, job), rules)
+        place = index
+        while place > 0:
+            other = w.visits[place - 1]
+            other_first, other_second = visit_key(
+                w.mode[other] == WAITING, w.processors[other], work_left(w, other), rules
+            )
+            if (other_first, other_second, other) <= (first, second, job):
+                break
+            w.visits[place] = other
+            place -= 1
+        w.visits[place] = job
+
+
+@kernel
+def offer_slots(w: World, rules: Rules) -> bool:
+    """Show the slots to every elastic job in turn; True if one took something."""
+    slots = _slots(w)
+    if slots == 0:
+        return False
+    if rules.least_work_first:
+        _sort_visits(w, rules)
+    took = False
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        mode = w.mode[job]
+        if mode == WAITING:
+            taken = _visit_waiting(w, job, slots, rules)
+        elif mode == RUNNING:
+            taken = _visit_running(w, job, slots, rules)
+        else:
+            taken = False
+        if taken:
+            took = True
+            if w.count[FAULT] != 0:
+                return False
+            slots = _slots(w)
+            if slots == 0:
+                break
+    return took
+
+
+@kernel
+def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
+    o = w.options
+    processes = w.processors[job]
+    _, best = wait_options(
+        processes, w.work[job], work_left(w, job), w.slot_processors, w.slot_durations, slots, rules, o
+    )
+    if best < 0:
+        return False
+    now = w.clock[NOW]
+    _take_row(w, job)
+    if w.count[FAULT] != 0:
+        return True
+    w.as_of[job] = now
+    w.mode[job] = RUNNING
+    w.stalled[job] = now + rules.lambda_s if w.work[job] > 0.0 else now
+    if w.start[job] < 0.0:
+        w.start[job] = now
+    _add(w, job, best, o.kind[best] == TWO_SUBJOBS, rules)
+    return True
+
+
+@kernel
+def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
+    o = w.options
+    advance(w, job, rules)
+    row = w.row[job]
+    code, _, best = running_options(
+        w.processors[job],
+        work_left(w, job),
+        w.stalled[job],
+        True,
+        False,
+        w.held.ends[row],
+        w.held.processors[row],
+        w.anchors,
+        w.held_count[job],
+        w.slot_processors,
+        w.slot_durations,
+        slots,
+        w.clock[NOW],
+        rules,
+        w.scratch,
+        o,
+    )
+    if code != GROWS or best < 0:
+        return False
+    w.stalled[job] = w.clock[NOW] + rules.lambda_s
+    w.leaving[job] = 0
+    w.moves[job] += 1
+    _add(w, job, best, o.kind[best] == ADD_TWO, rules)
+    return True
+
+
+@kernel
+def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
+    """Submit the subjobs of an option; they fit, so they start at once."""
+    o = w.options
+    now = w.clock[NOW]
+    expected = now + o.seconds[best]
+    hold(w, o.processors[best], now + o.length[best])
+    _hold_subjob(w, job, o.processors[best], now + o.length[best])
+    if two:
+        hold(w, o.processors_2[best], now + o.length_2[best])
+        _hold_subjob(w, job, o.processors_2[best], now + o.length_2[best])
+    if expected > w.expected[job] + _SLACK:
+        w.count[FAULT] = LATER
+    w.expected[job] = expected
+    if held_processors(w, job) > -(-w.processors[job] // rules.processor_quantum) * rules.processor_quantum:
+        w.count[FAULT] = TOO_WIDE
+    if w.count[FREE] < 0:
+        w.count[FAULT] = KILLED
+    plan_next(w, job, rules)

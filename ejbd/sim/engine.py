@@ -1,0 +1,120 @@
+"""The event loop. At one time, jobs with a planned end by then leave the profile first; then come, in this order,
+
+application ends, terminations, ends of migrations, shrinks, and submissions in the order of the log (`paper` ties), or
+submissions before all the others (`pyss` ties), with a scheduling pass after each event; or all of them, and one pass
+(`batch` ties).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ejbd.core.kernel import kernel
+from ejbd.core.plan import Rules
+from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule, start_rigid
+from ejbd.sim.elastic import application_event, become_elastic, offer_slots, placeholder_started
+from ejbd.sim.heap import drop_event, rank_of
+from ejbd.sim.invariants import check
+from ejbd.sim.world import (
+    DONE,
+    EVENTS,
+    FAULT,
+    FREE,
+    FRESH,
+    HEAPED,
+    IDLE_S,
+    NEXT,
+    NOW,
+    QUEUED,
+    QUEUED_S,
+    RIGID,
+    VISITS,
+    World,
+)
+
+PAPER_TIES, PYSS_TIES, BATCH_TIES = 0, 1, 2
+
+
+@kernel
+def next_time(w: World) -> float:
+    """When the next event is; infinite where none is left."""
+    time = math.inf
+    if w.count[NEXT] < len(w.submit):
+        time = w.submit[w.count[NEXT]]
+    if w.count[HEAPED] > 0 and w.heap_time[0] < time:
+        time = w.heap_time[0]
+    return time
+
+
+@kernel
+def take_event(w: World, ties: int, rules: Rules) -> None:
+    """Carry out the next event, without the pass that follows it."""
+    time = next_time(w)
+    elapsed = time - w.clock[NOW]
+    if elapsed > 0.0:
+        if w.count[QUEUED] > 0:
+            w.clock[IDLE_S] += elapsed * w.count[FREE]
+            w.clock[QUEUED_S] += elapsed
+        w.clock[NOW] = time
+        expire(w, time)
+    w.count[EVENTS] += 1
+    submits = w.count[NEXT] < len(w.submit) and w.submit[w.count[NEXT]] <= time
+    runs = w.count[HEAPED] > 0 and w.heap_time[0] <= time
+    if submits and (ties == PYSS_TIES or not runs):
+        enqueue(w, w.count[NEXT])
+        w.count[NEXT] += 1
+        return
+    job = w.heap_job[0]
+    rank = rank_of(w.heap_order[0])
+    drop_event(w, job)
+    if rank == JOB_ENDS:
+        end_rigid(w, job)
+    else:
+        application_event(w, job, rank, rules)
+
+
+@kernel
+def react(w: World, policy: int, rules: Rules) -> None:
+    """A pass of the batch system, then J0s that have started, then the slots are offered; until nothing moves."""
+    again = True
+    while again and w.count[FAULT] == 0:
+        again = False
+        starts = schedule(w, policy)
+        for index in range(starts):
+            job = w.started[index]
+            if w.mode[job] == RIGID:
+                start_rigid(w, job)
+        if policy != EJB:
+            return
+        for index in range(starts):
+            job = w.started[index]
+            if w.mode[job] != RIGID and w.mode[job] != DONE:
+                again = placeholder_started(w, job, rules) or again
+        while w.count[FRESH] < w.count[NEXT]:
+            job = w.count[FRESH]
+            w.count[FRESH] += 1
+            if w.candidate[job] != 0 and w.start[job] < 0.0:
+                become_elastic(w, job)
+        if again:
+            continue
+        if w.count[VISITS] > 0 and w.count[FREE] > 0:
+            again = offer_slots(w, rules)
+
+
+@kernel
+def step(w: World, policy: int, ties: int, rules: Rules) -> None:
+    """One event and what follows from it; with `batch` ties all events of one time."""
+    take_event(w, ties, rules)
+    if ties == BATCH_TIES:
+        while next_time(w) <= w.clock[NOW]:
+            take_event(w, ties, rules)
+    react(w, policy, rules)
+
+
+@kernel
+def simulate(w: World, policy: int, ties: int, rules: Rules, checking: bool) -> None:
+    """Run to the end of the last job, or to the first fault."""
+    while next_time(w) < math.inf and w.count[FAULT] == 0:
+        step(w, policy, ties, rules)
+        if checking:
+            check(w, policy, rules)

@@ -1,0 +1,149 @@
+"""Everything that a simulation knows, as vectors that kernels can take; times are seconds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ejbd.core.kernel import Floats, Ints
+from ejbd.core.options import Options, Scratch
+from ejbd.sim.compiled import can_compile
+
+# What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
+RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE = 0, 1, 2, 3, 4
+
+# Entries of `count`.
+TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH = range(12)
+COUNTS = 12
+# Entries of `clock`.
+NOW, IDLE_S, QUEUED_S = 0, 1, 2
+CLOCKS = 3
+# Faults.
+TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
+    range(1, 10)
+)
+
+
+class Rows(NamedTuple):
+    """One row of vectors for each elastic job that runs: what it holds, in the order of its subjobs' ends."""
+
+    ends: Any
+    processors: Any
+
+
+class World(NamedTuple):
+    """The state of one simulation.
+
+    Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `candidate`
+    describe them and are not written to; `start`, `end`, `used` (processor-seconds), `subjobs` and `moves` are what
+    becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed` are the
+    planned releases; the `heap` has the next event of everything that runs. `held` is a row for each elastic job that
+    runs, the first `leaving` subjobs of which are being left until `leave_at`.
+    """
+
+    submit: Floats
+    run: Floats
+    walltime: Floats
+    processors: Ints
+    candidate: Ints
+
+    start: Floats
+    end: Floats
+    used: Floats
+    moved: Floats
+    subjobs: Ints
+    moves: Ints
+
+    count: Ints
+    clock: Floats
+    queue: Ints
+    queue_processors: Ints
+    queue_walltime: Floats
+    queue_reserved: Floats
+    ends: Floats
+    freed: Ints
+    profile_times: Floats
+    profile_levels: Ints
+    heap_time: Floats
+    heap_order: Ints
+    heap_job: Ints
+    heap_at: Ints
+
+    mode: Ints
+    work: Floats
+    as_of: Floats
+    stalled: Floats
+    expected: Floats
+    leave_at: Floats
+    leaving: Ints
+    row: Ints
+    held_count: Ints
+    held: Rows
+    spare: Ints
+    visits: Ints
+
+    started: Ints
+    slot_processors: Ints
+    slot_durations: Floats
+    anchors: Ints
+    scratch: Scratch
+    options: Options
+
+
+class Jobs(NamedTuple):
+    """A workload as the engine takes it: arrays in the order of submission."""
+
+    submit: np.ndarray[Any, np.dtype[np.float64]]
+    run: np.ndarray[Any, np.dtype[np.float64]]
+    walltime: np.ndarray[Any, np.dtype[np.float64]]
+    processors: np.ndarray[Any, np.dtype[np.int64]]
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return int(self.submit.shape[0])
+
+
+def new_world(
+    jobs: Jobs, total: int, candidates: Any, *, elastic_rows: int, width: int = 64, plain: bool = False
+) -> World:
+    """An empty cluster of `total` processors before the first submission; `plain` forbids arrays and compiling."""
+    as_lists = plain or not can_compile()
+    n = jobs.submit.shape[0]
+    active = total + 2
+
+    def floats(size: int, value: float = 0.0) -> Any:
+        return [value] * size if as_lists else np.full(size, value, dtype=np.float64)
+
+    def ints(size: int, value: int = 0) -> Any:
+        return [value] * size if as_lists else np.full(size, value, dtype=np.int64)
+
+    def given(array: Any) -> Any:
+        return array.tolist() if as_lists else np.ascontiguousarray(array)
+
+    rows = max(1, elastic_rows)
+    wide = width + 4
+    room = 2 * wide * (wide + 1) if elastic_rows else 8
+    options = Options(
+        ints(room), ints(room), ints(room), ints(room), floats(room), ints(room), ints(room), floats(room),
+        ints(room), ints(room), floats(room),
+    )  # fmt: skip
+    if as_lists:
+        held = Rows([floats(wide) for _ in range(rows)], [ints(wide) for _ in range(rows)])
+    else:
+        held = Rows(np.zeros((rows, wide)), np.zeros((rows, wide), dtype=np.int64))
+    counts = ints(COUNTS)
+    counts[TOTAL] = counts[FREE] = total
+    counts[SPARE] = rows
+    spare = ints(rows)
+    for index in range(rows):
+        spare[index] = rows - 1 - index
+    return World(
+        given(jobs.submit), given(jobs.run), given(jobs.walltime), given(jobs.processors), given(candidates),
+        floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
+        counts, floats(CLOCKS), ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
+        floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),
+        floats(n + 1), ints(n + 1), ints(n + 1), ints(n, -1),
+        ints(n), floats(n), floats(n), floats(n), floats(n), floats(n), ints(n), ints(n, -1), ints(n), held, spare,
+        ints(n + 1), ints(n + 1), ints(2), floats(2), ints(wide),
+        Scratch(ints(wide), floats(wide), ints(wide), ints(wide), floats(0)), options,
+    )  # fmt: skip
