@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from tests.acceptance.sites import BatchJob, Site
 from tests.fakes.daemon import HEAT, Daemon, until
@@ -42,6 +44,28 @@ def ranks_of(job: str) -> dict[int, int]:
     return found
 
 
+def met(ranks: Collection[int]) -> bool:
+    """Whether each of these processes is connected to another: then the ranks have found each other, and compute."""
+    for pid in ranks:
+        try:
+            states = [connection.status for connection in psutil.Process(pid).net_connections("tcp")]
+        except psutil.Error:
+            return False
+        if psutil.CONN_ESTABLISHED not in states or psutil.CONN_LISTEN in states:
+            return False
+    return bool(ranks)
+
+
+def _is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has still to take a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 class Watch:
     """Looks at a job's ranks again and again. Can hold them (SIGSTOP), so that what must come before their end does."""
 
@@ -49,23 +73,33 @@ class Watch:
         self.job = job
         self.doubled: list[str] = []
         self.seen: set[int] = set()
-        self._held = False
+        self._wanted = 0
+        self._held: set[int] = set()
         self._lock = threading.Lock()
 
-    def hold(self) -> None:
-        """From now on ranks stand still, new ones too."""
-        self._held = True
+    def hold(self, size: int) -> None:
+        """Let the ranks stand still as soon as all `size` of them compute."""
+        self._wanted = size
+
+    def asked_to_checkpoint(self) -> bool:
+        """Whether each held rank has a SIGUSR1 that it will find when it is let go."""
+        return bool(self._held) and all(_is_pending(pid, signal.SIGUSR1) for pid in self._held)
 
     def let_go(self) -> None:
         with self._lock:
-            self._held = False
-            self._signal(ranks_of(self.job), signal.SIGCONT)
+            self._wanted = 0
+            for pid in self._held:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def look(self) -> None:
         with self._lock:
             ranks = ranks_of(self.job)
-            if self._held:
-                self._signal(ranks, signal.SIGSTOP)
+            if len(ranks) == self._wanted and not self._held and met(ranks):
+                for pid in ranks:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGSTOP)
+                self._held = set(ranks)
         self.seen.update(ranks.values())
         if len(set(ranks.values())) == len(ranks):
             return
@@ -74,11 +108,6 @@ class Watch:
         for rank, count in Counter(again.values()).items():
             if count > 1:
                 self.doubled.append(f"rank {rank}: processes {[pid for pid, r in again.items() if r == rank]}")
-
-    def _signal(self, ranks: dict[int, int], number: signal.Signals) -> None:
-        for pid in ranks:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
 
 
 @contextmanager

@@ -146,14 +146,14 @@ def test_a_crash_loses_and_doubles_nothing(
         if point is CrashPoint.JOB_AFTER_COMMIT:
             assert operator.deaths and not created, "the same key, the same job"
         with one_copy_only(job) as watch:
-            watch.hold()  # it must not end before it has grown, however slow this machine is
+            watch.hold(4)  # it must not end before it has grown, however slow this machine is
             operator.until(lambda: "epoch.running" in daemon.kinds(job), "it did not start")
             if moment.phase == "growth":
                 assert operator.deaths == []
                 daemon.kill()
                 daemon.start(**trap)
             site.more()
-            operator.until(lambda: "epoch.stopping" in daemon.kinds(job), "it did not grow")
+            operator.until(watch.asked_to_checkpoint, "it did not grow")
             watch.let_go()
             operator.until(lambda: daemon.kinds(job).count("epoch.running") >= 2, "it did not move")
             operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ import pytest
 from tests.acceptance.journeys import (
     daemon_on,
     each_tag_once,
+    met,
     nothing_left,
     one_copy_only,
     ranks_of,
@@ -210,16 +210,6 @@ def leave(folder: Path, free: int) -> None:
     ballast.write_bytes(b"\0" * size)
 
 
-def met(job: str) -> bool:
-    """Whether each of the four ranks has a connection to another: they have found each other and need no file more."""
-    connected = 0
-    for pid in ranks_of(job):
-        with suppress(psutil.Error):
-            states = [c.status for c in psutil.Process(pid).net_connections("tcp")]
-            connected += psutil.CONN_ESTABLISHED in states and psutil.CONN_LISTEN not in states
-    return connected == 4
-
-
 def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> None:
     """No room for a checkpoint: it fails by its time-out, the ranks run on where they are, and the job completes."""
     site = LocalSite(tmp_path, settings=f'spool = "{small_disk}/spool"\n')
@@ -227,7 +217,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> Non
         job = submit(daemon, tmp_path, STEPS, size=96)  # 72 kB of state
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
-            until(lambda: met(job), "the ranks did not meet")
+            until(lambda: met(ranks_of(job)), "the ranks did not meet")
             ranks = set(ranks_of(job))
             leave(small_disk, 48 * 1024)
             site.more()
@@ -252,7 +242,7 @@ def test_a_subjob_that_does_not_fit_is_postponed(tmp_path: Path, small_disk: Pat
         job = submit(daemon, tmp_path, 600)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
-            until(lambda: met(job), "the ranks did not meet")
+            until(lambda: met(ranks_of(job)), "the ranks did not meet")
             ranks = set(ranks_of(job))
             leave(small_disk, 0)
             site.more()
