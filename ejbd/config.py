@@ -98,6 +98,12 @@ class Settings(BaseSettings):
     local: LocalSettings = Field(default_factory=LocalSettings)
     slurm: SlurmSettings = Field(default_factory=SlurmSettings)
     limits: Limits = Field(default_factory=Limits)
+    mpi_profiles: Path | None = Field(
+        default=None, description="TOML file of MPI profiles besides those that come along"
+    )
+    dmtcp_compress: bool = Field(
+        default=False, description="compress checkpoint images: less space, about half the speed"
+    )
     queues: dict[str, QueueSettings] = Field(default_factory=dict, description='"default" holds for those not named')
 
     @classmethod

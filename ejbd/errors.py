@@ -101,7 +101,7 @@ class BatchError(EjbError):
 
 
 class SubmitOutcomeUnknown(BatchError):
-    """A submission that may or may not have been taken (time-out, lost connection). Look the tag up before repeating."""
+    """A submission that may or may not have been taken (time-out, lost connection): look its tag up first."""
 
     def __init__(self, message: str, *, stderr: str = "") -> None:
         super().__init__(message, transient=True, stderr=stderr)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from store_fixtures import postgres_server, postgres_url, sqlite_url, store, store_url
+from tests.store_fixtures import postgres_server, postgres_url, sqlite_url, store, store_url
 
 __all__ = ["postgres_server", "postgres_url", "sqlite_url", "store", "store_url"]

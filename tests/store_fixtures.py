@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.postgres import PostgresServer, why_not
 
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.store import Store
+from tests.integration.postgres import PostgresServer, why_not
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ejbd.api.app import create_app
 from ejbd.api.server import Servers, serve
 from ejbd.config import Limits, Settings
-from fakes.port import FakeManager, new_store
+from tests.fakes.port import FakeManager, new_store
 
 T = TypeVar("T")
 

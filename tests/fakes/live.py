@@ -14,7 +14,7 @@ from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
-from fakes.batch import Clock, MemoryBatch
+from tests.fakes.batch import Clock, MemoryBatch
 
 
 class Worker:

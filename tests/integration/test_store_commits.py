@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
-from store_fixtures import make_job, make_subjob
 
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import IllegalTransition, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_job, wake
+from tests.store_fixtures import make_job, make_subjob
 
 
 def add(job_id: str) -> Callable[[Session], str]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
-from store_fixtures import make_epoch, make_job, make_subjob
 
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
@@ -18,6 +17,7 @@ from ejbd.store.queries import LivedInterval, Phase
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_epoch, move_job, move_subjob
+from tests.store_fixtures import make_epoch, make_job, make_subjob
 
 
 def add_all(*rows: Any) -> Callable[[Session], None]:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
-from store_fixtures import make_epoch, make_job, make_subjob
 
 from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Operation, Worker
 from ejbd.store.retention import DAY_S, prune, prune_all
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
+from tests.store_fixtures import make_epoch, make_job, make_subjob
 
 NOW = 1_000 * DAY_S
 OLD = NOW - 91 * DAY_S

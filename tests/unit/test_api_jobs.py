@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.port import FakeManager, job_row, new_store, subjob_row
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
@@ -21,6 +20,7 @@ from ejbd.manager.jobspec import JobRequest, Overrides, build_spec
 from ejbd.store.models import Token
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
+from tests.fakes.port import FakeManager, job_row, new_store, subjob_row
 
 MOST = 100_000
 SCRIPT = "#!/bin/bash\n#SBATCH -n 16 -t 10\nsrun ./app\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fakes.port import FakeManager, new_store
 from sqlalchemy.orm import Session
 
 from ejbd.api import logs
@@ -19,6 +18,7 @@ from ejbd.api.auth import digest
 from ejbd.config import Settings
 from ejbd.store.models import Token
 from ejbd.store.states import JobState
+from tests.fakes.port import FakeManager, new_store
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 

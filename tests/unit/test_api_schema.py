@@ -12,8 +12,6 @@ from typing import Any, cast
 import httpx
 import pytest
 import schemathesis
-from fakes.api_server import ApiServer
-from fakes.port import WORKER_TOKEN
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
@@ -27,6 +25,8 @@ from schemathesis.specs.openapi.checks import (
 
 from ejbd.api.app import create_app
 from ejbd.config import Settings
+from tests.fakes.api_server import ApiServer
+from tests.fakes.port import WORKER_TOKEN
 
 EXAMPLES = 12
 # What does not end by itself is tested elsewhere.

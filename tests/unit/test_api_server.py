@@ -13,13 +13,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fakes.api_server import ApiServer
-from fakes.port import WORKER_TOKEN
 
 from ejbd.api.app import create_app
 from ejbd.api.server import serve
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
+from tests.fakes.api_server import ApiServer
+from tests.fakes.port import WORKER_TOKEN
 
 JOB = {"cwd": "/", "command": ["x"], "overrides": {"time": "5"}}
 

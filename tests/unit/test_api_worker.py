@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.port import WORKER_TOKEN, FakeManager, new_store
 from structlog.testing import capture_logs
 
 from ejbd.api.app import create_app
 from ejbd.config import Settings
+from tests.fakes.port import WORKER_TOKEN, FakeManager, new_store
 
 REGISTRATION = {
     "node": "n1",

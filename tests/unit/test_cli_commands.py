@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.api_server import ApiServer
-from fakes.port import subjob_row
 from sqlalchemy import select
 
 from ejbd.errors import EXIT_CODE, Code
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
+from tests.fakes.api_server import ApiServer
+from tests.fakes.port import subjob_row
 
 SCRIPT = "#!/bin/bash\n#SBATCH -n 16 -t 10\n#EJB restartable\nsrun ./app\n"
 LONG_S = 30.0

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes.live import LiveWorld
 from sqlalchemy import func, select
 
 from ejbd.core.view import BatchState
@@ -14,6 +13,7 @@ from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.models import Job
 from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import create_engine, func, select
 from sqlalchemy.orm import Session
-from store_fixtures import make_epoch, make_job, make_subjob
 
 from ejbd.store.models import Base, Epoch, Event, Intent, Job, Operation, Subjob
 from ejbd.store.states import (
@@ -30,6 +29,7 @@ from ejbd.store.states import (
     Table,
 )
 from ejbd.store.transitions import move_epoch, move_intent, move_job, move_operation, move_subjob
+from tests.store_fixtures import make_epoch, make_job, make_subjob
 
 TABLES: list[Table[Any]] = [JOB, SUBJOB, EPOCH, OPERATION, INTENT]
 
