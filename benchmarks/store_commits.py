@@ -121,8 +121,8 @@ def main() -> None:
         print(f"{'plain loop':<12}   1 caller  {base:>9.0f}/s   ratio  1.00   (one INSERT, one commit)")
         measure("sqlite", f"sqlite:///{directory}/store.sqlite", arguments.seconds, base)
     if arguments.postgresql:
-        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-        from integration.postgres import PostgresServer, why_not
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+        from tests.integration.postgres import PostgresServer, why_not
 
         if (reason := why_not()) is not None:
             print(f"postgresql skipped: {reason}")

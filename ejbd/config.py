@@ -84,9 +84,7 @@ class Settings(BaseSettings):
     )
 
     state_dir: Path = Field(default_factory=default_state_dir)
-    spool: Path | None = Field(
-        default=None, description="on a file system that the nodes share; default <state_dir>/spool"
-    )
+    spool: Path | None = Field(default=None, description="shared by all nodes; default <state_dir>/spool")
     database_url: str | None = Field(default=None, description="default: SQLite in <state_dir>")
     socket: Path | None = Field(default=None, description="unix socket; default <state_dir>/ejbd.sock")
     listen: str = Field(default="127.0.0.1:0", description="host:port; nothing but loopback unless told to")
