@@ -137,7 +137,7 @@ class Settings(BaseSettings):
 
 
 def load(path: Path | None) -> Settings:
-    """Read the TOML file (None: defaults and environment alone). Raises EjbError that names file, key and fault."""
+    """Read the TOML file (None: defaults and environment). Raises EjbError that names file, key and fault."""
     values: dict[str, Any] = {}
     if path is not None:
         try:

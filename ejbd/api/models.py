@@ -39,7 +39,10 @@ class OverridesBody(Api):
     chdir: Setting = None
     export: Annotated[str | None, Field(max_length=1_000_000)] = None
     elastic: Annotated[Literal["on", "off", "auto"] | None, Field(description="auto: as the queue says")] = None
-    engine: Literal["auto", "application", "none"] | None = None
+    engine: Literal["auto", "application", "dmtcp", "none"] | None = None
+    mpi: Annotated[str | None, Field(max_length=64, description="auto, mpich, openmpi, none, or a profile's name")] = (
+        None
+    )
     omax: int | None = None
     lambda_s: Annotated[float | None, Field(allow_inf_nan=False)] = None
     delta: Annotated[float | None, Field(allow_inf_nan=False)] = None

@@ -134,18 +134,37 @@ class RankPlacement(Wire):
     processor: Count
 
 
+class MpiLaunch(Wire):
+    """Ranks of the MPICH family: their variables, and the addresses that they come from."""
+
+    env: dict[str, str]
+    nodes: list[str]
+
+
+class DmtcpLaunch(Wire):
+    """How ranks run under DMTCP: the plugin (None: not to be restarted on several hosts), options of dmtcp_launch."""
+
+    plugin: str | None
+    compress: bool
+    options: list[str]
+
+
 class LaunchPayload(Wire):
     """Start ranks, anew or from a checkpoint."""
 
     epoch: Count
     size: Positive
-    engine: Literal["application", "none"]
+    engine: Literal["application", "dmtcp", "none"]
     argv: list[str]
     cwd: str
     launch_file: str
     ranks: list[RankPlacement]
     epoch_dir: str
     restart_dir: str | None
+    home: bool = True
+    timeout_s: Seconds | None = None
+    mpi: MpiLaunch | None = None
+    dmtcp: DmtcpLaunch | None = None
 
 
 class CheckpointPayload(Wire):

@@ -60,7 +60,10 @@ def submit(
         MaybeText, typer.Option("--elastic", metavar="on|off|auto", help="auto: as the queue says.")
     ] = None,
     engine: Annotated[
-        MaybeText, typer.Option("--engine", metavar="auto|application|none", help="Checkpoint engine.")
+        MaybeText, typer.Option("--engine", metavar="auto|application|dmtcp|none", help="Checkpoint engine.")
+    ] = None,
+    mpi: Annotated[
+        MaybeText, typer.Option("--mpi", metavar="auto|mpich|openmpi|none|PROFILE", help="Wire-up of the ranks.")
     ] = None,
     omax: Annotated[int | None, typer.Option("--omax", help="Most ranks on a processor.")] = None,
     lambda_s: Annotated[float | None, typer.Option("--lambda", help="Seconds that a move costs.")] = None,
@@ -97,6 +100,7 @@ def submit(
         "export": export,
         "elastic": elastic,
         "engine": engine,
+        "mpi": mpi,
         "omax": omax,
         "lambda_s": lambda_s,
         "delta": delta,

@@ -8,9 +8,13 @@ the new epoch runs (architecture: Epochs).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager.context import MOVING_ENGINES, JobWorld, set_rate, usable_end, work_now
+from ejbd.manager import context
+from ejbd.manager.checkpointing import launch_settings
+from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.lead import ensure_lead, hand_over
 from ejbd.manager.operations import abandon, add_operation, finished, succeeded
 from ejbd.manager.subjobs import add_subjob, release
@@ -33,7 +37,7 @@ def advance(world: JobWorld) -> None:
 
 def can_move(world: JobWorld) -> bool:
     """Whether the job's engine can take the application from one placement to another."""
-    return world.job.engine in MOVING_ENGINES
+    return context.can_move(world.ctx, world.job.engine)
 
 
 def _step(world: JobWorld) -> bool:
@@ -168,10 +172,12 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     set_rate(job, 0.0, ctx.now)
     folder = ctx.spool.make_epoch(job.id, number)
     spec = world.job.spec
+    seated = {seat.worker for seat in seats}
+    workers = [w for w in workers if w.id in seated]
+    addresses = sorted({w.address for w in workers})
+    common = launch_settings(ctx, world.spec, job.engine, Path(launch.file), addresses)
     for worker in workers:
         ranks = [{"rank": s.rank, "processor": s.processor} for s in seats if s.worker == worker.id]
-        if not ranks:
-            continue
         payload = {
             "epoch": number,
             "size": launch.size,
@@ -182,6 +188,9 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
             "ranks": ranks,
             "epoch_dir": str(folder),
             "restart_dir": str(ctx.spool.checkpoint_dir(job.id, restart_from)) if restart_from else None,
+            "home": worker is workers[0],  # of the subjob that lasts longest
+            "timeout_s": ctx.settings.limits.launch_timeout_s * 0.9,  # the worker's own sentence before ours
+            **common,
         }
         add_operation(ctx, worker, "launch", payload, epoch=number)
     add_event(
@@ -230,6 +239,10 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
     ctx = world.ctx
     operations = world.operations("launch", epoch=epoch.number)
     if not finished(operations):
+        bad = sorted((int(rank), code) for rank, code in epoch.exits.items() if code)
+        if epoch.restart_from is not None and bad:
+            fail_epoch(world, epoch, f"rank {bad[0][0]} ended with code {bad[0][1]} at its restart")
+            return True
         if ctx.now - epoch.created_s <= ctx.settings.limits.launch_timeout_s:
             return False
         fail_epoch(world, epoch, f"not up within {ctx.settings.limits.launch_timeout_s:g} s")

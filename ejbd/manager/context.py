@@ -16,7 +16,7 @@ from ejbd.manager.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
 
-MOVING_ENGINES = frozenset({"application"})  # that can take an application from one placement to another
+MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
 
@@ -186,8 +186,19 @@ class JobWorld:
             work_s=work_now(self.job, self.ctx.now),
             subjobs=held,
             on_placeholder=j0 is not None and j0.id in self.job.members,
-            movable=self.job.engine in MOVING_ENGINES,
+            movable=can_move(self.ctx, self.job.engine),
         )
+
+
+def can_move(ctx: Context, engine: str) -> bool:
+    """Whether an engine can take an application from one placement to another here.
+
+    Without its plugin DMTCP can neither checkpoint nor restart connected ranks that span hosts; the nodes of the
+    embedded cluster are one host.
+    """
+    if engine not in MOVING_ENGINES:
+        return False
+    return engine != "dmtcp" or ctx.settings.batch == "local" or ctx.spool.dmtcp_plugin() is not None
 
 
 def usable_end(subjob: Subjob, now: float) -> float:

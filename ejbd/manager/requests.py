@@ -14,7 +14,8 @@ from ejbd.core.plan import ElasticState
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import application
-from ejbd.manager.context import MOVING_ENGINES, Context, JobWorld
+from ejbd.manager.checkpointing import check_mpi, choose_engine
+from ejbd.manager.context import Context, JobWorld, can_move
 from ejbd.manager.decide import Decider, elasticity
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.subjobs import add_intent, release
@@ -22,7 +23,7 @@ from ejbd.store.models import IdempotencyKey, Job, QueueOverride
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, insert_row, wake
 
-ENGINES = ("auto", "application", "none")
+ENGINES = ("auto", "application", "dmtcp", "none")
 _ANSWERED = select(IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
     IdempotencyKey.user == bindparam("user"), IdempotencyKey.key == bindparam("key")
 )
@@ -86,12 +87,9 @@ def make_elastic(ctx: Context, queue: str, spec: JobSpec) -> tuple[bool, str]:
         )
     if spec.engine not in ENGINES:
         raise EjbError(Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(ENGINES)}")
+    if elastic:
+        check_mpi(ctx.settings, spec)
     return elastic, why
-
-
-def engine_of(spec: JobSpec) -> str:
-    """`auto` moves nothing that has not said that it can be moved: a signal would kill a program that knows none."""
-    return "none" if spec.engine == "auto" else spec.engine
 
 
 def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[str, bool]:
@@ -109,6 +107,8 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
             return known.job_id, False
     queue = queue_for(ctx.view, spec)
     elastic, why = make_elastic(ctx, queue, spec)
+    engine, about_engine = choose_engine(ctx, spec) if elastic else ("none", "")
+    why = "; ".join(part for part in (why, about_engine) if part)
     job_id = secrets.token_hex(4)
     insert_row(
         session,
@@ -121,7 +121,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
         incarnation=1,
         elastic=elastic,
         kind=spec.kind.value,
-        engine=engine_of(spec),
+        engine=engine,
         processes=spec.processes,
         walltime_s=spec.walltime_s,
         spec=spec.to_json(),
@@ -142,19 +142,21 @@ def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:
     """What :func:`submit` would do now, and why; nothing is stored."""
     queue = queue_for(ctx.view, spec)
     elastic, why = make_elastic(ctx, queue, spec)
+    engine, about_engine = choose_engine(ctx, spec) if elastic else ("none", "")
+    why = "; ".join(part for part in (why, about_engine) if part)
     decision = None
     slots = Decider(ctx).windows(queue).slots()
     if elastic:
         probe = Job(
             id="dry-run", queue=queue, processes=spec.processes, walltime_s=spec.walltime_s, spec=spec.to_json()
         )
-        state = ElasticState("dry-run", spec.processes, spec.walltime_s, movable=engine_of(spec) in MOVING_ENGINES)
+        state = ElasticState("dry-run", spec.processes, spec.walltime_s, movable=can_move(ctx, engine))
         decision = plan_wait(state, slots, ctx.now, JobWorld(ctx, probe).parameters()).to_json()
     return {
         "queue": queue,
         "elastic": elastic,
         "why": why,
-        "engine": engine_of(spec),
+        "engine": engine,
         "slots": [
             {"processors": s.processors, "duration_s": None if s.duration_s == float("inf") else s.duration_s}
             for s in slots

@@ -83,6 +83,15 @@ class Spool:
             write_atomically(path, data, 0o700)
         return path
 
+    def dmtcp_plugin(self) -> str | None:
+        """The plugin that lets DMTCP restart ranks on several hosts, if it was built and proved on this site."""
+        path = self.root / "dmtcp" / "libejbmove.so"
+        try:
+            record = json.loads((path.parent / (path.name + ".json")).read_text())
+        except (OSError, ValueError):
+            return None
+        return str(path) if isinstance(record, dict) and record.get("trusted") is True and path.exists() else None
+
     # -- one job ----------------------------------------------------------------------------------------------------
 
     def job_dir(self, job: str) -> Path:

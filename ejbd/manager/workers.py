@@ -91,6 +91,7 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
         subjob_id=subjob.id,
         node=worker.node,
         processors=worker.processors,
+        engines=list(request.get("engines", [])),
     )
     world = JobWorld(ctx, job)
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:

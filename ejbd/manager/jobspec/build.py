@@ -103,6 +103,7 @@ def read(request: JobRequest) -> Reading:
         nodes=layout.nodes,
         processors_per_node=layout.processors_per_node,
         engine=values.engine(settings["ejb:engine"]) if "ejb:engine" in settings else "auto",
+        mpi=values.text(settings["ejb:mpi"], "the MPI") if "ejb:mpi" in settings else "auto",
         restartable=values.switch(settings["ejb:restartable"]) if "ejb:restartable" in settings else False,
         elastic=values.elastic(settings["ejb:elastic"]) if "ejb:elastic" in settings else None,
         options=options.shared,

@@ -30,6 +30,7 @@ class Overrides:
     export: str | None = None
     elastic: str | None = None
     engine: str | None = None
+    mpi: str | None = None
     omax: str | None = None
     lambda_s: str | None = None
     delta: str | None = None
@@ -65,6 +66,7 @@ _NAMES = {
     "export": "export",
     "elastic": "ejb:elastic",
     "engine": "ejb:engine",
+    "mpi": "ejb:mpi",
     "omax": "ejb:omax",
     "lambda_s": "ejb:lambda",
     "delta": "ejb:delta",

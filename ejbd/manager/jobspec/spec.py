@@ -20,7 +20,8 @@ class JobSpec:
 
     `processes` ranks for at most `walltime_s` seconds at full width (P and R of the paper). `output` and `error` are
     absolute path patterns with sbatch's `%` signs still in them (`error` None: into `output`). `elastic` None: as the
-    queue says. `engine` is `auto`, `application` or `none`. `options` are sbatch options that concern every subjob
+    queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
+    `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
     override the queue's.
     """
@@ -39,6 +40,7 @@ class JobSpec:
     nodes: int | None = None
     processors_per_node: int | None = None
     engine: str = "auto"
+    mpi: str = "auto"
     restartable: bool = False
     elastic: bool | None = None
     options: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, inva
 MOST_PROCESSES = 1_000_000
 LONGEST_NAME = 200
 _LONGEST_TEXT = 1024
-_ENGINES = ("auto", "application", "none")
+_ENGINES = ("auto", "application", "dmtcp", "none")
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 _COUNT = re.compile(r"[0-9]+", re.ASCII)
 _NODES = re.compile(r"(?P<least>[0-9]{1,12})(?P<unit>[kKmM]?)", re.ASCII)
@@ -82,7 +82,7 @@ def engine(given: Given) -> str:
         raise invalid(
             given.where,
             f"there is no checkpoint engine {shortened(given.value or '')}",
-            "auto, application and none are known",
+            "auto, application, dmtcp and none are known",
         )
     return given.value
 
