@@ -61,7 +61,8 @@ def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -
 
     manager.view = view
     manager.store.write_sync(submit)
-    manager.store.write_sync(manager._receive)
+    while manager.store.write_sync(manager._receive):
+        pass  # so many jobs a transaction
     manager.store.write_sync(accept)
 
 
