@@ -25,6 +25,7 @@ from ejbd.store.transitions import add_event, move_epoch, move_job
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 CLOCKS_S = 2.0  # a worker that ends so near to its subjob's limit was ended by it; clocks differ a little
+PLACEHOLDER_PAUSES_S = (0.0, 5.0, 15.0, 60.0, 300.0)  # before J0 is asked for the second, third, ... time
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
 
 
@@ -480,9 +481,23 @@ def back_to_waiting(world: JobWorld, why: str) -> None:
     ensure_placeholder(world)
 
 
-def ensure_placeholder(world: JobWorld) -> Subjob:
+def ensure_placeholder(world: JobWorld, delay_s: float = 0.0) -> Subjob:
     """J0: the job in its original shape, so that it never fares worse than it would have without EJB."""
-    return world.placeholder or add_subjob(world, "placeholder", world.job.processes, world.job.walltime_s)
+    return world.placeholder or add_subjob(
+        world, "placeholder", world.job.processes, world.job.walltime_s, delay_s=delay_s
+    )
+
+
+def placeholder_lost(world: JobWorld) -> None:
+    """J0 ended without having run the job (a node failed, its script never began): ask for it again, not for ever."""
+    job, limit = world.job, world.ctx.settings.limits.max_setbacks
+    job.setbacks += 1
+    if job.setbacks <= limit:
+        ensure_placeholder(world, PLACEHOLDER_PAUSES_S[min(job.setbacks, len(PLACEHOLDER_PAUSES_S)) - 1])
+    elif job.state == JobState.WAITING:
+        last = max((s for s in world.subjobs if s.role == "placeholder"), key=lambda s: s.ordinal)
+        why = f"its batch job ended before it could run, again and again (the last time as {last.state})"
+        end_job(world, JobState.FAILED, None, why)
 
 
 def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:

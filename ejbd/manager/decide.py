@@ -109,7 +109,7 @@ class Decider:
                 _go_to_placeholder(world, j0)
             return
         if j0 is None:
-            self._placeholder_lost(world)
+            application.placeholder_lost(world)
             return
         if job.members or self._not_now(world):
             return
@@ -229,15 +229,6 @@ class Decider:
             _go_to_placeholder(world, j0)
         else:
             _go_to_placeholder(world, j0)
-
-    def _placeholder_lost(self, world: JobWorld) -> None:
-        """J0 ended without having run the job (a node failed, its workers did not come): ask for it again."""
-        job = world.job
-        job.setbacks += 1
-        if job.setbacks > self.ctx.settings.limits.max_setbacks:
-            application.end_job(world, JobState.FAILED, None, "its batch job was lost too often")
-        else:
-            application.ensure_placeholder(world)
 
     def _shrink(self, world: JobWorld, shrink: Shrink) -> None:
         """Move off the subjobs that end next; where nobody would stay, keep the work and wait again."""

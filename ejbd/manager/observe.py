@@ -177,11 +177,9 @@ def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None,
         if state is BatchState.CANCELLED and not job.members:
             application.end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
             return
-        if not was_running and state in (BatchState.FAILED, BatchState.TIMEOUT):
-            application.end_job(world, JobState.FAILED, None, f"its batch job ended as {state.value} before it ran")
-            return
-        if ENDED_AS[state] is SubjobState.LOST and job.state == JobState.RUNNING and job.members:
-            application.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
+        never_ran = not was_running or ENDED_AS[state] is SubjobState.LOST
+        if never_ran and state is not BatchState.CANCELLED and job.state == JobState.RUNNING and job.members:
+            application.placeholder_lost(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
 
 

@@ -25,6 +25,7 @@ def add_subjob(
     slack_s: float = 0.0,
     limit_s: float = math.inf,
     anchor: bool = False,
+    delay_s: float = 0.0,
 ) -> Subjob:
     """Plan a subjob whose ranks may run for `length_s`; ask for up to `slack_s` more, and never more than `limit_s`.
 
@@ -68,7 +69,7 @@ def add_subjob(
         walltime_s=walltime_s,
         usable_s=subjob.usable_s,
     )
-    add_intent(ctx, "submit", job.id, subjob=subjob)
+    add_intent(ctx, "submit", job.id, subjob=subjob, delay_s=delay_s)
     return subjob
 
 
