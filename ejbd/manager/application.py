@@ -15,18 +15,17 @@ from ejbd.core.progress import rate
 from ejbd.manager import context
 from ejbd.manager.checkpointing import launch_settings
 from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
-from ejbd.manager.lead import ensure_lead, hand_over
-from ejbd.manager.operations import abandon, add_operation, finished, succeeded
-from ejbd.manager.subjobs import add_subjob, release
-from ejbd.store.models import Epoch, Launch, Subjob, Worker
+from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
+from ejbd.manager.lead import ensure_lead
+from ejbd.manager.operations import add_operation, finished, succeeded
+from ejbd.manager.setbacks import back_to_waiting, fail_epoch
+from ejbd.manager.subjobs import release
+from ejbd.store.models import Epoch, Launch, Subjob
 from ejbd.store.states import EpochState, JobState, LaunchState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
 
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
-CLOCKS_S = 2.0  # a worker that ends so near to its subjob's limit was ended by it; clocks differ a little
-PLACEHOLDER_PAUSES_S = (0.0, 5.0, 15.0, 60.0, 300.0)  # before J0 is asked for the second, third, ... time
-KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
 
 
 def advance(world: JobWorld) -> None:
@@ -46,7 +45,7 @@ def _step(world: JobWorld) -> bool:
     if not job.elastic or JobState(job.state).terminal or job.state == JobState.RECEIVED:
         return False
     if job.state == JobState.ENDING:
-        return _finish(world)
+        return finish(world)
     epoch = world.live_epoch
     if epoch is None:
         return _between_epochs(world)
@@ -298,7 +297,7 @@ def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
     epoch.stopping_s = ctx.now
     set_rate(world.job, 0.0, ctx.now)
     payload = {"epoch": epoch.number, "timeout_s": ctx.settings.limits.checkpoint_timeout_s}
-    for worker in _workers_with_ranks(world, epoch):
+    for worker in workers_with_ranks(world, epoch):
         add_operation(ctx, worker, "checkpoint", payload, epoch=epoch.number)
 
 
@@ -349,7 +348,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
             fail_epoch(world, epoch, f"rank {rank} ended with code {code} right after the restart")
             return True
         add_event(ctx.session, "rank.failed", ctx.now, job_id=world.job.id, epoch=epoch.number, rank=rank, code=code)
-        _stop_ranks(world, epoch)
+        stop_ranks(world, epoch)
         move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=f"rank {rank} ended with code {code}")
     elif len(codes) == epoch.size:
         code = 0
@@ -381,185 +380,8 @@ def stop_launch(world: JobWorld, launch: Launch, code: int, why: str) -> None:
     """End the launch that is under way with `code`, whatever its ranks are doing."""
     epoch = world.live_epoch
     if epoch is not None:
-        _stop_ranks(world, epoch)
+        stop_ranks(world, epoch)
         move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why)
     set_rate(world.job, 0.0, world.ctx.now)
     launch.exit_code = code
     world.ctx.session.flush()
-
-
-def _stop_ranks(world: JobWorld, epoch: Epoch) -> None:
-    for worker in _workers_with_ranks(world, epoch):
-        add_operation(world.ctx, worker, "stop", {"epoch": epoch.number, "grace_s": 2}, epoch=epoch.number)
-
-
-def _workers_with_ranks(world: JobWorld, epoch: Epoch) -> list[Worker]:
-    ids = {worker for _, worker, _ in epoch.placement}
-    return [w for w in world.workers if w.id in ids and w.alive]
-
-
-# -- things that go wrong ---------------------------------------------------------------------------------------------
-
-
-def fail_epoch(world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None) -> None:
-    """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before."""
-    ctx, job = world.ctx, world.job
-    _stop_ranks(world, epoch)
-    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
-    job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
-    job.setbacks += 1
-    if job.setbacks > ctx.settings.limits.max_setbacks:
-        end_job(world, JobState.FAILED, None, f"{why}; given up after {job.setbacks} failed placements")
-        return
-    if members is None:
-        members = list(epoch.fallback) or list(epoch.members)
-    usable = [
-        s.id for s in world.open_subjobs if s.id in members and s.state == SubjobState.RUNNING and not s.releasing
-    ]
-    if not usable:  # the old placement is gone: whatever is there
-        usable = [
-            s.id
-            for s in world.open_subjobs
-            if s.id in epoch.members and s.state == SubjobState.RUNNING and not s.releasing
-        ]
-    job.members = usable
-    for subjob in world.open_subjobs:
-        if subjob.id in epoch.members and subjob.id not in usable and not subjob.anchor:
-            release(world, subjob, f"epoch {epoch.number} failed on it")
-
-
-def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
-    """A worker is gone, and its ranks with it."""
-    ctx, job = world.ctx, world.job
-    if not worker.alive:
-        return
-    worker.alive = False
-    add_event(
-        ctx.session, "worker.lost", ctx.now, job_id=job.id, subjob_id=worker.subjob_id, node=worker.node, reason=why
-    )
-    epoch = world.live_epoch
-    hit = epoch is not None and any(id == worker.id for _, id, _ in epoch.placement)
-    abandon(world, worker, why)
-    if job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id:
-        job.lead_worker = None
-        if job.kind == "script" and job.state == JobState.RUNNING and not job.spec.get("restartable"):
-            home = world.subjob(worker.subjob_id)
-            if home is not None and home.start_s is not None and ctx.now >= home.start_s + home.walltime_s - CLOCKS_S:
-                what = "its subjob" if home.role == "subjob" else "it"
-                end_job(world, JobState.TIMEOUT, None, f"{what} reached its time limit of {home.walltime_s:g} s")
-            else:
-                end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
-            return
-    if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
-        ranks = [rank for rank, id, _ in epoch.placement if id == worker.id]
-        if any(str(rank) not in epoch.exits for rank in ranks):
-            survivors = [m for m in epoch.members if m != worker.subjob_id]
-            fail_epoch(world, epoch, f"{len(ranks)} ranks lost with the worker on {worker.node}", members=survivors)
-
-
-def leave_subjob(world: JobWorld, subjob: Subjob) -> None:
-    """A subjob has ended: nobody may be wanted there."""
-    for worker in world.workers_of(subjob.id):
-        lost_worker(world, worker, f"its subjob ended ({subjob.state})")
-    if subjob.id in world.job.members:
-        world.job.members = [m for m in world.job.members if m != subjob.id]
-
-
-def back_to_waiting(world: JobWorld, why: str) -> None:
-    """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
-    ctx, job = world.ctx, world.job
-    if job.kind == "script" and job.script_run and not job.spec.get("restartable"):
-        end_job(world, JobState.FAILED, None, f"{why}, and the script cannot be started again behind its launches")
-        return
-    move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)
-    set_rate(job, 0.0, ctx.now)
-    job.lead_worker = None
-    job.members = []
-    for subjob in world.open_subjobs:
-        if subjob.role == "subjob":
-            release(world, subjob, why)
-    ensure_placeholder(world)
-
-
-def ensure_placeholder(world: JobWorld, delay_s: float = 0.0) -> Subjob:
-    """J0: the job in its original shape, so that it never fares worse than it would have without EJB."""
-    return world.placeholder or add_subjob(
-        world, "placeholder", world.job.processes, world.job.walltime_s, delay_s=delay_s
-    )
-
-
-def placeholder_lost(world: JobWorld) -> None:
-    """J0 ended without having run the job (a node failed, its script never began): ask for it again, not for ever."""
-    job, limit = world.job, world.ctx.settings.limits.max_setbacks
-    job.setbacks += 1
-    if job.setbacks <= limit:
-        ensure_placeholder(world, PLACEHOLDER_PAUSES_S[min(job.setbacks, len(PLACEHOLDER_PAUSES_S)) - 1])
-    elif job.state == JobState.WAITING:
-        last = max((s for s in world.subjobs if s.role == "placeholder"), key=lambda s: s.ordinal)
-        why = f"its batch job ended before it could run, again and again (the last time as {last.state})"
-        end_job(world, JobState.FAILED, None, why)
-
-
-def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:
-    """Give up what the present launch has done; the next placement begins it anew."""
-    ctx, job, launch = world.ctx, world.job, world.launch
-    _stop_ranks(world, epoch)
-    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
-    epoch.restart_from = None
-    epoch.fallback = []
-    job.incarnation += 1
-    job.work_s, job.work_rate, job.work_as_of_s = (launch.work_at_start_s if launch else 0.0), 0.0, ctx.now
-
-
-# -- the end ----------------------------------------------------------------------------------------------------------
-
-
-def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> None:
-    """The job is over, whatever still runs: stop it, collect the output, give everything back."""
-    ctx, job = world.ctx, world.job
-    if JobState(job.state).terminal or job.state == JobState.ENDING:
-        return
-    epoch = world.live_epoch
-    if epoch is not None:
-        _stop_ranks(world, epoch)
-        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over")
-    launch = world.launch
-    if launch is not None:
-        launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
-    set_rate(job, 0.0, ctx.now)
-    job.exit_code, job.final_state = code, final
-    lead = world.worker(job.lead_worker)
-    for subjob in world.open_subjobs:
-        if subjob.state != SubjobState.RUNNING:
-            release(world, subjob, "the job is over")
-    if lead is None:
-        move_job(ctx.session, job, final, ctx.now, reason=reason)
-        _release_all(world)
-        return
-    job.end_s = ctx.now
-    move_job(ctx.session, job, JobState.ENDING, ctx.now, reason=reason)
-    advance(world)
-
-
-def _finish(world: JobWorld) -> bool:
-    ctx, job = world.ctx, world.job
-    if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
-        if world.operations("stop", unfinished=True):
-            return False
-        lead = world.worker(job.lead_worker)
-        if lead is not None:
-            asked = [
-                o for o in world.operations("unlead") if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
-            ]
-            if not asked:
-                hand_over(world, lead)
-            if not finished(asked) or not asked:
-                return False
-    move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
-    _release_all(world)
-    return True
-
-
-def _release_all(world: JobWorld) -> None:
-    for subjob in world.open_subjobs:
-        release(world, subjob, "the job is over")

@@ -17,7 +17,7 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.plan import Shrink
 from ejbd.core.question import Question, Situation
 from ejbd.core.windows import Windows, windows
-from ejbd.manager import application
+from ejbd.manager import application, ending, setbacks
 from ejbd.manager.context import Context, JobWorld, usable_end
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.store.models import Job, Subjob
@@ -109,7 +109,7 @@ class Decider:
                 _go_to_placeholder(world, j0)
             return
         if j0 is None:
-            application.placeholder_lost(world)
+            setbacks.placeholder_lost(world)
             return
         if job.members or self._not_now(world):
             return
@@ -225,7 +225,7 @@ class Decider:
         elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
             epoch = world.live_epoch
             if epoch is not None:
-                application.start_over(world, epoch, "starting over on J0")
+                setbacks.start_over(world, epoch, "starting over on J0")
             _go_to_placeholder(world, j0)
         else:
             _go_to_placeholder(world, j0)
@@ -262,7 +262,7 @@ class Decider:
         epoch = world.live_epoch
         if shell or job.overruns or not application.can_move(world) or epoch is None:
             asked = f"{job.walltime_s:g} s at full width"
-            application.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
+            ending.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
             return
         job.overruns += 1
         job.members = []

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import application
+from ejbd.manager import ending
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobSpec
@@ -246,7 +246,7 @@ class Executor:
             job.failed_starts += 1
             job.not_before_s = now + BACKOFF_S[min(job.failed_starts, len(BACKOFF_S)) - 1]
         elif job.elastic and not job.members:
-            application.end_job(world, JobState.FAILED, None, error.sentence())
+            ending.end_job(world, JobState.FAILED, None, error.sentence())
         elif not job.elastic:
             move_job(session, job, JobState.FAILED, now, reason=error.sentence())
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import defer
 
 from ejbd.batch.base import Outcome
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
-from ejbd.manager import application, workers
+from ejbd.manager import application, ending, setbacks, workers
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
@@ -169,17 +169,17 @@ def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None,
     workers.take_left_behind(world, subjob)
     on_it = subjob.id in job.members
     if subjob.role == "placeholder" and on_it and state is BatchState.TIMEOUT and job.state == JobState.RUNNING:
-        application.end_job(world, JobState.TIMEOUT, None, f"reached its time limit of {job.walltime_s:g} s")
-    application.leave_subjob(world, subjob)
+        ending.end_job(world, JobState.TIMEOUT, None, f"reached its time limit of {job.walltime_s:g} s")
+    setbacks.leave_subjob(world, subjob)
     if JobState(job.state).terminal or job.state == JobState.ENDING:
         return
     if subjob.role == "placeholder" and not subjob.releasing:
         if state is BatchState.CANCELLED and not job.members:
-            application.end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
+            ending.end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
             return
         never_ran = not was_running or ENDED_AS[state] is SubjobState.LOST
         if never_ran and state is not BatchState.CANCELLED and job.state == JobState.RUNNING and job.members:
-            application.placeholder_lost(world)  # the job runs elsewhere, and keeps its way back
+            setbacks.placeholder_lost(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
 
 
@@ -264,7 +264,7 @@ def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
 
         def lose(world: JobWorld, worker: Worker = worker) -> None:
             subjob = world.subjob(worker.subjob_id)
-            application.lost_worker(world, worker, f"silent for more than {limit:g} s")
+            setbacks.lost_worker(world, worker, f"silent for more than {limit:g} s")
             if subjob is not None:
                 world.job.members = [m for m in world.job.members if m != subjob.id]
                 # Its ranks may still run there: the batch system ends them with the subjob.

@@ -13,7 +13,7 @@ from ejbd.core.bundling import plan_wait
 from ejbd.core.plan import ElasticState
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
-from ejbd.manager import application
+from ejbd.manager import ending
 from ejbd.manager.checkpointing import check_mpi, choose_engine
 from ejbd.manager.context import Context, JobWorld, can_move
 from ejbd.manager.decide import Decider, elasticity
@@ -178,7 +178,7 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
             release(world, subjob, f"cancelled by {by}")
         if world.open_subjobs:
             return  # the batch system has the last word
-    application.end_job(world, JobState.CANCELLED, None, f"cancelled by {by}")
+    ending.end_job(world, JobState.CANCELLED, None, f"cancelled by {by}")
 
 
 def hold(ctx: Context, job_id: str, by: str) -> None:

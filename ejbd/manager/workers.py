@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import application
+from ejbd.manager import application, ending, setbacks
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
@@ -65,7 +65,7 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
             _end_leases(session, worker, ctx.now)
             return worker.id
     for worker in same_node:
-        application.lost_worker(world, worker, "another worker process has taken its place")
+        setbacks.lost_worker(world, worker, "another worker process has taken its place")
     worker = Worker(
         id=secrets.token_hex(8),
         subjob_id=subjob.id,
@@ -194,7 +194,7 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     elif kind == "script-exit":
         _script_exit(world, worker, report)
     elif kind == "leaving":
-        application.lost_worker(world, worker, f"it left: {report['reason']}")
+        setbacks.lost_worker(world, worker, f"it left: {report['reason']}")
     elif kind == "log":
         add_event(
             world.ctx.session,
@@ -219,7 +219,7 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
     if operation.kind == "lead" and not report["ok"] and world.job.lead_worker == worker.id:
-        application.end_job(world, JobState.FAILED, None, operation.error)
+        ending.end_job(world, JobState.FAILED, None, operation.error)
         return
     exits = operation.result.get("exits")
     if exits and operation.epoch is not None:
@@ -267,4 +267,4 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
     code = int(report["code"])
     add_event(world.ctx.session, "script.ended", world.ctx.now, job_id=job.id, code=code, run=report["run"])
     final = JobState.FAILED if code else JobState.COMPLETED
-    application.end_job(world, final, code, f"the script ended with code {code}" if code else "")
+    ending.end_job(world, final, code, f"the script ended with code {code}" if code else "")

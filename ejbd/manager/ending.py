@@ -1,0 +1,74 @@
+"""The end of a job: what still runs is stopped, its output handed in to the last byte, and everything given back."""
+
+from __future__ import annotations
+
+from ejbd.manager.context import JobWorld, set_rate
+from ejbd.manager.lead import hand_over
+from ejbd.manager.operations import add_operation, finished
+from ejbd.manager.subjobs import release
+from ejbd.store.models import Epoch, Worker
+from ejbd.store.states import EpochState, JobState, LaunchState, SubjobState
+from ejbd.store.transitions import move_epoch, move_job
+
+KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
+
+
+def stop_ranks(world: JobWorld, epoch: Epoch) -> None:
+    for worker in workers_with_ranks(world, epoch):
+        add_operation(world.ctx, worker, "stop", {"epoch": epoch.number, "grace_s": 2}, epoch=epoch.number)
+
+
+def workers_with_ranks(world: JobWorld, epoch: Epoch) -> list[Worker]:
+    ids = {worker for _, worker, _ in epoch.placement}
+    return [w for w in world.workers if w.id in ids and w.alive]
+
+
+def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> None:
+    """The job is over, whatever still runs: stop it, collect the output, give everything back."""
+    ctx, job = world.ctx, world.job
+    if JobState(job.state).terminal or job.state == JobState.ENDING:
+        return
+    epoch = world.live_epoch
+    if epoch is not None:
+        stop_ranks(world, epoch)
+        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over")
+    launch = world.launch
+    if launch is not None:
+        launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
+    set_rate(job, 0.0, ctx.now)
+    job.exit_code, job.final_state = code, final
+    lead = world.worker(job.lead_worker)
+    for subjob in world.open_subjobs:
+        if subjob.state != SubjobState.RUNNING:
+            release(world, subjob, "the job is over")
+    if lead is None:
+        move_job(ctx.session, job, final, ctx.now, reason=reason)
+        _release_all(world)
+        return
+    job.end_s = ctx.now
+    move_job(ctx.session, job, JobState.ENDING, ctx.now, reason=reason)
+    finish(world)
+
+
+def finish(world: JobWorld) -> bool:
+    ctx, job = world.ctx, world.job
+    if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
+        if world.operations("stop", unfinished=True):
+            return False
+        lead = world.worker(job.lead_worker)
+        if lead is not None:
+            asked = [
+                o for o in world.operations("unlead") if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
+            ]
+            if not asked:
+                hand_over(world, lead)
+            if not finished(asked) or not asked:
+                return False
+    move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
+    _release_all(world)
+    return True
+
+
+def _release_all(world: JobWorld) -> None:
+    for subjob in world.open_subjobs:
+        release(world, subjob, "the job is over")
