@@ -1,0 +1,262 @@
+"""The `dmtcp` engine of a real worker process, driven by commands that behave as DMTCP's and go wrong as told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fakes.dmtcp_commands import install, set_faults
+from tests.fakes.manager_server import Json
+from tests.fakes.worker_process import World, eventually, world
+
+# Counts in a file of its own: a program that is started again goes on there.
+COUNTER = """
+import os, time
+path = os.path.join(os.environ["STATE"], os.environ["EJB_RANK"])
+count = int(open(path).read() or 0) if os.path.exists(path) else 0
+print("from", count, flush=True)
+while not os.path.exists(path + ".end"):
+    count += 1
+    with open(path + ".new", "w") as file:
+        file.write(str(count))
+    os.replace(path + ".new", path)
+    time.sleep(0.01)
+print("to", count, flush=True)
+"""
+RANKS = 3
+
+
+@pytest.fixture
+def bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    target = install(tmp_path / "dmtcp")
+    monkeypatch.setenv("PATH", f"{target}:{os.environ['PATH']}")
+    return target
+
+
+@pytest.fixture
+def there(tmp_path: Path, bin: Path) -> Iterator[World]:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    with world(spool) as value:
+        value.start()
+        yield value
+
+
+def launch(there: World, epoch: int = 1, restart: int | None = None, **more: Any) -> Json:
+    file = there.launch_file(sys.executable, "-c", COUNTER, size=RANKS, STATE=str(there.spool))
+    payload = there.launch_payload(file, ranks=RANKS, epoch=epoch, engine="dmtcp", restart=restart)
+    return there.manager.run("launch", {**payload, "timeout_s": 20.0, **more}, epoch=epoch)
+
+
+def started(there: World, epoch: int = 1, restart: int | None = None) -> None:
+    result = launch(there, epoch, restart)
+    assert result["ok"], result
+    eventually(lambda: all(there.rank_output(rank, epoch) for rank in range(RANKS)))
+
+
+def checkpoint(there: World, epoch: int = 1, timeout_s: float = 20.0) -> Json:
+    return there.manager.run("checkpoint", {"epoch": epoch, "timeout_s": timeout_s}, seconds=40)
+
+
+def coordinators(there: World) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process(there.worker.pid).children(recursive=True):
+        if "dmtcp_coordinator" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def test_offered_where_it_is_installed(there: World) -> None:
+    assert there.manager.registrations[0]["engines"] == ["application", "dmtcp", "none"]
+
+
+def test_moves(there: World) -> None:
+    started(there)
+    for epoch in (1, 2):
+        result = checkpoint(there, epoch)
+        assert result["ok"], result
+        assert result["data"]["exits"] == {str(rank): 85 for rank in range(RANKS)}
+        assert all(size > 0 for size in result["data"]["bytes"].values())
+        eventually(lambda: not coordinators(there))  # an epoch's coordinator ends with it
+        folder = there.epoch_dir(epoch) / "checkpoint"
+        manifests = [json.loads(path.read_text()) for path in folder.glob("manifest-*.json")]
+        assert [sorted(m["members"]) for m in manifests] == [[f"rank-{rank}" for rank in range(RANKS)]]
+        for path in folder.glob("*/*.dmtcp"):
+            assert path.stat().st_mode & 0o077 == 0
+        started(there, epoch + 1, epoch)
+    for rank in range(RANKS):
+        assert int(there.rank_output(rank, 3).split()[1]) >= int(there.rank_output(rank, 2).split()[1]) > 0
+        (there.spool / f"{rank}.end").touch()
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+
+
+def test_an_end_is_not_taken_for_a_stop(there: World) -> None:
+    started(there)
+    for rank in range(RANKS):
+        (there.spool / f"{rank}.end").touch()
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+    result = checkpoint(there)
+    assert not result["ok"]
+    assert result["data"]["exits"] == dict.fromkeys(map(str, range(RANKS)), 0)
+
+
+def test_one_that_ended_leaves_the_others_running(there: World) -> None:
+    started(there)
+    (there.spool / "1.end").touch()
+    there.exits(1)
+    result = checkpoint(there)
+    assert not result["ok"] and result["data"]["exits"] == {"1": 0}
+    assert result["error"] == "ranks had finished: 1"
+
+
+def test_a_refusal_leaves_everything_running(there: World, bin: Path) -> None:
+    started(there)
+    set_faults(bin, refuse=True)
+    result = checkpoint(there)
+    assert not result["ok"] and result["data"]["exits"] == {}
+    assert result["error"] == "the coordinator refused the checkpoint (exit code 2)"
+    set_faults(bin)
+    assert checkpoint(there)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"rank-1": "temp"}, "only 2 of 3 ranks here have written an image"),
+        ({"rank-1": "none"}, "only 2 of 3 ranks here have written an image"),
+        ({"rank-1": "die"}, "ranks ended without a checkpoint: rank 1 with 99"),
+        ({"coordinator": "die"}, "ranks ended without a checkpoint"),
+        ({"rank-1": "hang"}, "no checkpoint in time"),
+    ],
+)
+def test_a_checkpoint_that_breaks_counts_for_nothing(there: World, bin: Path, fault: Json, sentence: str) -> None:
+    started(there)
+    set_faults(bin, **fault)
+    result = checkpoint(there, timeout_s=3.0)
+    assert not result["ok"] and sentence in result["error"], result
+    assert not list((there.epoch_dir(1) / "checkpoint").glob("manifest-*"))
+    # Nobody is left who could write into a later placement's world, and nobody counts as finished.
+    eventually(lambda: there.manager.run("stop", {"epoch": 1, "grace_s": 1.0})["ok"])
+    assert 0 not in result["data"]["exits"].values() and 85 not in result["data"]["exits"].values()
+    set_faults(bin)
+    started(there, 2)
+
+
+def test_the_coordinator_is_killed(there: World) -> None:
+    started(there)
+    coordinators(there)[0].kill()
+    assert set(there.exits(RANKS).values()) == {99}
+
+
+def test_a_rank_is_killed(there: World) -> None:
+    result = launch(there)
+    os.kill(result["data"]["pids"]["2"], signal.SIGKILL)
+    assert there.exits(1) == {2: 137}
+
+
+def spoiled(there: World, how: str) -> None:
+    folder = there.epoch_dir(1) / "checkpoint"
+    image = next((folder / "rank-1").glob("*.dmtcp"))
+    manifest = next(folder.glob("manifest-*.json"))
+    content = json.loads(manifest.read_text())
+    if how == "withheld":
+        image.unlink()
+    elif how == "truncated":
+        image.write_bytes(image.read_bytes()[:-5])
+    elif how == "unlisted":
+        del content["members"]["rank-1"]
+    else:
+        content["dmtcp"] = "5.1"
+    manifest.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("withheld", "the image of rank-1 cannot be read"),
+        ("truncated", "the image of rank-1 is not as it was written"),
+        ("unlisted", "the checkpoint is not whole: rank 1 is missing"),
+        ("another version", "the checkpoint is of DMTCP 5.1, but this node has 5.0"),
+    ],
+)
+def test_a_spoiled_checkpoint_is_not_begun_with(there: World, how: str, sentence: str) -> None:
+    started(there)
+    assert checkpoint(there)["ok"]
+    spoiled(there, how)
+    result = launch(there, 2, 1)
+    assert not result["ok"] and sentence in result["error"], result
+    assert "code" not in result["data"], "it is not the program's fault: another placement may do"
+    eventually(lambda: not coordinators(there))
+
+
+def test_a_restart_that_never_completes(there: World) -> None:
+    """One image says that there are more processes than come back."""
+    started(there)
+    assert checkpoint(there)["ok"]
+    image = next((there.epoch_dir(1) / "checkpoint" / "rank-1").glob("*.dmtcp"))
+    text = image.read_text().replace('"peers": 3', '"peers": 4')
+    image.write_text(text)
+    result = launch(there, 2, 1, timeout_s=2.0)
+    assert not result["ok"] and "was not up in time" in result["error"]
+    eventually(lambda: not coordinators(there))
+    image.write_text(text.replace('"peers": 4', '"peers": 3'))
+    started(there, 3, 1)
+
+
+def test_a_program_that_is_not_there(there: World) -> None:
+    file = there.launch_file("no-such-program", size=1)
+    result = there.manager.run("launch", there.launch_payload(file, engine="dmtcp"))
+    assert not result["ok"] and result["data"] == {"code": 127}
+
+
+def test_a_plugin_that_does_not_match(there: World, tmp_path: Path) -> None:
+    plugin = tmp_path / "libejbmove.so"
+    library = tmp_path / "dmtcp" / "lib" / "dmtcp" / "libdmtcp.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"what is installed")
+    Path(f"{plugin}.json").write_text(json.dumps({"version": "4.9", "library": "00000000", "machine": "x"}))
+    result = launch(there, dmtcp={"plugin": str(plugin), "compress": False, "options": []})
+    assert not result["ok"]
+    assert "the DMTCP plugin was built for DMTCP 4.9, which is not the one on this node (5.0 in " in result["error"]
+
+
+def test_the_worker_is_killed(there: World) -> None:
+    started(there)
+    family = psutil.Process(there.worker.pid).children(recursive=True)
+    there.worker.kill()
+    there.worker.wait()
+    _gone, left = psutil.wait_procs(family, timeout=20)
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("version", "offered"), [("4.2.0", False), ("2.6.0", False), ("5.0.0-rc1", True), ("unknown", False)]
+)
+def test_versions(tmp_path: Path, bin: Path, version: str, offered: bool) -> None:
+    set_faults(bin, version=version)
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    with world(spool) as there:
+        there.start()
+        assert ("dmtcp" in there.manager.registrations[0]["engines"]) is offered
+        if not offered:
+            result = launch(there)
+            assert (not result["ok"] and "DMTCP" in result["error"]) or "version" in result["error"]
+
+
+def test_without_dmtcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with world(tmp_path) as there:
+        there.start()
+        assert "dmtcp" not in there.manager.registrations[0]["engines"]
+        result = launch(there)
+        assert not result["ok"]
+        assert result["error"].startswith("dmtcp_launch is not on PATH on this node; users install it from https://")
