@@ -1,7 +1,7 @@
 """Commands of the names of DMTCP's that behave as DMTCP 5.0 was measured to, faults included, and checkpoint nothing.
 
-A "checkpoint" is the command line: a restarted program begins again and has to find its own way. What matters to whoever
-calls the commands is as recorded: `-kc` returns at once, a process that was stopped ends with 0, one whose coordinator
+A "checkpoint" is the command line: a restarted program begins again and has to find its own way. What matters to
+whoever calls the commands is as recorded: `-kc` returns at once, a process that was stopped ends with 0, one whose coordinator
 died with 99, an image is `*.temp` until it is whole, a restart waits until every process is back, a refusal is exit
 code 2 whatever the text says.
 

@@ -1,0 +1,32 @@
+"""MPICH, where it is installed: how to build a rank, and what a launch's payload says about it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ejbd.manager.checkpointing import profiles
+
+SOURCE = Path(__file__).parent / "mpi_rank.c"
+
+
+def mpicc() -> str | None:
+    return shutil.which("mpicc.mpich") or (shutil.which("mpicc") if shutil.which("mpichversion") else None)
+
+
+def missing_mpich() -> str:
+    return "" if mpicc() and shutil.which("cc") else "MPICH is not installed (apt-get install mpich libmpich-dev gcc)"
+
+
+def build_rank(folder: Path) -> Path:
+    compiler = mpicc()
+    assert compiler is not None
+    program = folder / "mpi_rank"
+    subprocess.run([compiler, "-O1", "-o", str(program), str(SOURCE)], check=True, timeout=120)
+    return program
+
+
+def mpi_payload(*nodes: str) -> dict[str, Any]:
+    return {"env": profiles(None)["mpich-ucx"].env, "nodes": list(nodes)}
