@@ -71,6 +71,7 @@ class Limits(BaseModel):
     lease_s: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
     submit_concurrency: Annotated[int, Field(ge=1, le=64)] = 4
+    submits_per_s: Annotated[float, Field(gt=0, le=1000)] = 20.0  # to the batch system, over any longer time
     max_setbacks: Annotated[int, Field(ge=0)] = 5
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     event_retention_days: Annotated[float, Field(gt=0)] = 90.0

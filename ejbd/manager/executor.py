@@ -49,6 +49,8 @@ class Executor:
     worker: Path
     context: Callable[[Session], Context]
     clock: Callable[[], float]
+    _allowance: float = 1.0  # submissions that may be made at once
+    _allowed_s: float = 0.0
 
     def recover(self, session: Session) -> None:
         """At start-up: what was executing when the daemon ended may or may not have happened."""
@@ -63,12 +65,15 @@ class Executor:
     async def run_due(self) -> float | None:
         """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None."""
         now = self.clock()
-        most = self.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS
+        most = self._refill(now)
         due, next_s = await self.store.read(lambda session: _due(session, now, most))
         cancels = [i for i in due if i.kind == "cancel" and i.state == IntentState.PENDING]
         unknown = [i for i in due if i.state == IntentState.UNKNOWN]
         submits = [i for i in due if i.kind == "submit" and i.state == IntentState.PENDING]
         updates = [i for i in due if i.kind in ("hold", "release") and i.state == IntentState.PENDING]
+        self._allowance -= len(submits)
+        if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
+            next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
         if cancels:
             await self._cancel(cancels)
         if unknown:
@@ -83,6 +88,14 @@ class Executor:
         for intent in updates:
             await self._update(intent)
         return next_s
+
+    def _refill(self, now: float) -> int:
+        """How many submissions this pass may make: a token bucket that holds one second's worth."""
+        limits = self.settings.limits
+        gained = (now - self._allowed_s) * limits.submits_per_s
+        self._allowance = min(max(1.0, limits.submits_per_s), self._allowance + gained)
+        self._allowed_s = now
+        return min(limits.submit_concurrency * SUBMISSIONS_A_PASS, int(self._allowance))
 
     # -- submit -------------------------------------------------------------------------------------------------------
 

@@ -421,3 +421,15 @@ async def test_a_passed_through_job_may_name_no_walltime(tmp_path: Path, store: 
     live = LiveWorld(tmp_path, store, elasticity="off")
     job = await live.submit(walltime_s=0.0)
     assert live.batch.requests[live.batch.of(f"ejb-{job}.0").id].walltime_s is None
+
+
+async def test_submissions_keep_to_their_rate(live: LiveWorld) -> None:
+    live.batch.free = 0
+    live.settings.limits.submits_per_s = 2.0
+    jobs = [await live.submit() for _ in range(6)]
+    await live.act()
+    assert len(live.batch.jobs) == 2, "one second's worth at once"
+    await live.poll(1)
+    assert len(live.batch.jobs) == 4
+    await live.poll(1)
+    assert {j.name for j in live.batch.jobs.values()} == {f"ejb-{job}.0" for job in jobs}
