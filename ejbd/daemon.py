@@ -32,7 +32,9 @@ def make_batch(settings: Settings) -> BatchSystem:
 
         slurm = settings.slurm
         path = f"{slurm.bin}:{os.environ.get('PATH', '/usr/bin:/bin')}" if slurm.bin else None
-        return SlurmBatch(conf=slurm.conf, timeout_s=slurm.timeout_s, submit_timeout_s=slurm.submit_timeout_s, path=path)
+        return SlurmBatch(
+            conf=slurm.conf, timeout_s=slurm.timeout_s, submit_timeout_s=slurm.submit_timeout_s, path=path
+        )
     from ejbd.batch.local import LocalBatch
 
     local = settings.local
@@ -104,14 +106,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor = commands.add_parser("doctor", help="check batch commands, spool, clock, engines")
     doctor.add_argument("--json", action="store_true")
     doctor.add_argument("--config", type=Path, dest="doctor_config")
+    doctor.add_argument(
+        "--build-plugin", action="store_true", help="compile and prove the DMTCP plugin, into the spool"
+    )
+    doctor.add_argument("--mpi", action="store_true", help="try whether this site's MPI starts without mpiexec")
     options = parser.parse_args(arguments)
     configure_logging(options.log_level)
     try:
         if options.command == "doctor":
-            from ejbd.doctor import examine
+            from ejbd.doctor import examine, examine_moving
 
             settings = load(options.doctor_config or options.config)
-            findings = asyncio.run(examine(settings, make_batch(settings)))
+            if options.build_plugin or options.mpi:
+                findings = examine_moving(settings, build_plugin=options.build_plugin, mpi=options.mpi)
+            else:
+                findings = asyncio.run(examine(settings, make_batch(settings)))
             if options.json:
                 print(json.dumps([f.to_json() for f in findings]))
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ejbd import mpicheck, plugin
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings
 from ejbd.errors import EjbError
@@ -38,7 +40,7 @@ class Finding:
 
 async def examine(settings: Settings, batch: BatchSystem) -> list[Finding]:
     """Every check; each answers for itself, so that one that fails does not hide the others."""
-    findings = [_spool(settings), _shared(settings), _worker_python(settings), _engines()]
+    findings = [_spool(settings), _shared(settings), _worker_python(settings), _engines(settings)]
     findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
     try:
         findings += [Finding(*entry) for entry in await batch.doctor()]
@@ -127,9 +129,39 @@ def _worker_python(settings: Settings) -> Finding:
     )
 
 
-def _engines() -> Finding:
+def _engines(settings: Settings) -> Finding:
+    text = "application (SIGUSR1, exit code 85, EJB_RESTART_DIR), none"
+    launch = shutil.which("dmtcp_launch")
+    if launch is None:
+        return Finding("checkpoint engines", True, f"{text}; dmtcp is not on PATH here (it comes from {plugin.SOURCE})")
+    record = settings.spool_dir / "dmtcp" / f"{plugin.PLUGIN}.json"
+    try:
+        proved = json.loads(record.read_text()).get("trusted") is True
+    except (OSError, ValueError):
+        proved = False
+    can = "ranks may be on several hosts" if proved else "ranks cannot be moved over hosts: ejb doctor --build-plugin"
     return Finding(
-        "checkpoint engines",
-        True,
-        "application (SIGUSR1, exit code 85, EJB_RESTART_DIR) and none; a job names its own with #EJB engine=...",
+        "checkpoint engines", True, f"{text}, dmtcp ({launch}; can_split_hosts: {str(proved).lower()}: {can})"
     )
+
+
+def examine_moving(settings: Settings, *, build_plugin: bool, mpi: bool) -> list[Finding]:
+    """Build and prove the DMTCP plugin; try the site's MPI."""
+    findings = []
+    if build_plugin:
+        try:
+            record = plugin.build(settings.spool_dir)
+            good = bool(record["trusted"])
+            text = (
+                "built and proved: a TCP mesh was restarted on two hosts, twice"
+                if good
+                else f"not used: {record['why']}"
+            )
+            findings.append(Finding(f"plugin for DMTCP {record['version']}", good, text))
+        except (EjbError, OSError) as error:
+            findings.append(
+                Finding("DMTCP plugin", False, error.sentence() if isinstance(error, EjbError) else str(error))
+            )
+    if mpi:
+        findings.append(Finding("MPI", *mpicheck.check()))
+    return findings

@@ -160,11 +160,16 @@ def token_revoke(context: typer.Context, id: Annotated[str, typer.Argument(metav
 
 def doctor(
     config: Annotated[Path | None, typer.Option("--config", help="The daemon's TOML file.")] = None,
+    build_plugin: Annotated[
+        bool, typer.Option("--build-plugin", help="Compile and prove the DMTCP plugin, into the spool.")
+    ] = False,
+    mpi: Annotated[bool, typer.Option("--mpi", help="Try whether this site's MPI starts without mpiexec.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the site: batch commands, spool, clock, engines. Needs no daemon."""
     out = output(as_json, False)
     argv = [sys.executable, "-m", "ejbd.daemon", "doctor", "--json"]
+    argv += ["--build-plugin"] * build_plugin + ["--mpi"] * mpi
     argv += ["--config", str(config)] if config else []
     try:
         done = subprocess.run(argv, capture_output=True, timeout=DOCTOR_S, check=False, stdin=subprocess.DEVNULL)

@@ -1,9 +1,9 @@
 """Commands of the names of DMTCP's that behave as DMTCP 5.0 was measured to, faults included, and checkpoint nothing.
 
 A "checkpoint" is the command line: a restarted program begins again and has to find its own way. What matters to
-whoever calls the commands is as recorded: `-kc` returns at once, a process that was stopped ends with 0, one whose coordinator
-died with 99, an image is `*.temp` until it is whole, a restart waits until every process is back, a refusal is exit
-code 2 whatever the text says.
+whoever calls the commands is as recorded: `-kc` returns at once, a process that was stopped ends with 0, one whose
+coordinator died with 99, an image is `*.temp` until it is whole, a restart waits until every process is back, a refusal
+is exit code 2 whatever the text says.
 
 `faults.json` beside the commands makes them go wrong: `{"refuse": true}`, `{"version": "4.2.0"}`, and by the name of a
 checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint.

@@ -23,7 +23,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"manager", "store"} | LEAVES,
     "web": {"manager", "store"} | LEAVES,
     "cli": {"sim"} | LEAVES,
-    "doctor": {"batch"} | LEAVES,  # ejbd/doctor.py: checks a site through its batch system, without a daemon
+    "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
+    "plugin": set(LEAVES),  # ejbd/plugin.py: builds and proves the DMTCP plugin
+    "mpicheck": set(),  # ejbd/mpicheck.py: tries the site's MPI
+    "doctor": {"batch", "plugin", "mpicheck"} | LEAVES,  # ejbd/doctor.py: checks a site, without a daemon
     **dict.fromkeys(LEAVES, LEAVES),
 }
 

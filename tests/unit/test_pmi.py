@@ -144,8 +144,20 @@ def test_what_it_does_not_know_is_answered() -> None:
 
 
 WORDS = st.sampled_from(
-    "cmd=init pmi_version=1|cmd=barrier_in|cmd=finalize|cmd=get key=a|cmd=put key=a value=b c|cmd=abort exitcode=x"
-    "|cmd=get_maxes|cmd=initack pmiid=77|mcmd=spawn|cmd=__class__|cmd=|=".split("|")
+    [
+        "cmd=init pmi_version=1",
+        "cmd=barrier_in",
+        "cmd=finalize",
+        "cmd=get key=a",
+        "cmd=put key=a value=b c",
+        "cmd=abort exitcode=x",
+        "cmd=get_maxes",
+        "cmd=initack pmiid=77",
+        "mcmd=spawn",
+        "cmd=__class__",
+        "cmd=",
+        "=",
+    ]
 )
 STEP = st.tuples(st.integers(0, 4), st.one_of(WORDS, st.none(), st.text(max_size=20)))
 

@@ -1,0 +1,99 @@
+"""`ejb doctor --build-plugin`: compile the DMTCP plugin on site, prove it, and put it where the workers look."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ejbd.errors import Code, EjbError
+
+PLUGIN = "libejbmove.so"
+PROGRESS = "libejbprogress.so"
+PROBE_S = 200
+SOURCE = "https://github.com/dmtcp/dmtcp"
+
+
+def build(spool: Path) -> dict[str, Any]:
+    """Compile and prove; the record that lies beside the plugin (`trusted`, `why`). Raises EjbError where it cannot."""
+    launch = shutil.which("dmtcp_launch")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise EjbError(Code.UNSUPPORTED, "there is no C compiler on PATH", hint="install gcc")
+    folder = spool / "dmtcp"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _compile(compiler, "progress.c", folder / PROGRESS, [])
+    if launch is None:
+        raise EjbError(
+            Code.UNSUPPORTED, "dmtcp_launch is not on PATH", hint=f"DMTCP comes from {SOURCE}; {PROGRESS} was built"
+        )
+    bin = Path(launch).resolve().parent
+    prefix = bin.parent
+    version = _version(launch)
+    plugin = folder / PLUGIN
+    record_file = folder / f"{PLUGIN}.json"
+    record_file.unlink(missing_ok=True)  # not trusted while it is being replaced
+    _compile(compiler, "move.c", plugin, [f"-I{prefix / 'include'}", f'-DEJB_DMTCP_VERSION="{version}"'])
+    ok, why = prove(bin, plugin)
+    library = prefix / "lib" / "dmtcp" / "libdmtcp.so"
+    record = {
+        "version": version,
+        "library": f"{zlib.crc32(library.read_bytes()):08x}",
+        "machine": os.uname().machine,
+        "trusted": ok,
+        "why": why,
+        "built_s": round(time.time(), 1),
+    }
+    temporary = record_file.with_suffix(".new")
+    temporary.write_text(json.dumps(record))
+    temporary.chmod(0o600)
+    temporary.replace(record_file)
+    return record
+
+
+def _version(launch: str) -> str:
+    said = subprocess.run([launch, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    found = re.search(r"\b(\d+(?:\.\d+)+\S*)", said.stdout + said.stderr)
+    if found is None:
+        raise EjbError(Code.UNSUPPORTED, f"{launch} does not tell its version")
+    return found.group(1)
+
+
+def _compile(compiler: str, source: str, target: Path, options: list[str]) -> None:
+    with resources.as_file(resources.files("workers") / "native") as native:
+        temporary = target.with_suffix(".new")
+        words = [compiler, "-shared", "-fPIC", "-O2", *options, "-o", str(temporary), str(native / source), "-ldl"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error" in line] or ["no reason given"]
+        raise EjbError(Code.UNSUPPORTED, f"{source} does not compile: {errors[0].strip()}", where=str(target))
+    temporary.chmod(0o700)
+    temporary.replace(target)
+
+
+def prove(bin: Path, plugin: Path) -> tuple[bool, str]:
+    """Whether a restart over two addresses works with this plugin, and why not. Takes about ten seconds."""
+    words = ["unshare", "--net", "--uts", "--fork", "--kill-child"]
+    if os.getuid() != 0:
+        words += ["--user", "--map-root-user"]
+    words += [sys.executable, "-m", "ejbd.moveprobe", str(bin), str(plugin)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    except FileNotFoundError:
+        return False, "unshare (util-linux) is not there, so it could not be proved"
+    except subprocess.TimeoutExpired:
+        return False, f"the probe was not over after {PROBE_S} s"
+    try:
+        result = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        said = done.stderr.strip().splitlines()
+        return False, f"it could not be proved: {said[-1] if said else 'the probe said nothing'}"
+    return bool(result["ok"]), str(result["why"])
