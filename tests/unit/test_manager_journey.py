@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -433,3 +434,33 @@ async def test_submissions_keep_to_their_rate(live: LiveWorld) -> None:
     assert len(live.batch.jobs) == 4
     await live.poll(1)
     assert {j.name for j in live.batch.jobs.values()} == {f"ejb-{job}.0" for job in jobs}
+
+
+async def test_an_id_that_was_given_to_another_job_is_left_alone(live: LiveWorld) -> None:
+    live.batch.free = 0
+    job = await live.submit()
+    j0 = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[j0.id] = replace(j0, name="somebody-else", user="eve")
+    await live.poll(1)
+    await live.manager.cancel(job, "ada")
+    await live.poll(1)
+    assert live.job(job).state == "cancelled"
+    assert live.batch.jobs[j0.id].state is BatchState.PENDING, "the stranger was cancelled"
+
+
+async def test_a_running_job_that_loses_j0_keeps_its_way_back(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.batch.forget(f"ejb-{job}.0")
+    await live.poll(5)
+    await live.poll(31)
+    assert "placeholder" in [s.role for s in live.subjobs(job) if s.state == "pending"]
+    assert live.job(job).state == "running"
+
+
+async def test_a_j0_that_fails_before_it_runs_ends_no_job_that_runs_elsewhere(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    live.batch.end(f"ejb-{job}.0", BatchState.FAILED, 1)
+    await live.poll(1)
+    await live.poll(1)
+    assert live.job(job).state == "running"
+    assert [s.role for s in live.subjobs(job)].count("placeholder") == 2
