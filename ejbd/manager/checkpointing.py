@@ -149,8 +149,12 @@ def launch_settings(
     settings = ctx.settings
     profile = mpi_for(settings, spec, launch_file)
     options = list(profile.dmtcp_options) if profile else []
+    env = dict(profile.env) if profile else {}
+    progress = ctx.spool.root / "dmtcp" / "libejbprogress.so"
+    if profile and engine != "dmtcp" and progress.exists():
+        env["LD_PRELOAD"] = str(progress)  # under DMTCP the plugin holds the same code
     return {
-        "mpi": {"env": profile.env, "nodes": list(nodes)} if profile else None,
+        "mpi": {"env": env, "nodes": list(nodes)} if profile else None,
         "dmtcp": {"plugin": ctx.spool.dmtcp_plugin(), "compress": settings.dmtcp_compress, "options": options}
         if engine == "dmtcp"
         else None,

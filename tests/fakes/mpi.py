@@ -9,6 +9,7 @@ from typing import Any
 
 from ejbd.manager.checkpointing import profiles
 
+PROGRESS = Path(__file__).resolve().parents[2] / "workers" / "native" / "progress.c"
 SOURCE = Path(__file__).parent / "mpi_rank.c"
 
 
@@ -28,5 +29,13 @@ def build_rank(folder: Path) -> Path:
     return program
 
 
+def build_progress(folder: Path) -> Path:
+    """The library that yields while polling and sees MPI_Finalize through."""
+    library = folder / "libejbprogress.so"
+    words = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O2", "-o", str(library), str(PROGRESS), "-ldl"]
+    subprocess.run(words, check=True, timeout=120)
+    return library
+
+
 def mpi_payload(*nodes: str) -> dict[str, Any]:
-    return {"env": profiles(None)["mpich-ucx"].env, "nodes": list(nodes)}
+    return {"env": dict(profiles(None)["mpich-ucx"].env), "nodes": list(nodes)}

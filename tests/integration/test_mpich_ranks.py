@@ -11,7 +11,7 @@ import pytest
 
 from ejbd.manager.checkpointing import linked_mpi
 from tests.fakes.manager_server import Json
-from tests.fakes.mpi import build_rank, missing_mpich, mpi_payload
+from tests.fakes.mpi import build_progress, build_rank, missing_mpich, mpi_payload
 from tests.fakes.worker_process import World, alive, eventually, world
 
 RANKS = 4
@@ -34,7 +34,10 @@ def there(tmp_path: Path) -> Iterator[World]:
 
 def launch(there: World, *argv: str) -> dict[int, int]:
     file = there.launch_file(*argv, size=RANKS)
-    payload = {**there.launch_payload(file, ranks=RANKS, engine="none"), "mpi": mpi_payload("127.0.0.1")}
+    mpi = mpi_payload("127.0.0.1")
+    # As the manager has it: without this MPICH 4.0.2 may wait for ever in MPI_Finalize.
+    mpi["env"]["LD_PRELOAD"] = str(build_progress(there.spool))
+    payload = {**there.launch_payload(file, ranks=RANKS, engine="none"), "mpi": mpi}
     result: Json = there.manager.run("launch", payload, epoch=1)
     assert result["ok"], result
     return {int(rank): pid for rank, pid in result["data"]["pids"].items()}
