@@ -61,7 +61,7 @@ def conservative_schedule(
 
 @kernel
 def earliest_fit(times: Floats, levels: Ints, steps: int, walltime_s: float, processors: int) -> float:
-    """The earliest step of the profile from which on `processors` are free for all of the walltime; infinite if none."""
+    """The earliest step of the profile from which `processors` are free for the whole walltime; infinite if none."""
     at = 0
     while at < steps:
         begin = times[at]

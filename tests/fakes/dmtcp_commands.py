@@ -158,7 +158,8 @@ def member(target: Path, options: dict[str, str], argv: list[str], join: int) ->
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        readable = select.select([line.connection, wake], [], [])[0]
+        watched: list[Any] = [line.connection, wake]
+        readable = select.select(watched, [], [])[0]
         if wake in readable:
             os.read(wake, 4096)
         if child is not None and child.poll() is not None:
