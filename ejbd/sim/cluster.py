@@ -144,7 +144,7 @@ def schedule(w: World, policy: int) -> int:
         for index in range(ahead, starts):
             at = w.started[index]
             hold(w, w.queue_processors[at], now + w.queue_walltime[at])
-    if policy == FCFS or policy == CONSERVATIVE:
+    if policy != EASY and policy != EJB:
         for index in range(starts):
             at = w.started[index]
             hold(w, w.queue_processors[at], now + w.queue_walltime[at])

@@ -38,6 +38,5 @@ def check(w: World, policy: int, rules: Rules) -> None:
             w.count[FAULT] = TOO_WIDE
         if held_processors(w, job) > w.processors[job] * rules.processor_quantum:
             w.count[FAULT] = TOO_WIDE
-        if w.row[job] >= 0 and w.held_count[job] > 0:
-            if w.held.ends[w.row[job]][0] < now - _SLACK:
-                w.count[FAULT] = KILLED
+        if w.row[job] >= 0 and w.held_count[job] > 0 and w.held.ends[w.row[job]][0] < now - _SLACK:
+            w.count[FAULT] = KILLED

@@ -19,10 +19,19 @@ COUNTS = 12
 # Entries of `clock`.
 NOW, IDLE_S, QUEUED_S = 0, 1, 2
 CLOCKS = 3
-# Faults.
+# Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
 )
+FAULTS = {
+    OVERCOMMITTED: "more processors are given out than there are",
+    HEAD_DELAYED: "the head of the queue was delayed by a backfill",
+    TOO_WIDE: "an elastic job holds more processors than it has processes",
+    BROKEN_PROGRESS: "an application's progress is not complete at its end",
+    KILLED: "an application was killed by the walltime of its own subjob",
+    LATER: "a decision made an expected completion later",
+    BAD_FREE: "processors were given back that nobody held",
+}
 
 
 class Rows(NamedTuple):
@@ -55,7 +64,7 @@ class World(NamedTuple):
     subjobs: Ints
     moves: Ints
 
-    count: Ints
+    count: Ints  # type: ignore[assignment]  # shadows tuple.count, which nobody wants of a world
     clock: Floats
     queue: Ints
     queue_processors: Ints
@@ -91,16 +100,18 @@ class World(NamedTuple):
     options: Options
 
 
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
 class Jobs(NamedTuple):
-    """A workload as the engine takes it: arrays in the order of submission."""
+    """A workload as the engine takes it: arrays in the order of submission. Times in seconds; `run` is the truth."""
 
-    submit: np.ndarray[Any, np.dtype[np.float64]]
-    run: np.ndarray[Any, np.dtype[np.float64]]
-    walltime: np.ndarray[Any, np.dtype[np.float64]]
-    processors: np.ndarray[Any, np.dtype[np.int64]]
-
-    def __len__(self) -> int:  # type: ignore[override]
-        return int(self.submit.shape[0])
+    submit: FloatArray
+    run: FloatArray
+    walltime: FloatArray
+    processors: IntArray
+    id: IntArray
 
 
 def new_world(
