@@ -17,10 +17,20 @@ Json = dict[str, Any]
 class ManagerServer:
     """Knows one subjob. `reports` holds what was stored (each `n` of a boot once); `status` overrides every answer."""
 
-    def __init__(self, spool: Path, *, job: str = "7", subjob: str = "7.1", token: str = "secret") -> None:
+    def __init__(
+        self,
+        spool: Path,
+        *,
+        job: str = "7",
+        subjob: str = "7.1",
+        token: str = "secret",
+        host: str = "127.0.0.1",
+        shared: Path | None = None,
+    ) -> None:
         self.spool = spool
+        self.host = host
         self.job, self.subjob, self.token = job, subjob, token
-        self.job_dir = spool / "jobs" / job
+        self.job_dir = (shared or spool) / "jobs" / job
         self.subjob_dir = self.job_dir / "subjobs" / subjob
         self.subjob_dir.mkdir(parents=True)
         (self.subjob_dir / "subjob.json").write_text(
@@ -87,9 +97,9 @@ class ManagerServer:
             def handle_error(self, request: object, client_address: object) -> None:
                 return  # a worker that was killed in the middle of a request
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server((self.host, 0), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        (self.spool / "manager.json").write_text(json.dumps({"url": f"http://127.0.0.1:{self._server.server_port}"}))
+        (self.spool / "manager.json").write_text(json.dumps({"url": f"http://{self.host}:{self._server.server_port}"}))
 
     def stop(self) -> None:
         """Gone: no address in the spool and nobody listens. Connections that are open answer 503."""
