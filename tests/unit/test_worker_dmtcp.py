@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,8 +70,11 @@ def checkpoint(there: World, epoch: int = 1, timeout_s: float = 20.0) -> Json:
 def coordinators(there: World) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(there.worker.pid).children(recursive=True):
-        if "dmtcp_coordinator" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
+        try:
+            if "dmtcp_coordinator" in process.cmdline():
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
     return found
 
 
@@ -260,3 +264,22 @@ def test_without_dmtcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         result = launch(there)
         assert not result["ok"]
         assert result["error"].startswith("dmtcp_launch is not on PATH on this node; users install it from https://")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_a_full_spool_stops_the_checkpoint_and_not_the_application(tmp_path: Path, bin: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(spool)], check=False)
+    if mounted.returncode:
+        pytest.skip("a tmpfs cannot be mounted here")
+    try:
+        with world(spool) as there:
+            there.start()
+            started(there)
+            result = checkpoint(there)
+            assert not result["ok"] and result["data"]["exits"] == {}
+            assert result["error"].startswith("the spool has ") and "a checkpoint needs about" in result["error"]
+            assert not there.manager.of_kind("rank-exit")
+    finally:
+        subprocess.run(["umount", "-l", str(spool)], check=False)
