@@ -21,9 +21,10 @@ from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, fail_epoch
 from ejbd.manager.subjobs import release
 from ejbd.store.models import Epoch, Launch, Subjob
-from ejbd.store.states import EpochState, JobState, LaunchState, SubjobState
+from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
 
+CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 
@@ -67,7 +68,7 @@ def _between_epochs(world: JobWorld) -> bool:
         return False
     launch = world.launch
     if launch is not None and launch.exit_code is not None:
-        return _end_launch(world, launch)
+        return _lost_rather_than_failed(world, launch) or _end_launch(world, launch)
     if not job.members:
         if job.state == JobState.RUNNING:
             back_to_waiting(world, "no subjob is left")
@@ -91,6 +92,23 @@ def _between_epochs(world: JobWorld) -> bool:
             return False  # the script will ask for it; a command has its one launch
         launch = add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
     _start_epoch(world, launch, members)
+    return True
+
+
+def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
+    """Ranks whose peers died with their node fail before anybody has missed that node: go back, the program is well."""
+    job, epoch = world.job, world.epoch
+    if epoch is None or epoch.state != EpochState.FAILED or launch.exit_code == CANCELLED_LAUNCH:
+        return False
+    stops = world.operations("stop", epoch=epoch.number)
+    if not any(o.state == OperationState.ABANDONED for o in stops):
+        return False
+    if job.setbacks >= world.ctx.settings.limits.max_setbacks:
+        return False
+    job.setbacks += 1
+    launch.exit_code = None
+    job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, world.ctx.now
+    add_event(world.ctx.session, "epoch.lost", world.ctx.now, job_id=job.id, epoch=epoch.number, reason=epoch.reason)
     return True
 
 

@@ -257,7 +257,7 @@ def _cancel_launch(world: JobWorld, ordinal: int) -> None:
     launch = world.launch
     if launch is None or launch.ordinal != ordinal or launch.exit_code is not None:
         return
-    application.stop_launch(world, launch, 143, "the script ended it")
+    application.stop_launch(world, launch, application.CANCELLED_LAUNCH, "the script ended it")
 
 
 def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:

@@ -464,3 +464,21 @@ async def test_a_j0_that_fails_before_it_runs_ends_no_job_that_runs_elsewhere(li
     await live.poll(1)
     assert live.job(job).state == "running"
     assert [s.role for s in live.subjobs(job)].count("placeholder") == 2
+
+
+async def test_ranks_that_fail_because_a_node_died_do_not_fail_the_job(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(10)
+    second = await live.begin(f"{job}.2")
+    await live.work()
+    assert live.epochs(job)[-1].state == "running"
+    second.id = ""  # dead, and nobody knows yet; its peers lose their connections
+    first = live.workers[f"{job}.1"]
+    await first.report("rank-exit", epoch=2, rank=live.epochs(job)[-1].placement[0][0], code=1)
+    await live.work()
+    assert live.job(job).state == "running"
+    live.batch.end(f"ejb-{job}.2", BatchState.NODE_FAIL, None)
+    await live.poll(5)
+    await live.work()
+    epoch = live.epochs(job)[-1]
+    assert (epoch.state, epoch.restart_from, epoch.members) == ("running", 1, [f"{job}.1"])
