@@ -11,6 +11,7 @@ from ejbd import __version__
 from ejbd.cli import jobs, site
 from ejbd.cli.options import MaybeText
 from ejbd.cli.output import current
+from ejbd.cli.sim import sim_app
 from ejbd.cli.submit import SubmitCommand, submit
 from ejbd.errors import EjbError
 
@@ -46,6 +47,7 @@ app.command()(site.window)
 app.command()(site.doctor)
 app.add_typer(site.queue_app, name="queue")
 app.add_typer(site.token_app, name="token")
+app.add_typer(sim_app, name="sim")
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,90 @@
+"""A simulation's figures as JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ejbd.core.plan import BundlingParameters
+from ejbd.sim.metrics import Outcome, idle_while_queued, makespan, means, paper_trim, utilization
+from ejbd.sim.run import Policy, Ties
+from ejbd.sim.workload import Workload
+
+JOB_COLUMNS = ("job_id", "submit_s", "start_s", "end_s", "procs")
+ELASTIC_COLUMNS = ("elastic", "subjobs", "migrations", "processor_seconds")
+
+
+def run_report(
+    workload: Workload,
+    policy: Policy,
+    outcome: Outcome,
+    *,
+    ties: Ties,
+    parameters: BundlingParameters,
+    min_processors: int,
+    trimmed: bool,
+) -> dict[str, Any]:
+    """The document that `ejb sim run --json` writes. With `trimmed` the means leave out what the paper's leave out."""
+    jobs = workload.jobs
+    kept = paper_trim(jobs, outcome) if trimmed else np.full(jobs.submit.size, True)
+    given: dict[str, Any] = {
+        "ties": ties.name.lower(),
+        "procs": workload.processors,
+        "trim": "paper" if trimmed else "none",
+    }
+    report: dict[str, Any] = {"trace": workload.name, "policy": policy.name.lower(), "parameters": given}
+    if policy is Policy.EJB:
+        given |= {k: v for k, v in asdict(parameters).items() if v != float("inf")} | {"min_procs": min_processors}
+    report |= means(jobs, outcome, kept).to_json()
+    report |= {
+        "makespan_s": makespan(jobs, outcome),
+        "utilization": utilization(jobs, outcome, workload.processors),
+        "idle_procs_while_queued": idle_while_queued(outcome),
+        "elapsed_s": outcome.elapsed_s,
+    }
+    if policy is Policy.EJB:
+        elastic = outcome.elastic != 0
+        report["elastic"] = means(jobs, outcome, kept & elastic).to_json()
+        report["non_elastic"] = means(jobs, outcome, kept & ~elastic).to_json()
+        report["all"] = means(jobs, outcome, kept).to_json()
+        chosen = kept & elastic
+        report["elastic"] |= {
+            "mean_subjobs": float(outcome.subjobs[chosen].mean()) if chosen.any() else 0.0,
+            "mean_migrations": float(outcome.moves[chosen].mean()) if chosen.any() else 0.0,
+        }
+    report["rows_told"] = len(workload.faults)
+    return report
+
+
+def write_jobs_csv(out: TextIO, workload: Workload, outcome: Outcome, policy: Policy) -> None:
+    """One line a job, in the order of submission."""
+    jobs = workload.jobs
+    columns: list[Any] = [jobs.id, jobs.submit, outcome.start, outcome.end, jobs.processors]
+    names = list(JOB_COLUMNS)
+    if policy is Policy.EJB:
+        names += ELASTIC_COLUMNS
+        columns += [outcome.elastic, outcome.subjobs, outcome.moves, outcome.used]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        writer.writerow([f"{value:.15g}" if isinstance(value, float) else value for value in row])
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table; the first column reads to the left, figures to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] + ["---:"] * (len(head) - 1)) + "|"]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def write_csv(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table as CSV."""
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)
