@@ -358,7 +358,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     asked = bool(world.operations("checkpoint", epoch=epoch.number))
     if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
         return _late_checkpoint(world, epoch, list(codes.values()))
-    bad = sorted((rank, code) for rank, code in codes.items() if code)
+    bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)

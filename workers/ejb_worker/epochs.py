@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome
@@ -103,6 +103,7 @@ class EpochRun:
         self._checkpoint_began = 0.0
         self._deadline: Optional[Timer] = None
         self._poll: Optional[Timer] = None
+        self._untold: List[Tuple[int, int]] = []
         self._finished = False
         self._stop_replies: List[Reply] = []
         self._stopping = False
@@ -323,14 +324,21 @@ class EpochRun:
             self._all_ended()
 
     def _tell(self, rank: int, code: int) -> None:
-        def tell() -> None:
-            if not self._stopping:
-                self._report("rank-exit", epoch=self.epoch, rank=rank, code=code)
-
+        """Report an end, in the order of the ends: the first one is the cause of those of its peers."""
+        self._untold.append((rank, code))
         if code in ENDING_CODES:
-            self._loop.call_later(SIGNAL_HOLD_S, tell)
-        else:
-            tell()
+            self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_until(rank))
+        elif len(self._untold) == 1:
+            self._tell_until(rank)
+
+    def _tell_until(self, rank: int) -> None:
+        """The hold of this rank's end is over: tell it, what came before it, and what waited only for it."""
+        told = rank not in [other for other, _ in self._untold]
+        while self._untold and not (told and self._untold[0][1] in ENDING_CODES):
+            other, code = self._untold.pop(0)
+            told = told or other == rank
+            if not self._stopping:
+                self._report("rank-exit", epoch=self.epoch, rank=other, code=code)
 
     def _settled(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""
