@@ -82,7 +82,7 @@ class Site:
             manager.start()
             command = worker_command(manager.subjob_dir, "--processors", "3", "--address", address(host))
             self.workers.append(subprocess.Popen(on(host, command)))
-            manager.wait_for(lambda manager=manager: manager.registrations)
+            manager.wait_for(lambda manager=manager: manager.registrations)  # type: ignore[misc]
             self.managers[host] = manager
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class Site:
         for host in on_hosts:
             manager = self.managers[host]
             count = len([rank for rank in range(size) if on_hosts[rank % len(on_hosts)] == host])
-            reports = manager.wait_for(lambda m=manager, c=count: len(m.of_kind("rank-exit")) >= c and m.reports, 90)
+            reports = manager.wait_for(lambda m=manager, c=count: len(m.of_kind("rank-exit")) >= c and m.reports, 90)  # type: ignore[misc]
             codes.update({r["rank"]: r["code"] for r in reports if r["kind"] == "rank-exit"})
         return codes
 
@@ -176,7 +176,7 @@ def test_a_tcp_mesh_spreads_and_shrinks(site: Site, ranks: int, run: int) -> Non
     end = site.folder / "end"
     for epoch, on_hosts in enumerate(PATHS, start=1):
         site.place([sys.executable, "-c", MESH, str(end)], ranks, epoch, on_hosts, mpi=False)
-        eventually(lambda epoch=epoch: site.printed(epoch, ranks), 60)
+        eventually(lambda epoch=epoch: site.printed(epoch, ranks), 60)  # type: ignore[misc]
         if epoch < len(PATHS):
             site.stop(ranks, epoch, on_hosts)
     end.touch()
@@ -191,7 +191,7 @@ def test_an_mpi_program_spreads_and_shrinks(site: Site, tmp_path: Path, run: int
     program = build_rank(tmp_path)
     for epoch, on_hosts in enumerate(PATHS, start=1):
         site.place([str(program), "800"], ranks, epoch, on_hosts, mpi=True)
-        eventually(lambda epoch=epoch: site.printed(epoch, ranks), 60)
+        eventually(lambda epoch=epoch: site.printed(epoch, ranks), 60)  # type: ignore[misc]
         if epoch < len(PATHS):
             site.stop(ranks, epoch, on_hosts)
     assert site.ended(PATHS[-1], ranks) == dict.fromkeys(range(ranks), 0)

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes.dmtcp_commands import install
-from fakes.live import LiveWorld
 
 from ejbd.config import Settings
 from ejbd.errors import EjbError
 from ejbd.manager.checkpointing import profiles
 from ejbd.store.store import Store
+from tests.fakes.dmtcp_commands import install
+from tests.fakes.live import LiveWorld
 
 
 @pytest.fixture
