@@ -34,10 +34,10 @@ from ejbd.sim.world import (
     DUE,
     FAULT,
     FREE,
-    KILLED,
     LATER,
     NOW,
     ON_PLACE_HOLDER,
+    OVERCOMMITTED,
     QUEUED,
     RUNNING,
     SPARE,
@@ -432,5 +432,5 @@ def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
     if held_processors(w, job) > -(-w.processors[job] // rules.processor_quantum) * rules.processor_quantum:
         w.count[FAULT] = TOO_WIDE
     if w.count[FREE] < 0:
-        w.count[FAULT] = KILLED
+        w.count[FAULT] = OVERCOMMITTED
     plan_next(w, job, rules)

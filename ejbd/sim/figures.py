@@ -128,7 +128,7 @@ def fairness(
         slopes[trace] = (found[0], found[1])
         axes.set_title(trace)
         axes.set_xlabel("processors of the job")
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="lower right")
     np.atleast_1d(all_axes)[0].set_ylabel("waiting time (h), regression")
     return _save(figure, folder, "figure-11-fairness"), slopes
 

@@ -1,17 +1,28 @@
-"""What must hold after every event, looked at when a simulation is told to check itself."""
+"""What must hold after every event, looked at when a simulation is told to check itself.
+
+That an application is complete at its end, that no decision makes an expected completion later, and that nobody gives
+back what he does not hold is looked at always, where it happens.
+"""
 
 from __future__ import annotations
 
+from ejbd.core.easy import shadow_time
 from ejbd.core.kernel import kernel
 from ejbd.core.plan import Rules
+from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.elastic import held_processors
 from ejbd.sim.world import (
+    BROKEN_PROGRESS,
     DUE,
     FAULT,
     FREE,
+    HEAD,
+    HEAD_DELAYED,
     KILLED,
     NOW,
     OVERCOMMITTED,
+    QUEUED,
+    SHADOW,
     TOO_WIDE,
     TOTAL,
     VISITS,
@@ -23,7 +34,7 @@ _SLACK = 1e-6
 
 @kernel
 def check(w: World, policy: int, rules: Rules) -> None:
-    """Note the first invariant that does not hold as the world's fault."""
+    """Note an invariant that does not hold as the world's fault."""
     busy = 0
     for index in range(w.count[DUE]):
         busy += w.freed[index]
@@ -31,12 +42,29 @@ def check(w: World, policy: int, rules: Rules) -> None:
             w.count[FAULT] = OVERCOMMITTED
     if w.count[FREE] < 0 or busy + w.count[FREE] != w.count[TOTAL]:
         w.count[FAULT] = OVERCOMMITTED
+    if policy in (EASY, EJB):
+        _check_head(w)
     now = w.clock[NOW]
     for index in range(w.count[VISITS]):
         job = w.visits[index]
-        if w.work[job] > w.run[job] + 1.0 + _SLACK:
-            w.count[FAULT] = TOO_WIDE
-        if held_processors(w, job) > w.processors[job] * rules.processor_quantum:
+        if w.work[job] > w.run[job] + 1.0 + _SLACK:  # the last whole second may not be needed in full
+            w.count[FAULT] = BROKEN_PROGRESS
+        unit = rules.processor_quantum
+        if held_processors(w, job) > -(-w.processors[job] // unit) * unit:
             w.count[FAULT] = TOO_WIDE
         if w.row[job] >= 0 and w.held_count[job] > 0 and w.held.ends[w.row[job]][0] < now - _SLACK:
             w.count[FAULT] = KILLED
+
+
+@kernel
+def _check_head(w: World) -> None:
+    """The head of the queue keeps its shadow time, or gets an earlier one."""
+    if w.count[QUEUED] == 0:
+        w.count[HEAD] = -1
+        return
+    now = w.clock[NOW]
+    shadow, _ = shadow_time(w.queue_processors[0], w.ends, w.freed, w.count[DUE], w.count[FREE], now)
+    if w.count[HEAD] == w.queue[0] and shadow > w.clock[SHADOW]:
+        w.count[FAULT] = HEAD_DELAYED
+    w.count[HEAD] = w.queue[0]
+    w.clock[SHADOW] = shadow

@@ -14,11 +14,11 @@ from ejbd.sim.compiled import can_compile
 RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE = 0, 1, 2, 3, 4
 
 # Entries of `count`.
-TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH = range(12)
-COUNTS = 12
+TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD = range(13)
+COUNTS = 13
 # Entries of `clock`.
-NOW, IDLE_S, QUEUED_S = 0, 1, 2
-CLOCKS = 3
+NOW, IDLE_S, QUEUED_S, SHADOW = 0, 1, 2, 3
+CLOCKS = 4
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -145,6 +145,7 @@ def new_world(
     counts = ints(COUNTS)
     counts[TOTAL] = counts[FREE] = total
     counts[SPARE] = rows
+    counts[HEAD] = -1
     spare = ints(rows)
     for index in range(rows):
         spare[index] = rows - 1 - index
