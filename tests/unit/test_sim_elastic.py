@@ -1,0 +1,187 @@
+"""Elastic jobs in the engine: one brain with the explained policies, the invariants, single targets."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from sim_worlds import Row, SlowEjb, workload
+
+from ejbd.core.bundling import BundlingParameters
+from ejbd.core.easy import easy_slots
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.core.windows import windows
+from ejbd.sim.engine import simulate
+from ejbd.sim.run import Policy, SimulationError, refuse_fault, run
+from ejbd.sim.settings import differing
+from ejbd.sim.targets import run_targets
+from ejbd.sim.workload import Workload
+from ejbd.sim.world import FAULT, OVERCOMMITTED, new_world
+
+BEYOND: list[dict[str, Any]] = [
+    {},
+    {"omax": 2},
+    {"omax": 64, "lambda_s": 10.0},
+    {"delta": 1.5},
+    {"suspend": True},
+    {"least_work_first": True},
+    {"suspend": True, "least_work_first": True, "whole_slots": True},
+    {"suspend": True, "least_work_first": True, "act_in_migration": True, "omax": 32},
+    {"min_left_s": 1800.0},
+]
+
+
+def busy(seed: int, count: int = 60) -> Workload:
+    """A crowded little cluster. Times are spread so that hardly two events coincide."""
+    dice = random.Random(seed)
+    total = dice.choice([12, 32, 100])
+    rows: list[Row] = []
+    now = 0.0
+    for _ in range(count):
+        now += dice.randint(1, 700)
+        walltime = dice.randint(200, 20_000)
+        run = dice.choice([walltime, dice.randint(1, walltime), dice.randint(1, walltime)])
+        rows.append((now, dice.randint(1, total), walltime, run))
+    return workload(rows, total)
+
+
+@pytest.mark.parametrize("changes", BEYOND, ids=str)
+def test_the_engine_and_the_explained_policies_lead_to_the_same_lives(changes: dict[str, Any]) -> None:
+    """The engine calls the kernels; the slow world calls plan_wait and its like. Neither may have a rule of its own."""
+    parameters = BundlingParameters(**changes)
+    elastic = moves = 0
+    for seed in range(12):
+        load = busy(seed)
+        outcome = run(load, Policy.EJB, parameters=parameters, min_processors=4, checking=True, plain=True)
+        slow = SlowEjb(load, parameters, 4).run()
+        assert [job.start for job in slow] == outcome.start.tolist(), f"seed {seed}"
+        assert [job.end for job in slow] == outcome.end.tolist(), f"seed {seed}"
+        elastic += int(outcome.elastic.sum())
+        moves += int(outcome.moves.sum())
+    assert elastic > 100
+    assert moves > 20
+
+
+def test_without_a_candidate_ejb_is_easy() -> None:
+    load = busy(3)
+    easy = run(load, Policy.EASY, plain=True)
+    ejb = run(load, Policy.EJB, min_processors=load.processors + 1, plain=True)
+    assert easy.start.tolist() == ejb.start.tolist()
+    assert not ejb.elastic.any()
+    assert ejb.used.tolist() == (load.jobs.processors * load.jobs.run).tolist()
+
+
+def test_processor_seconds_are_those_of_the_cluster() -> None:
+    """What all jobs used fills the cluster exactly: nothing is counted twice, and nothing is lost."""
+    load = busy(7)
+    outcome = run(load, Policy.EJB, min_processors=4, plain=True)
+    elastic = outcome.elastic != 0
+    assert elastic.sum() > 10
+    own = load.jobs.processors * load.jobs.run
+    assert (outcome.used[~elastic] == own[~elastic]).all()
+    # An over-subscribed processor is never idle, so that an elastic job needs no less than it would have
+    # (all but the last second of it, since ends are whole seconds).
+    assert (outcome.used[elastic] >= own[elastic] - load.jobs.processors[elastic]).all()
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_single_target_is_the_whole_log_with_one_candidate(suspend: bool) -> None:
+    """Snapshots only save time: each target ends as in a simulation of its own from the beginning."""
+    load = busy(5, count=50)
+    parameters = BundlingParameters(suspend=suspend)
+    runs = run_targets(load, parameters=parameters, min_processors=4, trim=False)
+    assert runs.targets.size > 15
+    for target in runs.targets.tolist():
+        candidates = np.zeros(len(load), dtype=np.int64)
+        candidates[target] = 1
+        w = new_world(load.jobs, load.processors, candidates, elastic_rows=1, plain=True)
+        simulate(w, int(Policy.EJB), 0, parameters.rules, True)
+        refuse_fault(w)
+        fate = (w.start[target], w.end[target], w.subjobs[target], w.moves[target], w.used[target])
+        fates = runs.fates
+        assert fate == (
+            fates.start[target],
+            fates.end[target],
+            fates.subjobs[target],
+            fates.moves[target],
+            fates.used[target],
+        )
+    summary = runs.summary()
+    assert summary["targets"] == runs.targets.size
+    assert summary["wait_change_percent"] < 0
+    fewer = run_targets(load, parameters=parameters, min_processors=4, trim=False, every=3)
+    assert fewer.targets.tolist() == runs.targets.tolist()[::3]
+
+
+def test_an_elastic_job_by_hand() -> None:
+    """6 of 10 processors are busy until 1000; a job of 8 starts at 1 on two subjobs of 2 and moves to J0 at 1000.
+
+    By then 989 s at degree 2 have done 494.5 of 600 s; the rest takes a migration of 10 s and 105.5 s at full width.
+    """
+    load = workload([(0, 6, 1000, 1000), (1, 8, 600, 600)], 10)
+    outcome = run(load, Policy.EJB, parameters=BundlingParameters(lambda_s=10), plain=True, checking=True)
+    assert (outcome.start[1], outcome.end[1]) == (1, 1116)
+    assert (outcome.subjobs[1], outcome.moves[1]) == (3, 2)  # J0, which runs it in the end, is the third
+
+
+def test_suspended_jobs_keep_their_work() -> None:
+    """A slot that is too short for the whole job: it computes until 500 less a migration, and resumes on J0."""
+    rows: list[Row] = [(0, 6, 500, 500), (1, 8, 4000, 4000), (2, 10, 900, 900)]
+    load = workload(rows, 10)
+    plain = run(load, Policy.EJB, parameters=BundlingParameters(lambda_s=10, omax=2), plain=True)
+    assert plain.start[1] == 500  # its degree would be 2 on 4 processors, and 8000 s are too long for the slot
+    kept = run(load, Policy.EJB, parameters=BundlingParameters(lambda_s=10, omax=2, suspend=True), plain=True)
+    assert kept.start[1] == 1
+    assert kept.end[1] == 4500 - (490 - 1) / 2 + 10 + 0.5  # whole seconds
+
+
+def test_the_slots_of_the_kernel_are_those_of_the_window() -> None:
+    """`easy_slots` is the two-step staircase that `windows` makes of the whole view."""
+    dice = random.Random(1)
+    for _ in range(300):
+        total, now = dice.randint(4, 40), float(dice.randint(0, 50))
+        ends: list[float] = []
+        freed: list[int] = []
+        left = total
+        while left > 1 and dice.random() < 0.9:
+            freed.append(dice.randint(1, left - 1))
+            left -= freed[-1]
+            ends.append(now + dice.randint(1, 200))
+        ends.sort()
+        head = dice.randint(left + 1, total) if freed and dice.random() < 0.8 else 0
+        processors, durations = [0, 0], [0.0, 0.0]
+        count = easy_slots(head, ends, freed, len(ends), left, now, processors, durations)
+        jobs = [
+            BatchJobView(f"{i}", "r", "u", "q", BatchState.RUNNING, p, end_s=e)
+            for i, (e, p) in enumerate(zip(ends, freed, strict=True))
+        ]
+        if head:
+            jobs.append(BatchJobView("h", "h", "u", "q", BatchState.PENDING, head, 10_000.0))
+        view = ClusterView(
+            now,
+            (NodeView("n", total, left, True, ("q",)),),
+            tuple(jobs),
+            (QueueView("q", True, None, 1, total),),
+            Reservations.PROCESSORS,
+        )
+        found = [(s.processors, s.duration_s) for s in windows(view, "q", now).slots()]
+        assert list(zip(processors, durations, strict=True))[:count] == found
+
+
+def test_a_broken_invariant_is_an_error_that_says_what_broke() -> None:
+    load = busy(1, count=3)
+    w = new_world(load.jobs, load.processors, np.zeros(3, dtype=np.int64), elastic_rows=0, plain=True)
+    w.count[FAULT] = OVERCOMMITTED
+    with pytest.raises(SimulationError, match="more processors are given out than there are"):
+        refuse_fault(w)
+
+
+def test_a_world_made_too_small_is_made_again() -> None:
+    """More concurrent elastic jobs than there are rows at first is no error."""
+    rows: list[Row] = [(float(i), 4, 100_000, 50_000) for i in range(700)]
+    load = workload([*rows], 700)
+    outcome = run(load, Policy.EJB, min_processors=2, parameters=differing({"omax": "4"}).parameters, plain=True)
+    assert (outcome.end > outcome.start).all()
+    assert outcome.elastic.sum() > 512
