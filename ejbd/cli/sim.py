@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from enum import StrEnum
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from ejbd.sim.settings import Setting, Source
 
 sim_app = typer.Typer(help="Simulate workload logs with the very scheduler that runs live.", no_args_is_help=True)
+
+
+@sim_app.callback()
+def sim() -> None:
+    """Simulate workload logs with the very scheduler that runs live."""
+    if importlib.util.find_spec("numpy") is None:
+        raise EjbError(Code.UNSUPPORTED, "the simulator needs numpy", hint="pip install 'ejb[sim]'")
 
 
 class PolicyName(StrEnum):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sim_worlds import Row, SlowEjb, workload
 
 from ejbd.core.bundling import BundlingParameters
 from ejbd.core.easy import easy_slots
@@ -19,6 +18,7 @@ from ejbd.sim.settings import differing
 from ejbd.sim.targets import run_targets
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import FAULT, OVERCOMMITTED, new_world
+from tests.fakes.sim_worlds import Row, SlowEjb, workload
 
 BEYOND: list[dict[str, Any]] = [
     {},

@@ -7,11 +7,11 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim_worlds import Row, SlowEasy, SlowJob, slow_jobs, workload
 
 from ejbd.sim.metrics import idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.workload import Workload
+from tests.fakes.sim_worlds import Row, SlowEasy, SlowJob, slow_jobs, workload
 
 TIMES = st.integers(0, 60)  # small numbers, so that many events coincide
 ROWS = st.lists(st.tuples(TIMES, st.integers(1, 8), st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=25)

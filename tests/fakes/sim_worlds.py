@@ -200,7 +200,9 @@ class SlowEjb(SlowEasy):
             e.event = (math.inf, 0, 0)
             return
         shrink = next_shrink(e.state(now), now, self.params)
-        found = [(math.ceil(max(now, e.stalled) + (e.job.run - e.work) / self.speed(e) - 1e-6), 0)]
+        found: list[tuple[float, int]] = [
+            (math.ceil(max(now, e.stalled) + (e.job.run - e.work) / self.speed(e) - 1e-6), 0)
+        ]
         if e.stalled > now:
             found.append((e.stalled, 2))
         if e.leaving:
