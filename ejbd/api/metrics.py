@@ -6,31 +6,39 @@ from collections.abc import Iterable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
+from sqlalchemy.orm import Session
 
 from ejbd.api.port import ManagerPort
-from ejbd.store.queries import job_counts
-from ejbd.store.states import JobState
+from ejbd.store.queries import job_counts, living_workers, open_intents, subjob_counts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-class _Jobs:
-    """Jobs by state, as they were counted."""
+class _Stored:
+    """What the database held when it was asked."""
 
-    def __init__(self, counts: dict[JobState, int]) -> None:
-        self.counts = counts
+    def __init__(self, session: Session) -> None:
+        self.jobs = job_counts(session)
+        self.subjobs = subjob_counts(session)
+        self.intents = open_intents(session)
+        self.workers = living_workers(session)
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily("ejb_jobs", "Jobs by state", labels=["state"])
-        for state, count in self.counts.items():
-            family.add_metric([state.value], count)
-        yield family
+        jobs = GaugeMetricFamily("ejb_jobs", "Jobs by state", labels=["state"])
+        for state, count in self.jobs.items():
+            jobs.add_metric([state.value], count)
+        subjobs = GaugeMetricFamily("ejb_subjobs", "Subjobs that have not ended, by state", labels=["state"])
+        for held, count in self.subjobs.items():
+            subjobs.add_metric([held.value], count)
+        intents = GaugeMetricFamily("ejb_intents", "Actions that are not over", labels=["kind", "state"])
+        for (kind, at), count in self.intents.items():
+            intents.add_metric([kind, at.value], count)
+        workers = GaugeMetricFamily("ejb_workers", "Workers that are believed to be alive", value=self.workers)
+        return jobs, subjobs, intents, workers
 
 
 async def exposition(manager: ManagerPort) -> bytes:
-    """Jobs by state, and the registry of the manager if it keeps one (attribute `registry`)."""
+    """What the database holds, and what the manager counted about itself since it began."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Jobs(await manager.store.read(job_counts)))
-    own = getattr(manager, "registry", None)
-    text = generate_latest(registry)
-    return text + generate_latest(own) if isinstance(own, CollectorRegistry) else text
+    registry.register(await manager.store.read(_Stored))
+    return generate_latest(registry) + generate_latest(manager.telemetry.registry)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ejbd.config import Settings
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.telemetry import Telemetry
 from ejbd.store.store import Store
 
 
@@ -14,6 +15,7 @@ class ManagerPort(Protocol):
 
     settings: Settings
     store: Store
+    telemetry: Telemetry
 
     async def submit(
         self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str

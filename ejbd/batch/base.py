@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchState, ClusterView
 
 
@@ -54,6 +55,11 @@ class BatchSystem(Protocol):
     """
 
     name: str
+
+    @property
+    def command_counts(self) -> Mapping[str, CommandCount]:
+        """How often each of the batch system's commands was run so far; empty where it needs none."""
+        ...
 
     async def observe(self) -> ClusterView:
         """The whole cluster in a number of batch commands that does not depend on the number of jobs (at most 2)."""

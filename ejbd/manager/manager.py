@@ -32,6 +32,7 @@ from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
+from ejbd.manager.telemetry import Telemetry
 from ejbd.store.models import Event, Job, QueueOverride, Worker
 from ejbd.store.retention import prune_all
 from ejbd.store.states import TERMINAL_JOB, JobState
@@ -61,6 +62,7 @@ class Manager:
         self.clock = clock
         self.runs_as = runs_as or pwd.getpwuid(os.geteuid()).pw_name
         self.spool = Spool(settings.spool_dir)
+        self.telemetry = Telemetry(batch.command_counts)
         self.view: ClusterView | None = None
         self.batch_error: str = ""
         self.polls = 0
@@ -127,7 +129,8 @@ class Manager:
         """One round. A batch system that does not answer changes nothing."""
         async with self._polling:
             try:
-                view = await self.batch.observe()
+                with self.telemetry.poll("observe"):
+                    view = await self.batch.observe()
                 known = await self.store.read(lambda s: observe.missing(self._context(s), view))
                 lost = {
                     id: self.spool.exit_file(subjob.job_id, subjob.id)
@@ -145,14 +148,17 @@ class Manager:
                 await self.store.write(lambda s: add_event(s, "batch.answers", self.clock()))
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
-                await self.store.write(lambda s: self._tick(s, view, outcomes))
+                with self.telemetry.poll("store"):
+                    await self.store.write(lambda s: self._tick(s, view, outcomes))
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
             reach(CrashPoint.TICK_AFTER_COMMIT)
+            self.telemetry.last_poll.set(self.clock())
 
     async def _no_answer(self, error: BatchError) -> None:
         self.failed_polls += 1
+        self.telemetry.failed_polls.inc()
         log.warning("batch-unavailable", error=error.sentence(), stderr=error.stderr)
         if self.batch_error:
             return

@@ -8,8 +8,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.store.models import Epoch, Event, Job, Subjob
-from ejbd.store.states import JobState
+from ejbd.store.models import Epoch, Event, Intent, Job, Subjob, Worker
+from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import LivedInterval, Phase, intervals
 
 __all__ = [
@@ -104,6 +104,26 @@ def events(session: Session, after_id: int, limit: int, kinds: Collection[str] |
     if kinds is not None:
         query = query.where(Event.kind.in_(kinds))
     return session.scalars(query).all()
+
+
+def subjob_counts(session: Session) -> dict[SubjobState, int]:
+    """How many subjobs (J0 and passed-through jobs are among them) are in each state that is not an end."""
+    query = select(Subjob.state, func.count()).where(Subjob.state.not_in(TERMINAL_SUBJOB)).group_by(Subjob.state)
+    alive = {state: 0 for state in SubjobState if state not in TERMINAL_SUBJOB}
+    return alive | {SubjobState(state): count for state, count in session.execute(query)}
+
+
+def open_intents(session: Session) -> dict[tuple[str, IntentState], int]:
+    """Actions on the batch system that are not over: kind and state -> how many."""
+    states = (IntentState.PENDING, IntentState.EXECUTING, IntentState.UNKNOWN)
+    query = select(Intent.kind, Intent.state, func.count()).where(Intent.state.in_(states))
+    counted = session.execute(query.group_by(Intent.kind, Intent.state))
+    return {(kind, IntentState(state)): count for kind, state, count in counted}
+
+
+def living_workers(session: Session) -> int:
+    """How many workers are believed to be alive."""
+    return session.scalar(select(func.count()).select_from(Worker).where(Worker.alive)) or 0
 
 
 def job_counts(session: Session) -> dict[JobState, int]:

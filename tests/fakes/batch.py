@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
@@ -25,6 +26,7 @@ class MemoryBatch:
     """Implements :class:`ejbd.batch.base.BatchSystem`; the test starts and ends jobs by their tag."""
 
     name = "memory"
+    command_counts: Mapping[str, CommandCount] = {}
 
     def __init__(self, clock: Clock, free: int = 4, total: int = 32) -> None:
         self.clock = clock

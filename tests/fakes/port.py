@@ -13,9 +13,11 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.telemetry import Telemetry
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
@@ -44,6 +46,7 @@ class FakeManager:
     def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
         self.settings = settings
         self.store = store
+        self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
         self.overrides: dict[str, Any] = {}
         self.reports: list[dict[str, Any]] = []

@@ -347,7 +347,16 @@ async def test_health_version_and_figures(world: World) -> None:
     assert (await world.nobody.get("/v1/health")).status_code == 503
     assert (await world.nobody.get("/v1/version")).json()["worker_protocol"] == "1"
     await world.submit()
-    assert 'ejb_jobs{state="received"} 1.0' in (await world.ada.get("/metrics")).text
+    figures = (await world.ada.get("/metrics")).text.splitlines()
+    for line in (
+        'ejb_jobs{state="received"} 1.0',
+        'ejb_subjobs{state="pending"} 0.0',
+        "ejb_workers 0.0",
+        'ejb_batch_commands_total{command="squeue"} 3.0',
+        'ejb_batch_command_failures_total{command="squeue"} 1.0',
+        "ejb_failed_polls_total 0.0",
+    ):
+        assert line in figures
     problem(await world.nobody.get("/metrics"), Code.UNAUTHENTICATED)
 
 

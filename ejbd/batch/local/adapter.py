@@ -11,6 +11,7 @@ from typing import Any
 
 from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
 from ejbd.batch.local.client import Client
+from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError
 
@@ -73,6 +74,7 @@ class LocalBatch:
         self._processors = processors_per_node
         self._client = Client(self._directory, nodes, processors_per_node, timeout_s)
         self._shape_is_known = False
+        self.command_counts: Mapping[str, CommandCount] = {}  # there is a socket instead of commands
 
     async def observe(self) -> ClusterView:
         """See :meth:`BatchSystem.observe`; one request."""

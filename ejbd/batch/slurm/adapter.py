@@ -43,6 +43,7 @@ class SlurmBatch:
         if path is not None:
             more["PATH"] = path
         self.commands = Commands(plain_environment() | more)
+        self.command_counts = self.commands.counts
         self._whole_nodes = whole_nodes
         self._timeout_s = timeout_s
         self._submit_timeout_s = submit_timeout_s
