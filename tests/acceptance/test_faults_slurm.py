@@ -184,7 +184,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
     """A slurmd dies with both subjobs on its node: back to waiting, and from the last checkpoint on another node."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path) as daemon:
-        job = submit(daemon, site, steps=250)
+        job = submit(daemon, site, steps=500)  # longer than Slurm needs to see that a node is down
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             site.more()
@@ -194,7 +194,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
             daemon.wait(job, "waiting", timeout_s=60)
             site.more()
             daemon.wait_event(job, "epoch.running", 3)
-            completed(daemon, site, job, steps=250)
+            completed(daemon, site, job, steps=500)
         launched = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert launched[:3] == [None, 1, 1]
         ends = {s["id"]: s["state"] for s in daemon.job(job)["subjobs"]}
