@@ -13,9 +13,10 @@ from pathlib import Path
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
 from ejbd.manager import context
-from ejbd.manager.checkpointing import launch_settings
+from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
+from ejbd.manager.generations import drop_older, resume_from
 from ejbd.manager.lead import ensure_lead
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, fail_epoch
@@ -159,9 +160,8 @@ def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
 def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None:
     ctx, job, last = world.ctx, world.job, world.epoch
     number = last.number + 1 if last else 1
-    restart_from, fallback = None, []
+    restart_from, fallback = resume_from(world, launch), []
     if last is not None and last.launch_ordinal == launch.ordinal:
-        restart_from = last.number if last.state == EpochState.STOPPED else last.restart_from
         fallback = list(last.members) if last.state == EpochState.STOPPED else list(last.fallback)
     # Those that last longest first: ranks on them have the fewest moves before them.
     members = sorted(members, key=lambda s: (-usable_end(s, ctx.now), s.ordinal))
@@ -256,7 +256,7 @@ def _end_by_code(world: JobWorld, code: int, reason: str) -> None:
 def _launching(world: JobWorld, epoch: Epoch) -> bool:
     ctx = world.ctx
     operations = world.operations("launch", epoch=epoch.number)
-    if not finished(operations):
+    if not finished(operations) and not any(o.state == OperationState.FAILED for o in operations):
         bad = sorted((int(rank), code) for rank, code in epoch.exits.items() if code)
         if epoch.restart_from is not None and bad:
             fail_epoch(world, epoch, f"rank {bad[0][0]} ended with code {bad[0][1]} at its restart")
@@ -290,8 +290,8 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
             subjob.joined = True
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
             release(world, subjob, f"epoch {epoch.number} runs without it")
-    if epoch.restart_from is not None and epoch.restart_from > 1:
-        world.ctx.spool.drop_checkpoint(world.job.id, epoch.restart_from - 1)
+    if epoch.restart_from is not None:
+        drop_older(world, epoch.launch_ordinal, epoch.restart_from)
 
 
 def _running(world: JobWorld, epoch: Epoch) -> bool:
@@ -339,8 +339,8 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
     if len(codes) == epoch.size and not any(codes):
         return _ranks_over(world, epoch)
     errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
-    if not codes:
-        # Nobody stopped: the application is as it was, and so is its placement.
+    if not any(codes):
+        # Nobody was stopped (some may have come to their end): the application is as it was, and so is its placement.
         move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, setback=True, reason=f"checkpoint failed: {errors}")
         parameters = world.parameters()
         set_rate(job, rate(epoch.size, epoch.processors, parameters.delta), ctx.now)
@@ -364,6 +364,10 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
         since = ctx.now - (epoch.running_s or ctx.now)
         if epoch.restart_from is not None and since < FAILED_RESTART_S:
             fail_epoch(world, epoch, f"rank {rank} ended with code {code} right after the restart")
+            return True
+        if code == DMTCP_GAVE_UP and world.job.engine == "dmtcp":
+            # Not the program's doing: its coordinator died, or one of DMTCP's own assertions failed.
+            fail_epoch(world, epoch, f"DMTCP gave rank {rank} up (code {code})", members=list(epoch.members))
             return True
         add_event(ctx.session, "rank.failed", ctx.now, job_id=world.job.id, epoch=epoch.number, rank=rank, code=code)
         stop_ranks(world, epoch)

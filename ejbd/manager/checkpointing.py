@@ -22,6 +22,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import Event
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
+DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 RECENT_WORKERS = 50
 LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it needs stand near its beginning
 

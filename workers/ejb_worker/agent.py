@@ -144,7 +144,7 @@ class Agent:
                 reply(True, "", {"pids": run.pids})
                 return
             self._epochs.pop(epoch, None)
-            reply(False, str(error), {"code": error.code} if error.code else {})
+            reply(False, str(error), error.data)
 
         for old in [number for number in self._epochs if number < epoch and not self._epochs[number].running]:
             self._epochs[old].close()

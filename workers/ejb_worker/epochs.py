@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .engines import engine as engine_named
-from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome
+from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
 from .loop import Loop, Timer
 from .mpi import SERVICE, MpiEpoch
@@ -48,11 +48,22 @@ def cpus_to_bind(processors: int, binding: str) -> Optional[List[int]]:
 
 
 class LaunchError(Exception):
-    """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault."""
+    """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault.
 
-    def __init__(self, message: str, code: int = 1) -> None:
+    `spoiled`: the checkpoint to restart from is, wherever one tries.
+    """
+
+    def __init__(self, message: str, code: int = 1, *, spoiled: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.spoiled = spoiled
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """For the result of the operation."""
+        if self.spoiled:
+            return {"spoiled": True}
+        return {"code": self.code} if self.code else {}
 
 
 class EpochRun:
@@ -141,7 +152,7 @@ class EpochRun:
         except LaunchError as error:
             self._brought_up(error)
         except EngineError as error:
-            self._brought_up(LaunchError(str(error), 0))
+            self._brought_up(LaunchError(str(error), 0, spoiled=isinstance(error, SpoiledCheckpoint)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._brought_up(LaunchError(_sentence(error)))
         else:
@@ -299,7 +310,8 @@ class EpochRun:
         self._report("log", level="error", message=self._mpi.why())
         for rank, child in self._context.ranks.items():
             if child.code is None:
-                self._codes[rank] = self._mpi.exit_code(rank, 1)
+                # The engine ends the ranks as it ended the server: not the program's failure.
+                self._codes[rank] = code if code == self._engine.gave_up else self._mpi.exit_code(rank, 1)
         self._send(signal.SIGTERM)
         self._loop.call_later(SERVICE_GRACE_S, lambda: self._send(signal.SIGKILL))
 

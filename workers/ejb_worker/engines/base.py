@@ -16,6 +16,10 @@ class EngineError(Exception):
     """One sentence for the operation's `error`."""
 
 
+class SpoiledCheckpoint(EngineError):
+    """The checkpoint to restart from is incomplete or damaged: no placement can begin with it."""
+
+
 class EpochContext:
     """One epoch on this worker.
 
@@ -122,6 +126,8 @@ class Engine:
     """One way to checkpoint. Every method may raise EngineError."""
 
     name = ""
+    gave_up: Optional[int] = None
+    """The exit code of a process that the engine itself has ended because it could not go on."""
 
     def probe(self) -> str:
         """Why this engine cannot be used on this node, or "" if it can."""

@@ -203,6 +203,7 @@ class DmtcpCheckpoint(Checkpoint):
 
 class DmtcpEngine(Engine):
     name = "dmtcp"
+    gave_up = 99
 
     def probe(self) -> str:
         return find_tools()[1]

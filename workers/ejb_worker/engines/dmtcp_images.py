@@ -12,7 +12,7 @@ import socket
 from typing import Any, Dict, Iterable, List, Tuple
 
 from ..files import make_dir, read_json, write_json
-from .base import EngineError
+from .base import EngineError, SpoiledCheckpoint
 
 IMAGE = ".dmtcp"
 TEMPORARY = ".temp"
@@ -72,9 +72,9 @@ class Generation:
                 self.members.update(manifest["members"])
                 self.services.update(manifest["services"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise EngineError("the checkpoint to restart from cannot be read: %s" % error) from None
+            raise SpoiledCheckpoint("the checkpoint to restart from cannot be read: %s" % error) from None
         if not self.members:
-            raise EngineError("the checkpoint to restart from is not there: %s" % folder)
+            raise SpoiledCheckpoint("the checkpoint to restart from is not there: %s" % folder)
 
     @property
     def processes(self) -> int:
@@ -84,7 +84,7 @@ class Generation:
         """Raises EngineError unless every rank is in it, and it was written by this version of DMTCP."""
         missing = [rank for rank in range(size) if member(rank) not in self.members]
         if missing or self.size != size:
-            raise EngineError(
+            raise SpoiledCheckpoint(
                 "the checkpoint is not whole: rank %s is missing in %s"
                 % (", ".join(str(rank) for rank in missing[:10]) or "(another size)", self.folder)
             )
@@ -100,9 +100,10 @@ class Generation:
             try:
                 size = os.stat(path).st_size
             except OSError as error:
-                raise EngineError("the image of %s cannot be read: %s: %s" % (name, path, error.strerror)) from None
+                why = "the image of %s cannot be read: %s: %s" % (name, path, error.strerror)
+                raise (SpoiledCheckpoint if isinstance(error, FileNotFoundError) else EngineError)(why) from None
             if size != image["bytes"]:
-                raise EngineError(
+                raise SpoiledCheckpoint(
                     "the image of %s is not as it was written: %s has %d bytes instead of %d"
                     % (name, path, size, image["bytes"])
                 )
