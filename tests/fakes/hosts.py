@@ -2,52 +2,62 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import shutil
-import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
-NETWORK = "10.97.31"
-MANAGER = f"{NETWORK}.254"
+
+def _load() -> ModuleType:
+    path = Path(__file__).resolve().parents[2] / "scripts" / "netns.py"
+    spec = importlib.util.spec_from_file_location("netns", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+netns = _load()
 
 
 def missing_hosts() -> str:
-    if os.getuid() != 0:
-        return "only root can make network namespaces with names"
-    return "" if shutil.which("ip") else "ip (iproute2) is not installed"
+    """Why there can be no such hosts here; "" where there can."""
+    return str(netns.impossible())
 
 
-def address(host: int) -> str:
-    return f"{NETWORK}.{host}"
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Hosts 1 to `count`, named host1 and so on, of a network that no one else on this machine uses."""
 
+    network: int
+    count: int
+    hosts_file: Path
 
-def on(host: int, words: list[str]) -> list[str]:
-    """The command line that runs `words` on a host."""
-    name = f'hostname ejbhost{host}; exec "$@"'
-    return ["ip", "netns", "exec", f"ejbt{host}", "unshare", "--uts", "sh", "-c", name, "sh", *words]
+    @property
+    def machine(self) -> str:
+        """The address at which hosts reach processes of the machine itself."""
+        return str(netns.address(self.network, netns.MACHINE))
 
+    def address(self, host: int) -> str:
+        return str(netns.address(self.network, host))
 
-def _run(line: str, *, check: bool = True) -> None:
-    subprocess.run(line.split(), check=check, timeout=20, capture_output=not check)
+    def on(self, host: int, words: list[str]) -> list[str]:
+        """The command line that runs `words` on a host."""
+        return list(netns.command(self.network, host, f"host{host}", self.hosts_file, words))
 
 
 @contextmanager
-def hosts(count: int) -> Iterator[None]:
-    """Hosts 1 to `count`, and the manager's own address on the bridge between them."""
-    try:
-        _run("ip link add ejbtbr type bridge")
-        _run(f"ip addr add {MANAGER}/24 dev ejbtbr")
-        _run("ip link set ejbtbr up")
-        for host in range(1, count + 1):
-            _run(f"ip netns add ejbt{host}")
-            _run(f"ip link add ejbtv{host} type veth peer name eth0 netns ejbt{host}")
-            _run(f"ip link set ejbtv{host} master ejbtbr up")
-            _run(f"ip -n ejbt{host} addr add {address(host)}/24 dev eth0")
-            _run(f"ip -n ejbt{host} link set eth0 up")
-            _run(f"ip -n ejbt{host} link set lo up")
-        yield
-    finally:
-        for host in range(1, count + 1):
-            _run(f"ip netns del ejbt{host}", check=False)
-        _run("ip link del ejbtbr", check=False)
+def hosts(count: int) -> Iterator[Hosts]:
+    """A network of its own for the length of a `with`; end the processes in it before."""
+    with tempfile.TemporaryDirectory(prefix="ejb-hosts-") as folder:
+        network = netns.make(count, os.urandom(8).hex())
+        try:
+            file = Path(folder) / "hosts"
+            netns.write_hosts(file, network, {f"host{host}": host for host in range(1, count + 1)})
+            yield Hosts(network, count, file)
+        finally:
+            netns.remove(network)

@@ -44,6 +44,12 @@ class SlurmCluster:
         return self.directory / "slurm.conf"
 
     @property
+    def controller_address(self) -> str:
+        """Where the nodes reach processes of this machine."""
+        settings = json.loads((self.directory / "cluster.json").read_text())
+        return str(settings.get("controller_address", "127.0.0.1"))
+
+    @property
     def environment(self) -> dict[str, str]:
         return plain_environment() | {"SLURM_CONF": str(self.conf)}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.plugin import build
-from tests.fakes.hosts import MANAGER, address, hosts, missing_hosts, on
+from tests.fakes.hosts import Hosts, hosts, missing_hosts
 from tests.fakes.manager_server import Json, ManagerServer
 from tests.fakes.mpi import build_rank, missing_mpich, mpi_payload
 from tests.fakes.worker_process import eventually, worker_command
@@ -68,7 +68,8 @@ print("ends", flush=True)
 class Site:
     """One worker and one manager a host, one job over all of them."""
 
-    def __init__(self, folder: Path, plugin: str) -> None:
+    def __init__(self, net: Hosts, folder: Path, plugin: str) -> None:
+        self.net = net
         self.folder = folder
         self.plugin = plugin
         self.managers: dict[int, ManagerServer] = {}
@@ -78,10 +79,10 @@ class Site:
             spool = folder / f"spool-{host}"
             spool.mkdir()
             name = f"7.{host}{os.urandom(3).hex()}"
-            manager = ManagerServer(spool, subjob=name, host=MANAGER, shared=folder)
+            manager = ManagerServer(spool, subjob=name, host=net.machine, shared=folder)
             manager.start()
-            command = worker_command(manager.subjob_dir, "--processors", "3", "--address", address(host))
-            self.workers.append(subprocess.Popen(on(host, command)))
+            command = worker_command(manager.subjob_dir, "--processors", "3", "--address", net.address(host))
+            self.workers.append(subprocess.Popen(net.on(host, command)))
             manager.wait_for(lambda manager=manager: manager.registrations)  # type: ignore[misc]
             self.managers[host] = manager
 
@@ -112,7 +113,7 @@ class Site:
                 "restart_dir": str(self.epoch(epoch - 1) / "checkpoint") if epoch > 1 else None,
                 "home": index == 0,
                 "timeout_s": 60.0,
-                "mpi": mpi_payload(*(address(h) for h in on_hosts)) if mpi else None,
+                "mpi": mpi_payload(*(self.net.address(h) for h in on_hosts)) if mpi else None,
                 "dmtcp": {"plugin": self.plugin, "compress": False, "options": ["--disable-svipc-plugin"]},
             }
             asked.append((host, self.managers[host].send("launch", payload, epoch=epoch)))
@@ -162,8 +163,8 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path, plugin: str) -> Iterator[Site]:
-    with hosts(HOSTS):
-        value = Site(tmp_path, plugin)
+    with hosts(HOSTS) as net:
+        value = Site(net, tmp_path, plugin)
         try:
             yield value
         finally:

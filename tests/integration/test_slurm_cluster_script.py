@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.hosts import missing_hosts, netns
 from tests.integration.slurm_clusters import SCRIPT, missing_slurm, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm())]
@@ -89,3 +92,55 @@ def test_wrong_use_is_told_in_one_sentence() -> None:
             assert done.returncode == 2 and done.stderr.startswith("cluster: ") and done.stderr.count("\n") == 1
         assert cluster("down", f"{folder}/none").returncode == 0
         assert cluster("status", f"{folder}/none").returncode == 3
+
+
+def test_nodes_that_are_hosts_two_clusters_of_them_side_by_side() -> None:
+    if reason := missing_hosts():
+        pytest.skip(reason)
+    with slurm_cluster(3, 1, "--profile=netns") as one, slurm_cluster(2, 1, "--profile=netns") as two:
+        networks = [netns_of(site.directory) for site in (one, two)]
+        assert networks[0] != networks[1]
+        for site, network in zip((one, two), networks, strict=True):
+            # From a job's script on one node, by name, to all others: each is where its address is.
+            told = "echo $(hostname) $(getent hosts $(hostname)) $(ip -4 -brief addr show eth0)"
+            names = [f"n{i}" for i in range(1, site.nodes + 1)]
+            lines = site.run("srun", f"--nodes={site.nodes}", "--chdir=/", "sh", "-c", told).splitlines()
+            assert sorted(line.split()[0] for line in lines) == names
+            for line in lines:
+                name, address, same_name, _interface, state, with_mask = line.split()
+                assert address == netns.address(network, int(name[1:])) and same_name == name
+                assert (state, with_mask) == ("UP", f"{address}/24")
+            assert site.controller_address == netns.address(network, netns.MACHINE)
+        os.kill(one.pids()["n2"], signal.SIGKILL)
+        one.up_again("--profile=netns")
+        assert one.run("srun", "--nodelist=n2", "--chdir=/", "hostname").strip() == "n2"
+        for _ in range(2):
+            assert cluster("down", str(one.directory)).returncode == 0
+        assert left_of(networks[0]) == [] and left_of(networks[1]) != []
+        assert two.run("srun", "--nodes=2", "--chdir=/", "hostname").split() in (["n1", "n2"], ["n2", "n1"])
+    assert left_of(networks[1]) == []
+
+
+def netns_of(directory: Path) -> int:
+    return int(json.loads((directory / "cluster.json").read_text())["network"])
+
+
+def left_of(network: int) -> list[str]:
+    """What a network has on this machine: namespaces and interfaces."""
+    listed = [*Path("/run/netns").glob("*"), *Path("/sys/class/net").iterdir()]
+    return [path.name for path in listed if path.name.partition("-")[0] == netns.name(network)]
+
+
+def test_hosts_are_refused_where_they_cannot_be_made() -> None:
+    words = [sys.executable, str(SCRIPT), "up"]
+    if os.getuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("setpriv (util-linux) is not installed: nothing to take root's rights away with")
+        words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", *words]
+    with tempfile.TemporaryDirectory(prefix="ejb-slurm-") as folder:
+        done = subprocess.run(
+            [*words, folder, "--profile=netns"], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("cluster: the profile netns cannot be used: "), done.stderr
+        assert cluster("down", folder).returncode == 0
