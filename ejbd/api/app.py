@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Request
 
 from ejbd import __version__
 from ejbd.api import events, jobs, logs, openapi, problems, queues, system, timelines, tokens, worker
+from ejbd.api.auth import Holders
 from ejbd.api.middleware import Guard
 from ejbd.api.port import ManagerPort
 from ejbd.errors import Code, EjbError
@@ -35,6 +36,7 @@ def create_app(manager: ManagerPort) -> FastAPI:
         dependencies=[Depends(_once)],
     )
     app.state.manager = manager
+    app.state.holders = Holders()
     app.state.closing = asyncio.Event()
     problems.install(app)
     for module in (events, logs, timelines, jobs, queues, tokens, worker, system):

@@ -21,6 +21,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
 
 TOKEN_PREFIX = "ejb_"
+HOLDERS_KEPT = 1000
 _BEARER = HTTPBearer(
     auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, whose peer is known"
 )
@@ -97,7 +98,7 @@ async def principal_of(
     """
     token = bearer(request)
     if token is not None:
-        return await _token_holder(manager, token)
+        return await _token_holder(request.app.state.holders, manager, token)
     peer: Peer | None = getattr(request.state, "peer", None)
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
@@ -109,18 +110,50 @@ async def principal_of(
 Caller = Annotated[Principal, Depends(principal_of)]
 
 
-async def _token_holder(manager: ManagerPort, token: str) -> Principal:
-    wanted = digest(token)
+class Holders:
+    """Whose the tokens are that were shown of late: not every request has to ask the database.
 
-    def look(session: Session) -> Row[str, float | None] | None:
-        return session.execute(select(Token.user, Token.expires_s).where(Token.digest == wanted)).first()
+    Only this process makes and revokes tokens, and :meth:`forget` is called with each that is revoked.
+    """
 
-    found = await manager.store.read(look)
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, float | None]] = {}
+        self._forgotten = 0
+
+    async def holder(self, manager: ManagerPort, token: str) -> tuple[str, float | None] | None:
+        """The user and the end (epoch seconds) of a token, None of one that does not exist."""
+        wanted = digest(token)
+
+        def look(session: Session) -> Row[str, float | None] | None:
+            return session.execute(select(Token.user, Token.expires_s).where(Token.digest == wanted)).first()
+
+        known = self._known.get(wanted)
+        if known is None:
+            forgotten = self._forgotten
+            found = await manager.store.read(look)
+            if found is None:
+                return None
+            known = (found.user, found.expires_s)
+            if forgotten == self._forgotten:  # else it may have been revoked since it was read
+                if len(self._known) >= HOLDERS_KEPT:
+                    self._known.clear()
+                self._known[wanted] = known
+        return known
+
+    def forget(self) -> None:
+        """After a token was revoked."""
+        self._forgotten += 1
+        self._known.clear()
+
+
+async def _token_holder(holders: Holders, manager: ManagerPort, token: str) -> Principal:
+    found = await holders.holder(manager, token)
     if found is None:
         raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint="make one by `ejb token create`")
-    if found.expires_s is not None and found.expires_s <= time.time():
+    user, expires_s = found
+    if expires_s is not None and expires_s <= time.time():
         raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint="make one by `ejb token create`")
-    return Principal(found.user, is_admin(found.user, manager.settings))
+    return Principal(user, is_admin(user, manager.settings))
 
 
 def is_admin(user: str, settings: Settings) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -47,7 +47,7 @@ async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
 
 
 @router.delete("/{id}", status_code=204)
-async def revoke(manager: Manager, caller: Caller, id: TokenId) -> None:
+async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId) -> None:
     """Make one of one's own tokens worthless (administrators: anybody's)."""
 
     def remove(session: Session) -> None:
@@ -57,6 +57,7 @@ async def revoke(manager: Manager, caller: Caller, id: TokenId) -> None:
         session.delete(found)
 
     await manager.store.write(remove)
+    request.app.state.holders.forget()
 
 
 def _view(row: Token) -> TokenView:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tomllib
+from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
@@ -66,11 +68,7 @@ def offered(ctx: Context) -> str:
 
     While no worker has been seen, it is the daemon's own PATH that is looked at.
     """
-    query = select(Event).where(Event.kind == "worker.registered").order_by(Event.id.desc()).limit(RECENT_WORKERS)
-    latest: dict[str, list[str]] = {}
-    for event in ctx.session.scalars(query):
-        if "engines" in event.data:
-            latest.setdefault(event.data["node"], event.data["engines"])
+    latest = dict(ctx.offers)  # of each node the last
     if latest:
         without = sorted(node for node, engines in latest.items() if "dmtcp" not in engines)
         if without:
@@ -79,6 +77,13 @@ def offered(ctx: Context) -> str:
     if shutil.which("dmtcp_launch") is None:
         return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
     return ""
+
+
+def recent_offers(session: Session) -> deque[tuple[str, tuple[str, ...]]]:
+    """(node, engines) of the workers that came last, the newest at the end; the manager keeps it up to date."""
+    query = select(Event).where(Event.kind == "worker.registered").order_by(Event.id.desc()).limit(RECENT_WORKERS)
+    newest_first = [(e.data["node"], tuple(e.data["engines"])) for e in session.scalars(query) if "engines" in e.data]
+    return deque(reversed(newest_first), maxlen=RECENT_WORKERS)
 
 
 def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
@@ -30,6 +31,7 @@ class Context:
     spool: Spool
     view: ClusterView | None = None
     seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
+    offers: deque[tuple[str, tuple[str, ...]]] = field(default_factory=deque)  # (node, engines) of the latest workers
     _queues: dict[str, QueueSettings] | None = None
 
     def queue_settings(self, name: str) -> QueueSettings:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import pwd
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import observe, requests, workers
+from ejbd.manager.checkpointing import recent_offers
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
@@ -69,6 +71,7 @@ class Manager:
         self.failed_polls = 0
         self.started_s = self.clock()
         self._seen: dict[str, float] = {}
+        self._offers: deque[tuple[str, tuple[str, ...]]] = deque()
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()
@@ -112,10 +115,11 @@ class Manager:
         now = self.clock()
         for worker in session.scalars(select(Worker).where(Worker.alive)):
             self._seen[worker.id] = now  # they could not reach us while we were away
+        self._offers = recent_offers(session)
         add_event(session, "daemon.started", now)
 
     def _context(self, session: Session) -> Context:
-        return Context(session, self.clock(), self.settings, self.spool, self.view, self._seen)
+        return Context(session, self.clock(), self.settings, self.spool, self.view, self._seen, self._offers)
 
     async def _prune(self) -> None:
         days = self.settings.limits.event_retention_days

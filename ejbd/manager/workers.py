@@ -93,6 +93,7 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
         processors=worker.processors,
         engines=list(request.get("engines", [])),
     )
+    ctx.offers.append((worker.node, tuple(request.get("engines", []))))
     world = JobWorld(ctx, job)
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
         add_operation(ctx, worker, "exit", {})
