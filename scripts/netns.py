@@ -60,8 +60,9 @@ def name(network: int, host: int = 0) -> str:
 
 def make(hosts: int, seed: str) -> int:
     """A new network of this many hosts; its number. What can be seen from `seed` decides which is tried first."""
-    first = sum(position * byte for position, byte in enumerate(seed.encode(), 1)) % NETWORKS
-    for network in [*range(first, NETWORKS), *range(first)]:
+    first = sum(position * byte for position, byte in enumerate(seed.encode(), 1))
+    for position in range(NETWORKS):
+        network = (first + position) % NETWORKS
         if _is_free(network) and _claim(network):
             break
     else:
