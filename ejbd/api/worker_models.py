@@ -22,6 +22,14 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class DmtcpBuild(Wire):
+    """Which build of DMTCP a node has."""
+
+    version: Name
+    library: Annotated[str, Field(max_length=16, description="checksum of libdmtcp.so; empty: it cannot be read")]
+    machine: Name
+
+
 class Registration(Wire):
     """A worker says that it is there."""
 
@@ -32,6 +40,7 @@ class Registration(Wire):
     address: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z.:%_-]+$")]
     boot: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_-]+$")]
     engines: Annotated[list[Name], Field(max_length=32, description="checkpoint engines that this node can use")] = []
+    dmtcp: Annotated[DmtcpBuild | None, Field(description="what a plugin for this node's DMTCP has to match")] = None
 
 
 class Registered(Wire):
@@ -149,6 +158,13 @@ class DmtcpLaunch(Wire):
     options: list[str]
 
 
+class Launcher(Wire):
+    """The words before the program by which one process starts all ranks, and variables for it and them."""
+
+    argv: Annotated[list[str], Field(min_length=1)]
+    env: dict[str, str]
+
+
 class LaunchPayload(Wire):
     """Start ranks, anew or from a checkpoint."""
 
@@ -165,6 +181,7 @@ class LaunchPayload(Wire):
     timeout_s: Seconds | None = None
     mpi: MpiLaunch | None = None
     dmtcp: DmtcpLaunch | None = None
+    launcher: Launcher | None = None
 
 
 class CheckpointPayload(Wire):

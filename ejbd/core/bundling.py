@@ -244,17 +244,22 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     On a tie going on wins, then migrating. A job that holds no subjob runs on J0, from its last checkpoint where that
     pays. `cancel` names the subjobs to be released once J0 runs the application; an anchor is never among them.
     """
+    split = state.together is not None and state.together < state.processes
+    movable = state.movable and not split
+    stuck = "the application has no checkpoint engine"
+    if split and state.movable:
+        stuck = f"its {state.processes} processes have to stay on one node, and J0 has {state.together} on one"
     full = now + round_up(state.requested_s)
     moved = now + round_up(params.lambda_s + state.work_left_s)
     release = tuple(subjob.id for subjob in state.subjobs if not subjob.anchor)
     migrate = Candidate(
         "(i) migrate to J0",
-        state.movable and (state.work_s > 0.0 or bool(state.subjobs)),
-        moved if state.movable else None,
+        movable and (state.work_s > 0.0 or bool(state.subjobs)),
+        moved if movable else None,
         (),
         f"a migration of {params.lambda_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s"
-        if state.movable
-        else "the application has no checkpoint engine",
+        if movable
+        else stuck,
     )
     restart = Candidate("(iii) start on J0", True, full, (), f"the whole run at full width: {full - now:.0f} s")
     if not state.subjobs and not migrate.feasible:
@@ -279,7 +284,7 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
             keep = Candidate("(ii) go on without J0", False, None, (), why)
         candidates.insert(0, keep)
     choice, _ = placeholder_choice(
-        state.requested_s, state.work_s, len(state.subjobs), present - now, state.movable, params.rules
+        state.requested_s, state.work_s, len(state.subjobs), present - now, movable, params.rules
     )
     if choice == MIGRATE:
         best, kind = migrate, DecisionKind.MOVE_TO_PLACEHOLDER

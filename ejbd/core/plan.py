@@ -100,7 +100,8 @@ class ElasticState:
     `processes` is P, `requested_s` R, `work_s` W: full-speed seconds done by then. `subjobs` are those that hold ranks;
     none while the job waits (a job that lost its subjobs waits again and keeps its work). `stalled_until_s`: a
     migration is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in
-    `subjobs`.
+    `subjobs`. `together`: the processes have to stay on one node (see :mod:`ejbd.core.together`), and of the nodes that
+    are asked about the best has this many processors; None: they may be anywhere.
     """
 
     job: str
@@ -111,6 +112,7 @@ class ElasticState:
     stalled_until_s: float | None = None
     on_placeholder: bool = False
     movable: bool = True
+    together: int | None = None
 
     @property
     def processors(self) -> int:

@@ -15,6 +15,7 @@ from ejbd.core.bundling import plan_placeholder_start, plan_running, plan_wait
 from ejbd.core.decision import Decision
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.together import plan_running_together, plan_wait_together
 
 
 class Situation(StrEnum):
@@ -37,6 +38,10 @@ class Question:
 
     def answer(self) -> Decision:
         """Ask the policy."""
+        if self.state.together is not None and self.situation is Situation.WAIT:
+            return plan_wait_together(self.state, self.slots, self.now_s, self.parameters)
+        if self.state.together is not None and self.situation is Situation.RUNNING:
+            return plan_running_together(self.state, self.slots, self.now_s, self.parameters)
         if self.situation is Situation.WAIT:
             return plan_wait(self.state, self.slots, self.now_s, self.parameters)
         if self.situation is Situation.RUNNING:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager import context
+from ejbd.manager import together
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
@@ -21,7 +21,7 @@ from ejbd.manager.lead import ensure_lead
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, fail_epoch
 from ejbd.manager.subjobs import release
-from ejbd.store.models import Epoch, Launch, Subjob
+from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
 
@@ -38,8 +38,8 @@ def advance(world: JobWorld) -> None:
 
 
 def can_move(world: JobWorld) -> bool:
-    """Whether the job's engine can take the application from one placement to another."""
-    return context.can_move(world.ctx, world.job.engine)
+    """Whether the application can be taken from where it is to another placement."""
+    return together.can_move(world)
 
 
 def _step(world: JobWorld) -> bool:
@@ -166,6 +166,14 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     # Those that last longest first: ranks on them have the fewest moves before them.
     members = sorted(members, key=lambda s: (-usable_end(s, ctx.now), s.ordinal))
     workers = [w for s in members for w in world.workers_of(s.id)]
+    seated_on = together.seats_on(world, launch.size, workers, restart=restart_from is not None)
+    if not seated_on and together.one_mpirun(world):
+        _no_node_for_mpirun(world, launch, workers)
+        return
+    if not seated_on:
+        _begin_anew(world, launch, "its checkpoint can be restarted on one node only, and none of these is wide enough")
+        restart_from, fallback, seated_on = None, [], workers
+    workers = seated_on
     seats = place(launch.size, [Host(w.id, w.processors) for w in workers])
     processors = len({(seat.worker, seat.processor) for seat in seats})
     epoch = Epoch(
@@ -193,7 +201,7 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     seated = {seat.worker for seat in seats}
     workers = [w for w in workers if w.id in seated]
     addresses = sorted({w.address for w in workers})
-    common = launch_settings(ctx, world.spec, job.engine, Path(launch.file), addresses)
+    common = launch_settings(world, Path(launch.file), launch.size, addresses, restart_from=restart_from)
     for worker in workers:
         ranks = [{"rank": s.rank, "processor": s.processor} for s in seats if s.worker == worker.id]
         payload = {
@@ -223,6 +231,25 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
         subjobs=epoch.members,
         restart_from=restart_from,
     )
+
+
+def _begin_anew(world: JobWorld, launch: Launch, why: str) -> None:
+    """The next placement starts the launch from its beginning; what it has done is lost."""
+    job = world.job
+    job.incarnation += 1
+    job.work_s, job.work_rate, job.work_as_of_s = launch.work_at_start_s, 0.0, world.ctx.now
+    add_event(world.ctx.session, "launch.anew", world.ctx.now, job_id=job.id, ordinal=launch.ordinal, reason=why)
+
+
+def _no_node_for_mpirun(world: JobWorld, launch: Launch, workers: list[Worker]) -> None:
+    widest = max(worker.processors for worker in workers)
+    why = (
+        f"one mpirun starts Open MPI's ranks, all on one node: {launch.size} are more than {widest} processors hold at "
+        f"O_max {world.parameters().omax}"
+    )
+    add_event(world.ctx.session, "launch.refused", world.ctx.now, job_id=world.job.id, reason=why)
+    launch.exit_code = 1
+    world.ctx.session.flush()
 
 
 def _end_launch(world: JobWorld, launch: Launch) -> bool:

@@ -1,66 +1,30 @@
-"""What DMTCP and MPI can do on this site, as far as the manager knows, and what a launch is told about them."""
+"""How a job is checkpointed on this site, and what a launch is told about DMTCP and MPI."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import tomllib
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib import resources
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
-from ejbd.manager.context import Context
-from ejbd.manager.jobspec import JobSpec
+from ejbd.manager import together
+from ejbd.manager.context import Context, JobWorld, Offer
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.mpi import Profile, linked_mpi, linked_with, profile_named, profiles
 from ejbd.store.models import Event
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
-DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 RECENT_WORKERS = 50
-LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it needs stand near its beginning
+DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
-_MPICH_MARKS = (b"libmpich.so", b"libmpi.so.12")
-_OPEN_MPI_MARKS = (b"libmpi.so.40", b"libmpi.so.20")
-
-
-class Profile(BaseModel):
-    """What the ranks of one MPI need: variables, and options of dmtcp_launch."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    family: Literal["mpich"]
-    description: str = ""
-    env: dict[str, str] = {}
-    dmtcp_options: Annotated[list[str], Field(max_length=32)] = []
-
-
-@lru_cache(maxsize=8)
-def profiles(more: Path | None) -> dict[str, Profile]:
-    """The profiles that come with EJB and, on top, those of the site's file. Raises EjbError naming the fault."""
-    text = (resources.files("ejbd.manager") / "mpi_profiles.toml").read_text()
-    found = _read(text, "mpi_profiles.toml")
-    if more is not None:
-        try:
-            found |= _read(more.read_text(), str(more))
-        except OSError as error:
-            raise EjbError(Code.INVALID, f"cannot read the MPI profiles: {error.strerror}", where=str(more)) from None
-    return found
-
-
-def _read(text: str, where: str) -> dict[str, Profile]:
-    try:
-        return {name: Profile(**values) for name, values in tomllib.loads(text).items()}
-    except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
-        raise EjbError(Code.INVALID, f"not a file of MPI profiles: {error}", where=where) from None
+__all__ = ["Carried", "check_mpi", "choose_engine", "launch_settings", "linked_mpi", "offered", "profiles", "settle"]
 
 
 def offered(ctx: Context) -> str:
@@ -70,7 +34,7 @@ def offered(ctx: Context) -> str:
     """
     latest = dict(ctx.offers)  # of each node the last
     if latest:
-        without = sorted(node for node, engines in latest.items() if "dmtcp" not in engines)
+        without = sorted(node for node, said in latest.items() if "dmtcp" not in said["engines"])
         if without:
             return f"node {without[0]} has no usable DMTCP"
         return ""
@@ -79,10 +43,10 @@ def offered(ctx: Context) -> str:
     return ""
 
 
-def recent_offers(session: Session) -> deque[tuple[str, tuple[str, ...]]]:
-    """(node, engines) of the workers that came last, the newest at the end; the manager keeps it up to date."""
+def recent_offers(session: Session) -> deque[Offer]:
+    """What the workers that came last offer, the newest at the end; the manager keeps it up to date."""
     query = select(Event).where(Event.kind == "worker.registered").order_by(Event.id.desc()).limit(RECENT_WORKERS)
-    newest_first = [(e.data["node"], tuple(e.data["engines"])) for e in session.scalars(query) if "engines" in e.data]
+    newest_first = [(e.data["node"], e.data) for e in session.scalars(query) if "engines" in e.data]
     return deque(reversed(newest_first), maxlen=RECENT_WORKERS)
 
 
@@ -96,32 +60,64 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
     if why:
         # A signal would kill a program that knows none: `application` has to be asked for.
         return "none", f"engine none: {why}, and the job does not say that it writes checkpoints itself"
-    return "dmtcp", "engine dmtcp: every worker offers it" if spec.engine == "auto" else ""
+    split = together.cannot_split(ctx)
+    moved = f"; {split}: it moves as a whole, from one node to another" if split else ""
+    chosen = "engine dmtcp: every worker offers it" if spec.engine == "auto" else "engine dmtcp"
+    return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
 
 
 def check_mpi(settings: Settings, spec: JobSpec) -> None:
-    """Raises EjbError (UNSUPPORTED) for an MPI that cannot be started rank by rank."""
-    if spec.mpi in ("auto", "none"):
-        return
-    if spec.mpi == "openmpi":
-        raise EjbError(
-            Code.UNSUPPORTED,
-            "Open MPI's ranks cannot be started one by one: it has no PMI-1",
-            hint="build the program with MPICH, or submit with --elastic off",
+    """Raises EjbError (UNSUPPORTED) for an MPI that nobody knows."""
+    if spec.mpi not in ("auto", "none"):
+        profile_named(settings, spec.mpi)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """How a job is carried: `spec` with its MPI where that is known by now, elastic or not, by which engine, why."""
+
+    spec: JobSpec
+    elastic: bool
+    engine: str
+    why: str
+
+
+def settle(ctx: Context, spec: JobSpec, queue: str, elastic: bool, why: str) -> Carried:
+    """The engine of an elastic job; an Open MPI job that could not be moved is passed through.
+
+    Raises EjbError (UNSUPPORTED) for what cannot be had.
+    """
+    if spec.mpi == "auto" and spec.kind is JobKind.COMMAND and linked_with(spec.argv, spec.cwd, spec.env) == "openmpi":
+        spec = replace(spec, mpi="openmpi")
+    if not elastic:
+        return Carried(spec, False, "none", why)
+    engine, about = choose_engine(ctx, spec)
+    if _is_open_mpi(ctx.settings, spec):
+        obstacle = _open_mpi_obstacle(ctx, spec, queue, engine)
+        if obstacle and spec.elastic:
+            raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
+        if obstacle:
+            return Carried(spec, False, "none", obstacle)
+        about = f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
+    return Carried(spec, True, engine, "; ".join(part for part in (why, about) if part))
+
+
+def _is_open_mpi(settings: Settings, spec: JobSpec) -> bool:
+    return spec.mpi not in ("auto", "none") and profile_named(settings, spec.mpi).family == "openmpi"
+
+
+def _open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> str:
+    """Why an Open MPI job cannot be elastic, or ""."""
+    if engine == "none":
+        return "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
+    nodes = [n for n in ctx.view.nodes if n.usable and queue in n.queues] if ctx.view else []
+    widest = max((node.processors for node in nodes), default=spec.processes)
+    if widest < spec.processes:
+        return (
+            f"Open MPI's ranks are moved as a whole, from one node to another, and no node of queue {queue} has "
+            f"{spec.processes} processors (at most {widest})"
         )
-    _profile(settings, spec.mpi)
-
-
-def _profile(settings: Settings, name: str) -> Profile:
-    known = profiles(settings.mpi_profiles)
-    if name in known:
-        return known[name]
-    for profile in known.values():
-        if profile.family == name:
-            return profile
-    raise EjbError(
-        Code.UNSUPPORTED, f"there is no MPI profile {name!r}", hint=f"there are: mpich, {', '.join(sorted(known))}"
-    )
+    return ""
 
 
 def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path) -> Profile | None:
@@ -129,39 +125,33 @@ def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path) -> Profile | N
     name = spec.mpi
     if name == "auto":
         name = linked_mpi(launch_file)
-    return None if name in ("none", "openmpi") else _profile(settings, name)
-
-
-def linked_mpi(launch_file: Path) -> str:
-    """`mpich`, `openmpi` or `none` by the libraries that the launch's program names."""
-    try:
-        launch = json.loads(launch_file.read_text())
-        program = shutil.which(launch["argv"][0], path=launch["env"].get("PATH", os.defpath)) or launch["argv"][0]
-        with (Path(launch["cwd"]) / program).open("rb") as file:
-            content = file.read(LOOKED_AT_BYTES)
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
-        return "none"  # the worker will say what is wrong with it
-    if not content.startswith(b"\x7fELF"):
-        return "none"
-    if any(mark in content for mark in _MPICH_MARKS):
-        return "mpich"
-    return "openmpi" if any(mark in content for mark in _OPEN_MPI_MARKS) else "none"
+    return None if name == "none" else profile_named(settings, name)
 
 
 def launch_settings(
-    ctx: Context, spec: JobSpec, engine: str, launch_file: Path, nodes: Sequence[str]
+    world: JobWorld, launch_file: Path, size: int, nodes: Sequence[str], *, restart_from: int | None
 ) -> dict[str, Any]:
     """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses."""
-    settings = ctx.settings
-    profile = mpi_for(settings, spec, launch_file)
+    ctx, settings = world.ctx, world.ctx.settings
+    profile = mpi_for(settings, world.spec, launch_file)
     options = list(profile.dmtcp_options) if profile else []
     env = dict(profile.env) if profile else {}
+    dmtcp = world.job.engine == "dmtcp"
     progress = ctx.spool.root / "dmtcp" / "libejbprogress.so"
-    if profile and engine != "dmtcp" and progress.exists():
+    if profile and profile.family == "mpich" and not dmtcp and progress.exists():
         env["LD_PRELOAD"] = str(progress)  # under DMTCP the plugin holds the same code
-    return {
-        "mpi": {"env": env, "nodes": list(nodes)} if profile else None,
-        "dmtcp": {"plugin": ctx.spool.dmtcp_plugin(), "compress": settings.dmtcp_compress, "options": options}
-        if engine == "dmtcp"
-        else None,
-    }
+    told: dict[str, Any] = {"mpi": None, "dmtcp": None}
+    if profile and profile.launcher:
+        told["launcher"] = {"argv": [*profile.launcher, "-np", str(size)], "env": env}
+    elif profile:
+        told["mpi"] = {"env": env, "nodes": list(nodes)}
+    if dmtcp:
+        plugin = together.usable_plugin(ctx)[0]
+        if restart_from is not None:  # what it was started with is in its images
+            plugin = together.plugin_of(world, restart_from)
+        told["dmtcp"] = {
+            "plugin": plugin,
+            "compress": settings.dmtcp_compress,
+            "options": options,
+        }
+    return told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -20,6 +21,9 @@ from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState
 MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
+Offer = tuple[str, dict[str, Any]]
+"""A node, and what its worker said of it: `engines`, `dmtcp`."""
+
 
 @dataclass
 class Context:
@@ -31,7 +35,8 @@ class Context:
     spool: Spool
     view: ClusterView | None = None
     seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
-    offers: deque[tuple[str, tuple[str, ...]]] = field(default_factory=deque)  # (node, engines) of the latest workers
+    offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
+    plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.together)
     _queues: dict[str, QueueSettings] | None = None
 
     def queue_settings(self, name: str) -> QueueSettings:
@@ -173,7 +178,7 @@ class JobWorld:
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
         )
 
-    def elastic_state(self) -> ElasticState:
+    def elastic_state(self, movable: bool, together: int | None = None) -> ElasticState:
         """The job for `ejbd.core`: what it holds now and how far it has come."""
         held = tuple(
             HeldSubjob(s.id, s.processors, usable_end(s, self.ctx.now), s.anchor)
@@ -188,19 +193,9 @@ class JobWorld:
             work_s=work_now(self.job, self.ctx.now),
             subjobs=held,
             on_placeholder=j0 is not None and j0.id in self.job.members,
-            movable=can_move(self.ctx, self.job.engine),
+            movable=movable,
+            together=together,
         )
-
-
-def can_move(ctx: Context, engine: str) -> bool:
-    """Whether an engine can take an application from one placement to another here.
-
-    Without its plugin DMTCP can neither checkpoint nor restart connected ranks that span hosts; the nodes of the
-    embedded cluster are one host.
-    """
-    if engine not in MOVING_ENGINES:
-        return False
-    return engine != "dmtcp" or ctx.settings.batch == "local" or ctx.spool.dmtcp_plugin() is not None
 
 
 def usable_end(subjob: Subjob, now: float) -> float:

@@ -17,7 +17,7 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.plan import Shrink
 from ejbd.core.question import Question, Situation
 from ejbd.core.windows import Windows, windows
-from ejbd.manager import application, ending, setbacks
+from ejbd.manager import application, ending, setbacks, together
 from ejbd.manager.context import Context, JobWorld, usable_end
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.store.models import Job, Subjob
@@ -138,7 +138,7 @@ class Decider:
             return
         if self._overrun(world):
             return
-        shrink = next_shrink(world.elastic_state(), now, parameters)
+        shrink = next_shrink(world.elastic_state(application.can_move(world)), now, parameters)
         if shrink is not None and now + self.ctx.settings.poll_s >= shrink.begin_s:
             self._shrink(world, shrink)
             return
@@ -161,7 +161,8 @@ class Decider:
         """What the policy is asked about this job now."""
         started = situation is Situation.PLACEHOLDER_STARTED
         slots = () if started else self.windows(world.job.queue).slots()
-        return Question(situation, world.elastic_state(), slots, self.ctx.now, world.parameters())
+        state = world.elastic_state(application.can_move(world), together.node_room(world, situation))
+        return Question(situation, state, slots, self.ctx.now, world.parameters())
 
     def windows(self, queue: str) -> Windows:
         """What can be used now, less what jobs before this one have just asked for."""

@@ -8,6 +8,7 @@ repeated: found, it is adopted; not found twice, with a pause in between, it nev
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import ending
+from ejbd.manager import ending, together
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.mpi import profile_named
 from ejbd.manager.output import literally, output_paths
 from ejbd.manager.spool import Spool
 from ejbd.manager.workers import new_token
@@ -160,7 +162,8 @@ class Executor:
         subjob.token_hash = token_hash
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
-        return self._request(job, subjob)
+        one_node = together.one_node_only(JobWorld(self.context(session), job), subjob)
+        return self._request(job, subjob, one_node)
 
     def _make_job_folder(self, job: Job) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -172,7 +175,7 @@ class Executor:
             command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
         self.spool.make_job(job.id, env=spec.env, script=spec.script, command=command)
 
-    def _request(self, job: Job, subjob: Subjob) -> SubmitRequest:
+    def _request(self, job: Job, subjob: Subjob, one_node: bool) -> SubmitRequest:
         spec = JobSpec.from_json(job.spec)
         folder = self.spool.subjob_dir(job.id, subjob.id)
         quantum_options = tuple(spec.options)
@@ -180,7 +183,7 @@ class Executor:
             output, error = output_paths(spec, job.id, job.user, node="")
             script = spec.script
             if script is None:
-                script = "#!/bin/sh\n" + self.batch.rigid_command(spec.argv, spec.processes)
+                script = "#!/bin/sh\n" + self._rigid_body(spec)
             return SubmitRequest(
                 tag=subjob.tag,
                 comment=f"ejb {job.id}",
@@ -213,11 +216,19 @@ class Executor:
             script=self.batch.worker_script(start),
             workdir=folder,
             output=literally(str(folder / "job.out")),
-            nodes=spec.nodes if j0 else None,
-            processors_per_node=spec.processors_per_node if j0 else None,
+            nodes=1 if one_node else spec.nodes if j0 else None,
+            processors_per_node=spec.processors_per_node if j0 and not one_node else None,
             options=quantum_options,
             hold=j0 and job.held,
         )
+
+    def _rigid_body(self, spec: JobSpec) -> str:
+        """What starts the ranks of a passed-through command."""
+        name = spec.mpi
+        profile = profile_named(self.settings, name) if name not in ("auto", "none") else None
+        if profile is not None and profile.launcher:
+            return shlex.join(["exec", *profile.launcher, "-np", str(spec.processes), *spec.argv]) + "\n"
+        return self.batch.rigid_command(spec.argv, spec.processes)
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
         now = self.clock()

@@ -28,7 +28,7 @@ from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import observe, requests, workers
 from ejbd.manager.checkpointing import recent_offers
-from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
@@ -71,7 +71,7 @@ class Manager:
         self.failed_polls = 0
         self.started_s = self.clock()
         self._seen: dict[str, float] = {}
-        self._offers: deque[tuple[str, tuple[str, ...]]] = deque()
+        self._offers: deque[Offer] = deque()
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()

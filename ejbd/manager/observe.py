@@ -8,8 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import defer
 
 from ejbd.batch.base import Outcome
+from ejbd.core.question import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
-from ejbd.manager import application, ending, setbacks, workers
+from ejbd.manager import application, ending, setbacks, together, workers
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
@@ -128,7 +129,9 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
             release(world, subjob, "it came too late")
         else:
-            job.members = [*job.members, subjob.id]
+            # What moves as a whole leaves the old place for the new one.
+            whole = together.node_room(world, Situation.RUNNING) is not None and application.can_move(world)
+            job.members = [subjob.id] if whole else [*job.members, subjob.id]
 
 
 def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:

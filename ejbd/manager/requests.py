@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from sqlalchemy import bindparam, select
 
 from ejbd.config import QueueSettings
-from ejbd.core.bundling import plan_wait
 from ejbd.core.plan import ElasticState
+from ejbd.core.question import Question, Situation
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
-from ejbd.manager import ending
-from ejbd.manager.checkpointing import check_mpi, choose_engine
-from ejbd.manager.context import Context, JobWorld, can_move
+from ejbd.manager import ending, together
+from ejbd.manager.checkpointing import check_mpi, settle
+from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import Decider, elasticity
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.subjobs import add_intent, release
@@ -106,9 +106,8 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
                 )
             return known.job_id, False
     queue = queue_for(ctx.view, spec)
-    elastic, why = make_elastic(ctx, queue, spec)
-    engine, about_engine = choose_engine(ctx, spec) if elastic else ("none", "")
-    why = "; ".join(part for part in (why, about_engine) if part)
+    carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
+    spec = carried.spec
     job_id = secrets.token_hex(4)
     insert_row(
         session,
@@ -119,9 +118,9 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
         queue=queue,
         state=JobState.RECEIVED,
         incarnation=1,
-        elastic=elastic,
+        elastic=carried.elastic,
         kind=spec.kind.value,
-        engine=engine,
+        engine=carried.engine,
         processes=spec.processes,
         walltime_s=spec.walltime_s,
         spec=spec.to_json(),
@@ -133,7 +132,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     if key is not None:
         entry = {"user": user, "key": key, "request_hash": request_hash}
         insert_row(session, IdempotencyKey, **entry, job_id=job_id, created_s=ctx.now)
-    add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=elastic, reason=why)
+    add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=carried.elastic, reason=carried.why)
     wake(session, INTENTS_TOPIC)
     return job_id, True
 
@@ -141,22 +140,33 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
 def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:
     """What :func:`submit` would do now, and why; nothing is stored."""
     queue = queue_for(ctx.view, spec)
-    elastic, why = make_elastic(ctx, queue, spec)
-    engine, about_engine = choose_engine(ctx, spec) if elastic else ("none", "")
-    why = "; ".join(part for part in (why, about_engine) if part)
+    carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
+    spec = carried.spec
     decision = None
     slots = Decider(ctx).windows(queue).slots()
-    if elastic:
+    if carried.elastic:
         probe = Job(
-            id="dry-run", queue=queue, processes=spec.processes, walltime_s=spec.walltime_s, spec=spec.to_json()
+            id="dry-run",
+            queue=queue,
+            state=JobState.WAITING,
+            kind=spec.kind.value,
+            engine=carried.engine,
+            processes=spec.processes,
+            walltime_s=spec.walltime_s,
+            spec=spec.to_json(),
+            script_run=0,
         )
-        state = ElasticState("dry-run", spec.processes, spec.walltime_s, movable=can_move(ctx, engine))
-        decision = plan_wait(state, slots, ctx.now, JobWorld(ctx, probe).parameters()).to_json()
+        world = JobWorld(ctx, probe)
+        room = together.node_room(world, Situation.WAIT)
+        state = ElasticState(
+            "dry-run", spec.processes, spec.walltime_s, movable=together.can_move(world), together=room
+        )
+        decision = Question(Situation.WAIT, state, slots, ctx.now, world.parameters()).answer().to_json()
     return {
         "queue": queue,
-        "elastic": elastic,
-        "why": why,
-        "engine": engine,
+        "elastic": carried.elastic,
+        "why": carried.why,
+        "engine": carried.engine,
         "slots": [
             {"processors": s.processors, "duration_s": None if s.duration_s == float("inf") else s.duration_s}
             for s in slots

@@ -86,11 +86,15 @@ class Spool:
     def dmtcp_plugin(self) -> str | None:
         """The plugin that lets DMTCP restart ranks on several hosts, if it was built and proved on this site."""
         path = self.root / "dmtcp" / "libejbmove.so"
+        return str(path) if self.dmtcp_plugin_record().get("trusted") is True and path.exists() else None
+
+    def dmtcp_plugin_record(self) -> dict[str, Any]:
+        """What was written down when the plugin was built: for which DMTCP, whether it is trusted and why not."""
         try:
-            record = json.loads((path.parent / (path.name + ".json")).read_text())
+            record = json.loads((self.root / "dmtcp" / "libejbmove.so.json").read_text())
         except (OSError, ValueError):
-            return None
-        return str(path) if isinstance(record, dict) and record.get("trusted") is True and path.exists() else None
+            return {}
+        return record if isinstance(record, dict) else {}
 
     # -- one job ----------------------------------------------------------------------------------------------------
 

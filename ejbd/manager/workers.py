@@ -83,6 +83,7 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
     )
     session.add(worker)
     session.flush()
+    offer = {"engines": list(request.get("engines", [])), "dmtcp": request.get("dmtcp")}
     add_event(
         session,
         "worker.registered",
@@ -91,9 +92,9 @@ def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
         subjob_id=subjob.id,
         node=worker.node,
         processors=worker.processors,
-        engines=list(request.get("engines", [])),
+        **offer,
     )
-    ctx.offers.append((worker.node, tuple(request.get("engines", []))))
+    ctx.offers.append((worker.node, offer))
     world = JobWorld(ctx, job)
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
         add_operation(ctx, worker, "exit", {})

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import urlsplit
 
 from . import linux
-from .engines import ENGINES
+from .engines import ENGINES, build_of_node
 from .epochs import EpochRun, LaunchError, Place, Reply, cpus_to_bind
 from .lead import Lead
 from .loop import Loop
@@ -69,6 +69,7 @@ class Agent:
             "address": address,
             "boot": self._boot,
             "engines": [engine.name for engine in ENGINES.values() if not engine.probe()],
+            "dmtcp": build_of_node(),
         }
         self._transport = Transport(
             subjob,

@@ -7,7 +7,10 @@ from typing import Dict
 from .application import ApplicationEngine
 from .base import Engine, EngineError
 from .dmtcp import DmtcpEngine
+from .dmtcp_tools import build_of_node
 from .none import NoneEngine
+
+__all__ = ["ENGINES", "build_of_node", "engine"]
 
 ENGINES: Dict[str, Engine] = {engine.name: engine for engine in (ApplicationEngine(), DmtcpEngine(), NoneEngine())}
 

@@ -70,6 +70,18 @@ def library_sum() -> str:
     return _sums[path]
 
 
+def build_of_node() -> Optional[Dict[str, str]]:
+    """What a plugin has to match on this node; None without DMTCP. `library` is empty where it cannot be read."""
+    found, _why = find_tools()
+    if found is None:
+        return None
+    try:
+        library = library_sum()
+    except OSError:
+        library = ""
+    return {"version": found.version, "library": library, "machine": os.uname().machine}
+
+
 def _look(search: str) -> Tuple[Optional[Tools], str]:
     for folder in search.split(os.pathsep):
         launch = os.path.join(folder, "dmtcp_launch")

@@ -1,0 +1,104 @@
+"""What the ranks of an MPI need (profiles), and which MPI a program is built with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ejbd.config import Settings
+from ejbd.errors import Code, EjbError
+
+LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it needs stand near its beginning
+
+_MPICH_MARKS = (b"libmpich.so", b"libmpi.so.12")
+_OPEN_MPI_MARKS = (b"libmpi.so.40", b"libmpi.so.20")
+
+
+class Profile(BaseModel):
+    """What the ranks of one MPI need: variables, and options of dmtcp_launch.
+
+    `launcher`: the words (before `-np N PROGRAM ...`) of the one command that starts all ranks; where it is empty they
+    are started one by one.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    family: Literal["mpich", "openmpi"]
+    description: str = ""
+    env: dict[str, str] = {}
+    dmtcp_options: Annotated[list[str], Field(max_length=32)] = []
+    launcher: Annotated[list[str], Field(max_length=64)] = []
+
+    @model_validator(mode="after")
+    def _launched_as_its_family(self) -> Self:
+        if bool(self.launcher) != (self.family == "openmpi"):
+            raise ValueError("family openmpi needs a launcher, and family mpich has none")
+        return self
+
+
+@lru_cache(maxsize=8)
+def profiles(more: Path | None) -> dict[str, Profile]:
+    """The profiles that come with EJB and, on top, those of the site's file. Raises EjbError naming the fault."""
+    text = (resources.files("ejbd.manager") / "mpi_profiles.toml").read_text()
+    found = _read(text, "mpi_profiles.toml")
+    if more is not None:
+        try:
+            found |= _read(more.read_text(), str(more))
+        except OSError as error:
+            raise EjbError(Code.INVALID, f"cannot read the MPI profiles: {error.strerror}", where=str(more)) from None
+    return found
+
+
+def _read(text: str, where: str) -> dict[str, Profile]:
+    try:
+        return {name: Profile(**values) for name, values in tomllib.loads(text).items()}
+    except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
+        raise EjbError(Code.INVALID, f"not a file of MPI profiles: {error}", where=where) from None
+
+
+def profile_named(settings: Settings, name: str) -> Profile:
+    """The profile of that name, or the first of that family. Raises EjbError (UNSUPPORTED)."""
+    known = profiles(settings.mpi_profiles)
+    if name in known:
+        return known[name]
+    for profile in known.values():
+        if profile.family == name:
+            return profile
+    raise EjbError(
+        Code.UNSUPPORTED,
+        f"there is no MPI profile {name!r}",
+        hint=f"there are: mpich, openmpi, {', '.join(sorted(known))}",
+    )
+
+
+def linked_mpi(launch_file: Path) -> str:
+    """`mpich`, `openmpi` or `none` by the libraries that the launch's program names."""
+    try:
+        launch = json.loads(launch_file.read_text())
+        return linked_with(launch["argv"], launch["cwd"], launch["env"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "none"  # the worker will say what is wrong with it
+
+
+def linked_with(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> str:
+    """The same for a command that would be started there."""
+    try:
+        program = shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]
+        with (Path(cwd) / program).open("rb") as file:
+            content = file.read(LOOKED_AT_BYTES)
+    except (OSError, IndexError):
+        return "none"
+    if not content.startswith(b"\x7fELF"):
+        return "none"
+    if any(mark in content for mark in _MPICH_MARKS):
+        return "mpich"
+    return "openmpi" if any(mark in content for mark in _OPEN_MPI_MARKS) else "none"
