@@ -153,7 +153,7 @@ def examine_moving(settings: Settings, *, build_plugin: bool, mpi: bool) -> list
             record = plugin.build(settings.spool_dir)
             good = bool(record["trusted"])
             text = (
-                "built and proved: a TCP mesh was restarted on two hosts, twice"
+                f"built and proved: a TCP mesh was restarted on two hosts, twice; {record['mpi']}"
                 if good
                 else f"not used: {record['why']}"
             )

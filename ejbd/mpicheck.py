@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from importlib import resources
 from pathlib import Path
 
@@ -29,6 +30,72 @@ int main(int argc, char **argv)
 """
 
 
+MOVED_SOURCE = """#include <mpi.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+  int rank, stop = 0;
+  long count = 0;
+  char mine[4096], end[4096];
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  snprintf(mine, sizeof mine, "%s/count-%d", argv[1], rank);
+  snprintf(end, sizeof end, "%s/end", argv[1]);
+  while (!stop) {
+    long sent = ++count, sum = 0;
+    int mine_stop = access(end, F_OK) == 0;
+    MPI_Allreduce(&sent, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&mine_stop, &stop, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (sum != 2 * count)
+      return 4;
+    FILE *file = fopen(mine, "w");
+    if (file) {
+      fprintf(file, "%ld", count);
+      fclose(file);
+    }
+    usleep(10000);
+  }
+  MPI_Finalize();
+  return 0;
+}
+"""
+"""For the proof of the DMTCP plugin: counts in step, until a file is there."""
+
+_MPICH_MARKS = (b"libmpich.so", b"libmpi.so.12")
+
+
+def build_moved_rank(folder: Path) -> tuple[Path | None, str]:
+    """The program of two ranks that are to be moved, or None and why there is none."""
+    compiler = shutil.which("mpicc.mpich") or shutil.which("mpicc")
+    if compiler is None:
+        return None, "no mpicc is on PATH"
+    program = folder / "moved-rank"
+    why = _compile(compiler, MOVED_SOURCE, program)
+    if why:
+        return None, why
+    if not any(mark in program.read_bytes() for mark in _MPICH_MARKS):
+        return None, f"{compiler} is not of the MPICH family"
+    return program, ""
+
+
+def rank_environment() -> dict[str, str]:
+    """The variables of the first profile that comes with EJB."""
+    text = (resources.files("ejbd") / "manager" / "mpi_profiles.toml").read_text()
+    return {str(name): str(value) for name, value in next(iter(tomllib.loads(text).values()))["env"].items()}
+
+
+def _compile(compiler: str, source: str, program: Path) -> str:
+    """Why it does not compile, or ""."""
+    file = program.with_suffix(".c")
+    file.write_text(source)
+    words = [compiler, "-o", str(program), str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        return f"{compiler} compiles nothing: {(done.stderr.strip().splitlines() or ['no reason'])[0]}"
+    return ""
+
+
 def check() -> tuple[bool, str]:
     """Whether ranks of the MPI whose compiler is on PATH start without mpiexec, and a sentence about it."""
     compiler = shutil.which("mpicc.mpich") or shutil.which("mpicc")
@@ -36,11 +103,9 @@ def check() -> tuple[bool, str]:
         return False, "no mpicc is on PATH: nothing was tried (Debian: apt-get install libmpich-dev)"
     with tempfile.TemporaryDirectory(prefix="ejb-mpi-") as name:
         folder = Path(name)
-        (folder / "rank.c").write_text(SOURCE)
-        words = [compiler, "-o", str(folder / "rank"), str(folder / "rank.c")]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode:
-            return False, f"{compiler} compiles nothing: {(done.stderr.strip().splitlines() or ['no reason'])[0]}"
+        why = _compile(compiler, SOURCE, folder / "rank")
+        if why:
+            return False, why
         return _start(compiler, folder)
 
 

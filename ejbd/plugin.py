@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ejbd import mpicheck
 from ejbd.errors import Code, EjbError
 
 PLUGIN = "libejbmove.so"
@@ -42,7 +44,9 @@ def build(spool: Path) -> dict[str, Any]:
     record_file = folder / f"{PLUGIN}.json"
     record_file.unlink(missing_ok=True)  # not trusted while it is being replaced
     _compile(compiler, "move.c", plugin, [f"-I{prefix / 'include'}", f'-DEJB_DMTCP_VERSION="{version}"'])
-    ok, why = prove(bin, plugin)
+    with tempfile.TemporaryDirectory(prefix="ejb-rank-") as name:
+        rank, no_rank = mpicheck.build_moved_rank(Path(name))
+        ok, why, mpi = prove(bin, plugin, rank)
     library = prefix / "lib" / "dmtcp" / "libdmtcp.so"
     record = {
         "version": version,
@@ -50,6 +54,7 @@ def build(spool: Path) -> dict[str, Any]:
         "machine": os.uname().machine,
         "trusted": ok,
         "why": why,
+        "mpi": mpi or f"MPI ranks were not tried: {no_rank or 'the mesh failed before'}",
         "built_s": round(time.time(), 1),
     }
     temporary = record_file.with_suffix(".new")
@@ -79,21 +84,27 @@ def _compile(compiler: str, source: str, target: Path, options: list[str]) -> No
     temporary.replace(target)
 
 
-def prove(bin: Path, plugin: Path) -> tuple[bool, str]:
-    """Whether a restart over two addresses works with this plugin, and why not. Takes about ten seconds."""
+def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
+    """Whether restarts over two addresses work with this plugin, why not, and what became of two MPI ranks.
+
+    `rank` is their program (see :func:`ejbd.mpicheck.build_moved_rank`). Takes about ten seconds.
+    """
     words = ["unshare", "--net", "--uts", "--fork", "--kill-child"]
     if os.getuid() != 0:
         words += ["--user", "--map-root-user"]
-    words += [sys.executable, "-m", "ejbd.moveprobe", str(bin), str(plugin)]
+    mpi = None
+    if rank is not None:
+        mpi = {"program": str(rank), "workers": str(resources.files("workers")), "env": mpicheck.rank_environment()}
+    words += [sys.executable, "-m", "ejbd.moveprobe", str(bin), str(plugin), json.dumps(mpi)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except FileNotFoundError:
-        return False, "unshare (util-linux) is not there, so it could not be proved"
+        return False, "unshare (util-linux) is not there, so it could not be proved", ""
     except subprocess.TimeoutExpired:
-        return False, f"the probe was not over after {PROBE_S} s"
+        return False, f"the probe was not over after {PROBE_S} s", ""
     try:
         result = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
         said = done.stderr.strip().splitlines()
-        return False, f"it could not be proved: {said[-1] if said else 'the probe said nothing'}"
-    return bool(result["ok"]), str(result["why"])
+        return False, f"it could not be proved: {said[-1] if said else 'the probe said nothing'}", ""
+    return bool(result["ok"]), str(result["why"]), str(result["mpi"])

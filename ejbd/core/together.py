@@ -1,9 +1,9 @@
 """Jobs whose processes have to stay on one node: where the application moves, it moves as a whole.
 
 So it is where DMTCP has no plugin that it could span hosts with, and where one `mpirun` starts the ranks (Open MPI).
-The handlers of :mod:`ejbd.core.bundling` are these for such a job (`ElasticState.together`): a waiting job starts on one
-subjob of one node, and a running one grows by leaving its subjob for a wider one. A union of subjobs, and with it case
-3, is out of the question.
+The handlers of :mod:`ejbd.core.bundling` are these for such a job (`ElasticState.together`): a waiting job starts on
+one subjob of one node, and a running one grows by leaving its subjob for a wider one. A union of subjobs, and with it
+case 3, is out of the question.
 """
 
 from __future__ import annotations

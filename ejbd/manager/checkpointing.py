@@ -17,14 +17,12 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager import together
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.manager.mpi import Profile, linked_mpi, linked_with, profile_named, profiles
+from ejbd.manager.mpi import Profile, is_open_mpi, linked_mpi, linked_with, profile_named
 from ejbd.store.models import Event
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
-
-__all__ = ["Carried", "check_mpi", "choose_engine", "launch_settings", "linked_mpi", "offered", "profiles", "settle"]
 
 
 def offered(ctx: Context) -> str:
@@ -92,7 +90,7 @@ def settle(ctx: Context, spec: JobSpec, queue: str, elastic: bool, why: str) -> 
     if not elastic:
         return Carried(spec, False, "none", why)
     engine, about = choose_engine(ctx, spec)
-    if _is_open_mpi(ctx.settings, spec):
+    if is_open_mpi(ctx.settings, spec.mpi):
         obstacle = _open_mpi_obstacle(ctx, spec, queue, engine)
         if obstacle and spec.elastic:
             raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
@@ -100,10 +98,6 @@ def settle(ctx: Context, spec: JobSpec, queue: str, elastic: bool, why: str) -> 
             return Carried(spec, False, "none", obstacle)
         about = f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
     return Carried(spec, True, engine, "; ".join(part for part in (why, about) if part))
-
-
-def _is_open_mpi(settings: Settings, spec: JobSpec) -> bool:
-    return spec.mpi not in ("auto", "none") and profile_named(settings, spec.mpi).family == "openmpi"
 
 
 def _open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> str:

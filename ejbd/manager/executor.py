@@ -24,7 +24,7 @@ from ejbd.manager import ending, together
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.mpi import profile_named
+from ejbd.manager.mpi import is_open_mpi, profile_named
 from ejbd.manager.output import literally, output_paths
 from ejbd.manager.spool import Spool
 from ejbd.manager.workers import new_token
@@ -224,10 +224,9 @@ class Executor:
 
     def _rigid_body(self, spec: JobSpec) -> str:
         """What starts the ranks of a passed-through command."""
-        name = spec.mpi
-        profile = profile_named(self.settings, name) if name not in ("auto", "none") else None
-        if profile is not None and profile.launcher:
-            return shlex.join(["exec", *profile.launcher, "-np", str(spec.processes), *spec.argv]) + "\n"
+        if is_open_mpi(self.settings, spec.mpi):
+            launcher = profile_named(self.settings, spec.mpi).launcher
+            return shlex.join([*launcher, "-np", str(spec.processes), *spec.argv])
         return self.batch.rigid_command(spec.argv, spec.processes)
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:

@@ -80,6 +80,16 @@ def profile_named(settings: Settings, name: str) -> Profile:
     )
 
 
+def is_open_mpi(settings: Settings, name: str) -> bool:
+    """Whether `--mpi NAME` means one mpirun for all ranks. Never raises: a name that nobody knows does not."""
+    if name in ("auto", "none"):
+        return False
+    try:
+        return profile_named(settings, name).family == "openmpi"
+    except EjbError:
+        return False
+
+
 def linked_mpi(launch_file: Path) -> str:
     """`mpich`, `openmpi` or `none` by the libraries that the launch's program names."""
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ejbd.core.question import Situation
 from ejbd.core.view import NodeView
 from ejbd.manager.context import MOVING_ENGINES, Context, JobWorld
-from ejbd.manager.mpi import linked_mpi, profile_named
+from ejbd.manager.mpi import is_open_mpi, linked_mpi
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState
 
@@ -55,7 +55,7 @@ def one_mpirun(world: JobWorld) -> bool:
     """Whether the ranks of the launch that is under way (or of the job's only one) are Open MPI's."""
     mpi = world.job.spec.get("mpi", "auto")
     if mpi != "auto":
-        return bool(mpi != "none" and profile_named(world.ctx.settings, mpi).family == "openmpi")
+        return is_open_mpi(world.ctx.settings, mpi)
     if world.job.state == JobState.WAITING and not world.job.script_run:
         return False  # nothing was launched yet
     launch = world.launch
@@ -140,9 +140,9 @@ def seats_on(world: JobWorld, size: int, workers: Sequence[Worker], *, restart: 
         return list(workers)
     widest = max(workers, key=lambda w: w.processors)
     fits = widest.processors * world.parameters().omax >= size
-    if restart or one_mpirun(world):
+    if one_mpirun(world):
         return [widest] if fits else []
     on_j0 = any((s := world.subjob(w.subjob_id)) is not None and s.role == "placeholder" for w in workers)
-    if not fits or (on_j0 and widest.processors < size):
-        return list(workers)  # it begins here, at the width it was made for, and stays
-    return [widest]
+    if fits and not (on_j0 and widest.processors < size):
+        return [widest]
+    return [] if restart else list(workers)  # begun at the width of J0 it stays there

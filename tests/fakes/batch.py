@@ -41,6 +41,7 @@ class MemoryBatch:
         self.hang_submissions = 0  # so many submissions time out and are not taken
         self.refuse: BatchError | None = None
         self.others: list[BatchJobView] = []
+        self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
         """The live (or last) batch job of this name."""
@@ -73,10 +74,13 @@ class MemoryBatch:
 
     async def observe(self) -> ClusterView:
         self._call("observe")
-        node = NodeView("n1", self.total, self.free, True, ("batch",))
+        width, nodes, free = self.node_processors or self.total, [], self.free
+        for index in range(-(-self.total // width)):
+            nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, ("batch",)))
+            free -= nodes[-1].free
         queue = QueueView("batch", True, None, 1, self.total, True)
         jobs = tuple(self.jobs.values()) + tuple(self.others)
-        return ClusterView(self.clock(), (node,), jobs, (queue,), Reservations.PROCESSORS)
+        return ClusterView(self.clock(), tuple(nodes), jobs, (queue,), Reservations.PROCESSORS)
 
     async def submit(self, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}")

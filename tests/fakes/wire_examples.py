@@ -11,7 +11,8 @@ REGISTRATION: Json = {
     "pid": 4711,
     "address": "10.0.0.1",
     "boot": "0123456789abcdef",
-    "engines": ["application", "none"],
+    "engines": ["application", "dmtcp", "none"],
+    "dmtcp": {"version": "5.0", "library": "0badcafe", "machine": "x86_64"},
 }
 REGISTERED: Json = {"worker": "w1", "heartbeat_s": 5.0, "poll_s": 20.0}
 ACCEPTED: Json = {"accepted": 17}
@@ -31,6 +32,7 @@ OPERATIONS: dict[str, Json] = {
         "timeout_s": 60.0,
         "mpi": None,
         "dmtcp": None,
+        "launcher": None,
     },
     "checkpoint": {"epoch": 2, "timeout_s": 60.0},
     "stop": {"epoch": 2, "grace_s": 2.0},

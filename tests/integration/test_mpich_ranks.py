@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.manager.checkpointing import linked_mpi
+from ejbd.manager.mpi import linked_mpi
 from tests.fakes.manager_server import Json
 from tests.fakes.mpi import build_progress, build_rank, missing_mpich, mpi_payload
 from tests.fakes.worker_process import World, alive, eventually, world

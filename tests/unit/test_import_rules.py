@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": {"manager", "store"} | LEAVES,
     "cli": {"sim"} | LEAVES,
     "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
-    "plugin": set(LEAVES),  # ejbd/plugin.py: builds and proves the DMTCP plugin
+    "plugin": {"mpicheck"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin
     "mpicheck": set(),  # ejbd/mpicheck.py: tries the site's MPI
     "doctor": {"batch", "plugin", "mpicheck"} | LEAVES,  # ejbd/doctor.py: checks a site, without a daemon
     **dict.fromkeys(LEAVES, LEAVES),

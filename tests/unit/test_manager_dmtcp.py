@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ejbd.config import Settings
 from ejbd.errors import EjbError
-from ejbd.manager.checkpointing import profiles
+from ejbd.manager.mpi import profiles
 from ejbd.store.store import Store
 from tests.fakes.dmtcp_commands import install
 from tests.fakes.live import LiveWorld
@@ -97,16 +98,123 @@ async def test_a_proved_plugin_is_handed_on_and_one_that_failed_is_not(live: Liv
     assert payload["dmtcp"]["plugin"] == str(folder / "libejbmove.so")  # type: ignore[index]
 
 
-async def test_without_a_plugin_ranks_on_real_nodes_stay(live: LiveWorld, installed: None) -> None:
+async def test_without_a_plugin_the_application_moves_as_a_whole(live: LiveWorld, installed: None) -> None:
     live.settings.batch = "slurm"
+    job, payload = await launched(live)
+    assert payload["dmtcp"]["plugin"] is None  # type: ignore[index]
+    received = next(data for kind, data in live.events(job) if kind == "job.received")
+    assert (
+        "can_split_hosts is false: no plugin was built (ejb doctor --build-plugin): it moves as a whole"
+        in (received["reason"])
+    )
+    assert live.batch.requests[live.batch.of(f"ejb-{job}.1").id].nodes == 1
+    live.batch.free = 8
+    await live.poll(10)
+    decision = next(data for kind, data in live.events(job) if kind == "decision.expand")["decision"]
+    assert decision["reason"].startswith("whole move: all processes to 8 on one node (degree 2)")
+    assert live.batch.requests[live.batch.of(f"ejb-{job}.2").id].nodes == 1
+    await live.begin(f"{job}.2")
+    await live.work()
+    await live.poll(5)
+    last = live.epochs(job)[-1]
+    assert (last.number, last.state, last.members) == (2, "running", [f"{job}.2"]), "the old place is left"
+    assert len({worker for _, worker, _ in last.placement}) == 1 and last.restart_from == 1
+    assert next(s for s in live.subjobs(job) if s.id == f"{job}.1").releasing
+
+
+async def test_without_a_plugin_it_says_why_it_does_not_grow(live: LiveWorld, installed: None) -> None:
+    live.settings.batch = "slurm"
+    live.batch.node_processors = 4
     job, _payload = await launched(live)
+    live.batch.free = 12  # on three nodes
+    await live.poll(10)
+    assert "decision.expand" not in live.kinds(job)
+    explained = await live.manager.explain(job)
+    assert explained["present"]["reason"] == (
+        "stay on 4 processors: the 16 processes have to stay on one node, where 4 can be had at most: no lower degree"
+    )
+
+
+async def test_ranks_that_no_node_can_hold_start_anywhere_and_stay(live: LiveWorld, installed: None) -> None:
+    live.settings.batch = "slurm"
+    live.batch.node_processors = 1  # at O_max 8 eight ranks
+    job, _payload = await launched(live)
+    assert live.batch.requests[live.batch.of(f"ejb-{job}.1").id].nodes is None
+    live.batch.free = 8
     await live.poll(10)
     assert "decision.expand" not in live.kinds(job)
 
 
-async def test_open_mpi_is_refused_plainly(live: LiveWorld) -> None:
-    with pytest.raises(EjbError, match="Open MPI's ranks cannot be started one by one"):
-        await live.submit(mpi="openmpi")
+async def test_a_place_holder_of_several_nodes_is_no_place_to_move_to(live: LiveWorld, installed: None) -> None:
+    live.settings.batch = "slurm"
+    live.batch.node_processors = 8
+    job, _payload = await launched(live)
+    live.batch.start(f"ejb-{job}.0")
+    placeholder = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[placeholder.id] = replace(placeholder, nodes=("n1", "n2"))
+    await live.poll(1)
+    decisions = [data["decision"] for kind, data in live.events(job) if kind.startswith("decision.")]
+    moved = [c for c in decisions[-1]["candidates"] if c["name"] == "(i) migrate to J0"]
+    assert not moved[0]["feasible"] and "have to stay on one node" in moved[0]["why"]
+    assert decisions[-1]["kind"] in ("keep_subjobs", "start_on_placeholder")
+
+
+async def test_a_plugin_for_another_dmtcp_is_not_used(live: LiveWorld, installed: None) -> None:
+    folder = live.manager.spool.root / "dmtcp"
+    folder.mkdir()
+    (folder / "libejbmove.so").touch()
+    built = {"version": "5.0", "library": "0badcafe", "machine": "x86_64"}
+    (folder / "libejbmove.so.json").write_text(json.dumps({"trusted": True, **built}))
+    live.settings.batch = "slurm"
+    first = await live.submit()
+    await live.poll(1)
+    await live.begin(f"{first}.1")
+    token = live.workers[f"{first}.1"].token
+    hello = {"node": "n1", "processors": 1, "host": "h", "pid": 2, "address": "10.0.0.2", "engines": ["dmtcp", "none"]}
+    await live.manager.register_worker(token, {**hello, "boot": "b", "dmtcp": built})
+    job = await live.submit(engine="dmtcp")
+    received = next(data for kind, data in live.events(job) if kind == "job.received")
+    assert "can_split_hosts" not in received["reason"]
+    await live.manager.register_worker(token, {**hello, "boot": "c", "dmtcp": {**built, "library": "12345678"}})
+    job = await live.submit(engine="dmtcp")
+    received = next(data for kind, data in live.events(job) if kind == "job.received")
+    assert "the plugin was built for another DMTCP than node n1 has" in received["reason"]
+
+
+async def test_open_mpi_without_dmtcp_is_passed_through(live: LiveWorld, absent: None) -> None:
+    with pytest.raises(EjbError, match="started by one mpirun, and without DMTCP that cannot be moved"):
+        await live.submit(mpi="openmpi", engine="auto", elastic=True)
+    job = await live.submit(mpi="openmpi", engine="auto")
+    assert not live.job(job).elastic
+    received = next(data for kind, data in live.events(job) if kind == "job.received")
+    assert received["reason"] == "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
+    script = live.batch.requests[live.batch.of(f"ejb-{job}.0").id].script
+    assert script.splitlines()[1].startswith("mpirun ") and script.endswith("-np 16 ./heat")
+
+
+async def test_open_mpi_under_dmtcp_is_one_mpirun_on_one_node(live: LiveWorld, installed: None) -> None:
+    job = await live.submit(mpi="openmpi", engine="dmtcp")
+    assert live.job(job).elastic
+    received = next(data for kind, data in live.events(job) if kind == "job.received")
+    assert "one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another" in received["reason"]
+    assert live.batch.requests[live.batch.of(f"ejb-{job}.0").id].nodes == 1
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    await live.work()
+    payload = next(payload for kind, payload in worker.done if kind == "launch")
+    assert payload["mpi"] is None and len(payload["ranks"]) == 16
+    assert payload["launcher"]["argv"][0] == "mpirun" and payload["launcher"]["argv"][-2:] == ["-np", "16"]
+
+
+async def test_open_mpi_that_fits_no_node_is_passed_through(live: LiveWorld, installed: None) -> None:
+    live.batch.node_processors = 8
+    await live.poll(1)
+    job = await live.submit(mpi="openmpi", engine="dmtcp")
+    received = next(data for kind, data in live.events(job) if kind == "job.received")
+    assert not received["elastic"] and "no node of queue batch has 16 processors (at most 8)" in received["reason"]
+
+
+async def test_an_mpi_that_nobody_knows_is_refused(live: LiveWorld) -> None:
     with pytest.raises(EjbError, match="there is no MPI profile 'lam'"):
         await live.submit(mpi="lam")
 

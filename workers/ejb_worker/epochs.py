@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
@@ -29,6 +29,8 @@ SERVICE_GRACE_S = 2.0
 
 # Of the script's own world, not of the ranks'.
 _NOT_FOR_RANKS = ("EJB_LAUNCH_SOCKET", "EJB_SHIMS", "EJB_RESTART_DIR")
+
+_BATCH_SYSTEMS = ("SLURM_", "PBS_", "LSB_", "OMPI_COMM_", "PMIX_", "PMI_")
 
 
 class Place:
@@ -105,6 +107,8 @@ class EpochRun:
         self._mpi: Optional[MpiEpoch] = None
         if payload.get("mpi") is not None:
             self._mpi = MpiEpoch(payload["mpi"], epoch_dir=self._folder, size=self._context.size, address=place.address)
+        # One command that starts all ranks: its end is theirs. All of the epoch's ranks are on this worker.
+        self._launcher: Optional[Dict[str, Any]] = payload.get("launcher")
         self._codes: Dict[int, int] = {}
         self._bringing_up: Optional[Iterator[None]] = None
         self._launch_done: Optional[Callable[[Optional[LaunchError]], None]] = None
@@ -125,7 +129,12 @@ class EpochRun:
 
     def exits(self) -> Dict[str, int]:
         ended = {rank: child.code for rank, child in self._context.ranks.items() if child.code is not None}
-        return {str(rank): self._codes.get(rank, code) for rank, code in sorted(ended.items())}
+        codes = {rank: self._codes.get(rank, code) for rank, code in sorted(ended.items())}
+        return {str(one): code for rank, code in codes.items() for one in self._stands_for(rank)}
+
+    def _stands_for(self, rank: int) -> Iterable[int]:
+        """The ranks that the process of `rank` is, or has started."""
+        return (rank,) if self._launcher is None else range(self._context.size)
 
     @property
     def pids(self) -> Dict[str, int]:
@@ -198,7 +207,7 @@ class EpochRun:
                     if service is not None and service.code is not None:
                         raise EngineError("the PMI server ended with code %d before it listened" % service.code)
                     yield
-        for entry in self._payload["ranks"]:
+        for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
             self._start(int(entry["rank"]), int(entry["processor"]), launch)
         while not self._engine.up(self._context):
             yield
@@ -253,6 +262,9 @@ class EpochRun:
     def _start(self, rank: int, processor: int, launch: Dict[str, Any]) -> None:
         argv = [str(word) for word in launch["argv"]]
         env = self._environment(rank, processor, launch["env"])
+        if self._launcher is not None:
+            argv = [str(word) for word in self._launcher["argv"]] + argv
+            env = _launchers_environment(env, self._launcher["env"])
         start = self._engine.launch if self._context.restart_dir is None else self._engine.restart
         output = os.path.join(self._folder, "output", str(rank))
         cpus = self._place.cpus
@@ -264,7 +276,7 @@ class EpochRun:
                 cwd=launch["cwd"],
                 stdout=output + ".out",
                 stderr=output + ".err",
-                cpu=cpus[processor] if cpus is not None else None,
+                cpu=cpus[processor] if cpus is not None and self._launcher is None else None,
                 on_exit=lambda code: self._ended(rank, code),
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
@@ -350,7 +362,8 @@ class EpochRun:
             other, code = self._untold.pop(0)
             told = told or other == rank
             if not self._stopping:
-                self._report("rank-exit", epoch=self.epoch, rank=other, code=code)
+                for one in self._stands_for(other):
+                    self._report("rank-exit", epoch=self.epoch, rank=one, code=code)
 
     def _settled(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""
@@ -403,6 +416,20 @@ class EpochRun:
             reply(outcome.ok, outcome.error, {"exits": self.exits(), "bytes": sizes, "seconds": seconds})
         if outcome.ok:
             self.close()
+
+
+def _launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:
+    """Without what tells a launcher of a batch system's allocation: it starts its ranks here, and nowhere else.
+
+    What is one rank's own is left out too: all of its ranks would see it.
+    """
+    plain = {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(_BATCH_SYSTEMS) and name not in ("EJB_RANK", "EJB_PROCESSOR")
+    }
+    plain.update({str(name): str(value) for name, value in more.items()})
+    return plain
 
 
 def _sentence(error: Exception) -> str:

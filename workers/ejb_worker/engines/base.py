@@ -26,7 +26,9 @@ class EpochContext:
     `run_tool` starts a helper process of the engine (a coordinator, a command), its output in the log file
     `<folder>/<name>-<node>.log`, and calls back with its exit code. `home`: this worker keeps what an epoch has once (a
     coordinator, the PMI server). `services`: the helpers that belong to the computation, by name. `scratch`: makes and
-    names a folder of this machine for this epoch, the same for all of the job's workers here.
+    names a folder of this machine for this epoch, the same for all of the job's workers here. `launched`: how many
+    processes the workers start for the epoch's ranks: one each, or one in all where a launcher starts them (and
+    `launcher` is true); `ranks` has that one as rank 0.
     """
 
     __slots__ = (
@@ -35,6 +37,8 @@ class EpochContext:
         "epoch",
         "folder",
         "home",
+        "launched",
+        "launcher",
         "node",
         "payload",
         "ranks",
@@ -69,6 +73,8 @@ class EpochContext:
         self.folder = str(payload["epoch_dir"])
         self.size = int(payload["size"])
         self.home = bool(payload.get("home", True))
+        self.launcher = payload.get("launcher") is not None
+        self.launched = 1 if self.launcher else self.size
         self.services: Dict[str, Child] = {}
         self.ranks: Dict[int, Child] = {}
         self.state: Dict[str, Any] = {}

@@ -143,7 +143,7 @@ class DmtcpCheckpoint(Checkpoint):
         sizes = images.keep(
             epoch.checkpoint_dir,
             names,
-            size=epoch.size,
+            size=epoch.launched,
             node=_whoami(epoch),
             version=tools().version,
             services=services,
@@ -215,7 +215,7 @@ class DmtcpEngine(Engine):
             _check_plugin(str(plugin))
         if epoch.restart_dir is not None:
             generation = images.Generation(epoch.restart_dir)
-            generation.check(epoch.size, tools().version)
+            generation.check(epoch.launched, tools().version)
             epoch.state["generation"] = generation
             pmi = generation.services.get("pmi")
             if pmi is not None:
@@ -279,7 +279,7 @@ class DmtcpEngine(Engine):
         return DmtcpCheckpoint(epoch)
 
     def finish(self, epoch: EpochContext) -> None:
-        if len(epoch.ranks) == epoch.size and all(child.code is not None for child in epoch.services.values()):
+        if len(epoch.ranks) == epoch.launched and all(child.code is not None for child in epoch.services.values()):
             self.close(epoch)  # nobody elsewhere needs the coordinator
 
     def close(self, epoch: EpochContext) -> None:
@@ -378,7 +378,8 @@ def _images(epoch: EpochContext, name: str) -> str:
 
 
 def _members(epoch: EpochContext) -> int:
-    return epoch.size + len(epoch.services)
+    """How many processes the computation has at least: a launcher is one of them."""
+    return epoch.size + int(epoch.launcher) + len(epoch.services)
 
 
 def _all_ended(epoch: EpochContext) -> bool:

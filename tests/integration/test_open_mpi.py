@@ -1,0 +1,111 @@
+"""Real Open MPI: one mpirun starts all ranks on one node, and under DMTCP all of it moves as a whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ejbd.manager.mpi import linked_with
+from tests.fakes.manager_server import Json
+from tests.fakes.mpi import build_open_mpi_rank, open_mpi_launcher
+from tests.fakes.worker_process import World, alive, eventually, world
+
+RANKS = 4
+pytestmark = [pytest.mark.xdist_group("mpich")]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built, why = build_open_mpi_rank(tmp_path_factory.mktemp("openmpi"))
+    if built is None:
+        pytest.skip(why)
+    return built
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as value:
+        value.start()
+        yield value
+
+
+def launch(there: World, *argv: str, epoch: int = 1, engine: str = "none", restart: int | None = None) -> Json:
+    env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # An allocation that is none of mpirun's business.
+    file = there.launch_file(*argv, ordinal=0, size=RANKS, **env, SLURM_JOB_ID="1", SLURM_NNODES="7")
+    payload: dict[str, Any] = {
+        **there.launch_payload(file, ranks=RANKS, epoch=epoch, engine=engine, restart=restart),
+        "launcher": open_mpi_launcher(RANKS),
+        "timeout_s": 60.0,
+    }
+    if engine == "dmtcp":
+        payload["dmtcp"] = {"plugin": None, "compress": False, "options": []}
+    result: Json = there.manager.run("launch", payload, epoch=epoch)
+    assert result["ok"], result
+    return result
+
+
+def members(there: World) -> list[psutil.Process]:
+    return [p for p in psutil.Process(there.worker.pid).children(recursive=True) if alive(p.pid)]
+
+
+def test_without_dmtcp_all_ranks_run_under_one_mpirun(there: World, program: Path) -> None:
+    launch(there, str(program), "3")
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+    assert sorted(line for line in there.rank_output(0).splitlines() if "ends" in line) == [
+        f"rank {rank} of {RANKS} ends, bad 0" for rank in range(RANKS)
+    ]
+
+
+def test_an_abort_is_every_ranks_end(there: World, program: Path) -> None:
+    launch(there, str(program), "1", "abort")
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 7)
+
+
+def test_a_stop_leaves_nobody(there: World, program: Path) -> None:
+    launch(there, str(program), "100000")
+    eventually(lambda: "step 10" in there.rank_output(0))
+    running = members(there)
+    assert len(running) >= RANKS + 1
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 0.5}, epoch=1)["ok"]
+    eventually(lambda: not any(alive(p.pid) for p in running))
+
+
+def test_the_worker_is_killed(there: World, program: Path) -> None:
+    launch(there, str(program), "100000")
+    eventually(lambda: "step 10" in there.rank_output(0))
+    running = members(there)
+    there.worker.kill()
+    there.worker.wait()
+    _gone, left = psutil.wait_procs(running, timeout=20)
+    assert not left
+
+
+def test_auto_sees_open_mpi(program: Path) -> None:
+    assert linked_with([str(program)], "/", {}) == "openmpi"
+
+
+@pytest.mark.dmtcp
+def test_under_dmtcp_it_moves_as_a_whole(there: World, program: Path) -> None:
+    if shutil.which("dmtcp_launch") is None:
+        pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
+    launch(there, str(program), "600", engine="dmtcp")
+    for epoch in (1, 2):
+        eventually(lambda epoch=epoch: "step" in there.rank_output(0, epoch), 60)  # type: ignore[misc]
+        result = there.manager.run("checkpoint", {"epoch": epoch, "timeout_s": 60.0}, epoch=epoch)
+        assert result["ok"] and result["data"]["exits"] == {str(r): 85 for r in range(RANKS)}, result
+        images = list((there.epoch_dir(epoch) / "checkpoint" / "rank-0").glob("*.dmtcp"))
+        assert len(images) == RANKS + 1
+        eventually(lambda: not members(there))
+        launch(there, str(program), epoch=epoch + 1, engine="dmtcp", restart=epoch)
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+    told = [line for epoch in (1, 2, 3) for line in there.rank_output(0, epoch).splitlines()]
+    for rank in range(RANKS):
+        assert told.count(f"rank {rank} of {RANKS} ends, bad 0") == 1
+        steps = [int(line.split()[-1]) for line in told if line.startswith(f"rank {rank} of {RANKS} step")]
+        assert steps == list(range(0, 600, 10))
