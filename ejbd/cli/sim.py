@@ -91,6 +91,8 @@ OrderOption = Annotated[OrderName, typer.Option("--order", help="Who looks for s
 Whole = Annotated[bool, typer.Option("--whole-slots", help="Take all of a slot, not the fewest processors.")]
 Act = Annotated[bool, typer.Option("--act-in-migration", help="Look for more while a migration is under way.")]
 MinLeft = Annotated[float, typer.Option("--min-left", min=0, help="No move when less than this is left, in seconds.")]
+CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
+Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]
 Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Jobs arrive that many times as fast.")]
 
 
@@ -134,8 +136,9 @@ def run(
     whole_slots: Whole = False,
     act_in_migration: Act = False,
     min_left: MinLeft = 0.0,
+    cancel_j0: CancelJ0 = False,
     arrivals: Arrivals = 1.0,
-    check: Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")] = False,
+    check: Check = False,
     json_file: Annotated[
         MaybePath, typer.Option("--json", metavar="FILE", help="The figures as JSON; - is stdout.")
     ] = None,
@@ -147,7 +150,8 @@ def run(
 
     setting = _setting(
         policy, ties=ties, trim=trim, omax=omax, lambda_s=lambda_s, delta=delta, min_procs=min_procs, suspend=suspend,
-        order=order, whole_slots=whole_slots, act_in_migration=act_in_migration, min_left=min_left, arrivals=arrivals,
+        order=order, whole_slots=whole_slots, act_in_migration=act_in_migration, min_left=min_left, cancel_j0=cancel_j0,
+        arrivals=arrivals,
     )  # fmt: skip
     workload, outcome, report = play(_source(trace, procs, limit, rule), setting, checking=check)
     _tell_faults(workload.faults)
@@ -183,7 +187,9 @@ def target(
     whole_slots: Whole = False,
     act_in_migration: Act = False,
     min_left: MinLeft = 0.0,
+    cancel_j0: CancelJ0 = False,
     every: Annotated[int, typer.Option("--every", min=1, help="Only one in so many targets.")] = 1,
+    check: Check = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate each eligible job as the only elastic one, and compare with EASY (the paper's Tables 3 and 4)."""
@@ -192,10 +198,11 @@ def target(
     setting = _setting(
         PolicyName.ejb, ties=ties, trim=trim, omax=omax, lambda_s=lambda_s, delta=delta, min_procs=min_procs,
         suspend=suspend, whole_slots=whole_slots, act_in_migration=act_in_migration, min_left=min_left,
+        cancel_j0=cancel_j0,
     )  # fmt: skip
     if ties is TiesName.batch:
         raise EjbError(Code.INVALID, "targets are simulated with paper or pyss ties", hint="leave --ties batch out")
-    report = play_targets(_source(trace, procs, limit, rule), setting, every=every)
+    report = play_targets(_source(trace, procs, limit, rule), setting, every=every, checking=check)
     rows = [[key, _figure(value)] for key, value in report.items() if not isinstance(value, dict)]
     out = output(as_json, False)
     out.result(report, lambda: out.table(["FIGURE", "VALUE"], rows, frozenset({1})))

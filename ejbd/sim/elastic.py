@@ -11,6 +11,7 @@ from ejbd.core.options import (
     GO_ON,
     GROWS,
     MIGRATE,
+    SUSPENDED_RUN,
     TWO_SUBJOBS,
     placeholder_choice,
     running_options,
@@ -46,6 +47,7 @@ from ejbd.sim.world import (
     TOO_WIDE,
     VISITS,
     WAITING,
+    WITHOUT_J0,
     World,
 )
 
@@ -339,6 +341,7 @@ def offer_slots(w: World, rules: Rules) -> bool:
     slots = _slots(w)
     if slots == 0:
         return False
+    queued = w.count[QUEUED]
     if rules.least_work_first:
         _sort_visits(w, rules)
     took = False
@@ -355,6 +358,8 @@ def offer_slots(w: World, rules: Rules) -> bool:
             took = True
             if w.count[FAULT] != 0:
                 return False
+            if w.count[QUEUED] < queued:  # a cancelled J0 may have held others up: the batch system looks first
+                break
             slots = _slots(w)
             if slots == 0:
                 break
@@ -380,6 +385,8 @@ def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
     if w.start[job] < 0.0:
         w.start[job] = now
     _add(w, job, best, o.kind[best] == TWO_SUBJOBS, rules)
+    if w.candidate[job] == WITHOUT_J0 and o.kind[best] != SUSPENDED_RUN:
+        dequeue(w, job)
     return True
 
 

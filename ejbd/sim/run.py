@@ -15,6 +15,7 @@ from ejbd.sim.compiled import compiled
 from ejbd.sim.metrics import Outcome
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import (
+    ELASTIC,
     EVENTS,
     FAULT,
     FAULTS,
@@ -22,8 +23,10 @@ from ejbd.sim.world import (
     NOW,
     QUEUED_S,
     RIGID,
+    STAYS_RIGID,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
+    WITHOUT_J0,
     World,
     new_world,
 )
@@ -57,16 +60,19 @@ def run(
     ties: Ties = Ties.PAPER,
     parameters: BundlingParameters | None = None,
     min_processors: int = 8,
+    keep_placeholder: bool = True,
     checking: bool = False,
     plain: bool = False,
 ) -> Outcome:
     """Simulate every job to its end.
 
-    `min_processors`: from which width on a job is a candidate (EJB only). `checking` looks at the invariants after
-    every event. `plain` runs the kernels uncompiled. Raises SimulationError where an invariant does not hold.
+    `min_processors`: from which width on a job is a candidate (EJB only). `keep_placeholder`: J0 stays queued until it
+    starts; without, it is cancelled as soon as a subjob carries the job to its end. `checking` looks at the invariants
+    after every event. `plain` runs the kernels uncompiled. Raises SimulationError where an invariant does not hold.
     """
     rules = (parameters or BundlingParameters()).rules
-    candidates = (workload.jobs.processors >= min_processors).astype(np.int64)
+    wide = workload.jobs.processors >= min_processors
+    candidates = np.where(wide, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)
     rows, width = (512, 32) if policy is Policy.EJB else (0, 4)
     begin = time.perf_counter()
     play = engine.simulate if plain else compiled(engine.simulate)

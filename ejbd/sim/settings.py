@@ -21,13 +21,14 @@ ARRIVAL, LEAST_WORK = "arrival", "least-work"
 TRIMS = ("none", "paper")
 
 _SWITCHES = {"suspend": "suspend", "whole-slots": "whole_slots", "act-in-migration": "act_in_migration"}
+_ON = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _FIGURES = {
     "omax": ("omax", int),
     "lambda": ("lambda_s", float),
     "delta": ("delta", float),
     "min-left": ("min_left_s", float),
 }
-NAMES = ("policy", "ties", "trim", "order", "min-procs", "arrivals", *_FIGURES, *_SWITCHES)
+NAMES = ("policy", "ties", "trim", "order", "min-procs", "cancel-j0", "arrivals", *_FIGURES, *_SWITCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything but the log. `arrivals`: jobs come that many times as fast. `changed`: what was set, by its name."""
+    """Everything but the log. `arrivals`: jobs come that many times as fast.
+    `keep_placeholder`: J0 waits on beside the subjobs. `changed`: what was set, by its name."""
 
     policy: Policy = Policy.EJB
     ties: Ties = Ties.PAPER
     trimmed: bool = False
     parameters: BundlingParameters = field(default_factory=BundlingParameters)
     min_processors: int = 8
+    keep_placeholder: bool = True
     arrivals: float = 1.0
     changed: tuple[tuple[str, str], ...] = ()
 
@@ -79,14 +82,15 @@ class Setting:
             return replace(self, trimmed=bool(TRIMS.index(value)))
         if key == "min-procs":
             return replace(self, min_processors=_at_least(int(value), 1))
+        if key == "cancel-j0":
+            return replace(self, keep_placeholder=not _ON[value])
         if key == "arrivals":
             return replace(self, arrivals=_at_least(float(value), 1e-6))
         if key == "order":
             least = (ARRIVAL, LEAST_WORK).index(value) == 1
             return replace(self, parameters=replace(parameters, least_work_first=least))
         if key in _SWITCHES:
-            on = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}[value]
-            return replace(self, parameters=replace(parameters, **{_SWITCHES[key]: on}))
+            return replace(self, parameters=replace(parameters, **{_SWITCHES[key]: _ON[value]}))
         name, kind = _FIGURES[key]
         least_value = 1 if name == "omax" else 0.01 if name == "delta" else 0
         changes: dict[str, Any] = {name: _at_least(kind(value), least_value)}
@@ -136,6 +140,7 @@ def play(source: Source, setting: Setting, *, checking: bool = False) -> tuple[W
         ties=setting.ties,
         parameters=setting.parameters,
         min_processors=setting.min_processors,
+        keep_placeholder=setting.keep_placeholder,
         checking=checking,
     )
     report = run_report(
@@ -152,7 +157,7 @@ def play(source: Source, setting: Setting, *, checking: bool = False) -> tuple[W
     return workload, outcome, report
 
 
-def play_targets(source: Source, setting: Setting, *, every: int = 1) -> dict[str, Any]:
+def play_targets(source: Source, setting: Setting, *, every: int = 1, checking: bool = False) -> dict[str, Any]:
     """One elastic job a simulation: the summary over all eligible targets."""
     workload = load(source)
     if setting.arrivals != 1.0:
@@ -162,7 +167,9 @@ def play_targets(source: Source, setting: Setting, *, every: int = 1) -> dict[st
         parameters=setting.parameters,
         ties=setting.ties,
         min_processors=setting.min_processors,
+        keep_placeholder=setting.keep_placeholder,
         trim=setting.trimmed,
         every=every,
+        checking=checking,
     )
     return {"trace": workload.name, "setting": setting.name, **runs.summary()}

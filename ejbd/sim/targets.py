@@ -17,6 +17,7 @@ from ejbd.core.plan import BundlingParameters, Rules
 from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.compiled import can_compile, compiled
 from ejbd.sim.engine import PYSS_TIES, step
+from ejbd.sim.invariants import check
 from ejbd.sim.metrics import Outcome, change, means, migration_share, overhead, paper_trim
 from ejbd.sim.run import Policy, Ties, refuse_fault, run
 from ejbd.sim.workload import Workload
@@ -24,13 +25,16 @@ from ejbd.sim.world import (
     CLOCKS,
     COUNTS,
     DUE,
+    ELASTIC,
     FAULT,
     FRESH,
     HEAPED,
     NEXT,
     QUEUED,
     RIGID,
+    STAYS_RIGID,
     TOO_MANY_SUBJOBS,
+    WITHOUT_J0,
     World,
     new_world,
 )
@@ -117,7 +121,9 @@ def _record(w: World, job: int, fates: Fates) -> None:
 
 
 @kernel
-def play_targets(w: World, s: Snapshot, wanted: Ints, last: int, ties: int, rules: Rules, fates: Fates) -> None:
+def play_targets(
+    w: World, s: Snapshot, wanted: Ints, last: int, ties: int, rules: Rules, checking: bool, fates: Fates
+) -> None:
     """Play the log to the submission of job `last`, and every wanted job as the one elastic job on the way.
 
     A target is played from just before its submission until it completes.
@@ -132,17 +138,20 @@ def play_targets(w: World, s: Snapshot, wanted: Ints, last: int, ties: int, rule
             if submits:
                 save(w, s)
                 w.count[FRESH] = job
-                w.candidate[job] = 1
+                w.candidate[job] = wanted[job]
                 w.start[job] = -1.0
                 w.end[job] = -1.0
                 w.used[job] = 0.0  # it may have run beside an earlier target
                 wanted[job] = 0
                 target = job
-        step(w, EJB if target >= 0 else EASY, ties, rules)
+        policy = EJB if target >= 0 else EASY
+        step(w, policy, ties, rules)
+        if checking:
+            check(w, policy, rules)
         if target >= 0 and w.end[target] >= 0.0:
             _record(w, target, fates)
             restore(w, s)
-            w.candidate[target] = 0
+            w.candidate[target] = STAYS_RIGID
             w.mode[target] = RIGID
             w.subjobs[target] = 0
             w.moves[target] = 0
@@ -187,10 +196,12 @@ def run_targets(
     trim: bool = True,
     every: int = 1,
     baseline: Outcome | None = None,
+    keep_placeholder: bool = True,
+    checking: bool = False,
 ) -> TargetRuns:
     """Simulate every eligible job as the only elastic one: `min_processors` wide at least, and made to wait by EASY.
 
-    `trim` leaves out what the paper's tables leave out; `every` takes one in so many of the targets. With `batch` ties
+    `keep_placeholder` and `checking` are as for :func:`run`. `trim` leaves out what the paper's tables leave out; `every` takes one in so many of the targets. With `batch` ties
     there is no moment to copy the world at: they are refused as ValueError.
     """
     if ties is Ties.BATCH:
@@ -204,7 +215,7 @@ def run_targets(
         eligible &= paper_trim(jobs, baseline)
     targets = np.flatnonzero(eligible)[::every]
     wanted = np.zeros(jobs.submit.size, dtype=np.int64)
-    wanted[targets] = 1
+    wanted[targets] = ELASTIC if keep_placeholder else WITHOUT_J0
     last = int(targets[-1]) if targets.size else -1
     rules = (parameters or BundlingParameters()).rules
     width = 32
@@ -215,7 +226,7 @@ def run_targets(
         by = (w.count, w.clock, w.queue, w.ends, w.freed, w.heap_time, w.heap_order, w.heap_job, w.heap_time)
         snapshot = Snapshot(*(_like(v) for v in by))
         left = wanted.copy() if can_compile() else wanted.tolist()
-        compiled(play_targets)(w, snapshot, left, last, int(ties), rules, fates)
+        compiled(play_targets)(w, snapshot, left, last, int(ties), rules, checking, fates)
         if w.count[FAULT] != TOO_MANY_SUBJOBS:
             break
         width *= 2

@@ -13,6 +13,9 @@ from ejbd.sim.compiled import can_compile
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
 RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE = 0, 1, 2, 3, 4
 
+# What a job may become (`candidate`). WITHOUT_J0: J0 is cancelled once a subjob carries the job to its end.
+STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
+
 # Entries of `count`.
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD = range(13)
 COUNTS = 13
