@@ -201,8 +201,8 @@ def run_targets(
 ) -> TargetRuns:
     """Simulate every eligible job as the only elastic one: `min_processors` wide at least, and made to wait by EASY.
 
-    `keep_placeholder` and `checking` are as for :func:`run`. `trim` leaves out what the paper's tables leave
-    out; `every` takes one in so many of the targets. With `batch` ties there is no moment to copy the world at: they
+    `keep_placeholder` and `checking` are as for :func:`run`. `trim` leaves out what the paper's tables leave out;
+    `every` takes one in so many of the targets. With `batch` ties there is no moment to copy the world at: they
     are refused as ValueError.
     """
     if ties is Ties.BATCH:
