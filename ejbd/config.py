@@ -22,8 +22,19 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
+class Order(StrEnum):
+    """In which order elastic jobs look for room."""
+
+    ARRIVAL = "arrival"  # as the paper has it
+    LEAST_WORK = "least-work"  # waiting jobs before running ones, the least P * (R - W) first
+
+
 class QueueSettings(BaseModel):
-    """Elasticity of one queue. O_max, lambda and Delta are those of section 3 of the paper."""
+    """Elasticity of one queue. O_max, lambda and Delta are those of section 3 of the paper.
+
+    `suspend`, `order`, `whole_slots`, `act_in_migration` and `min_left_s` go beyond it: `suspend` off, `order` arrival
+    and the defaults of the rest are the paper's algorithm.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,6 +45,13 @@ class QueueSettings(BaseModel):
     delta: Annotated[float, Field(ge=1, le=100, description="overhead of over-subscription, Eq. 2")] = 1.0
     min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
     max_subjobs: Annotated[int, Field(ge=1, le=1000, description="most subjobs of one job at once, J0 not counted")] = 8
+    suspend: Annotated[bool, Field(description="use room too short for the whole job, and go back to waiting")] = True
+    order: Annotated[Order, Field(description="who looks for room first")] = Order.LEAST_WORK
+    whole_slots: Annotated[bool, Field(description="take all that is free, not the fewest for its degree")] = False
+    act_in_migration: Annotated[bool, Field(description="look for more room while a move is under way")] = False
+    min_left_s: Annotated[
+        float, Field(ge=0, le=31 * 86400, description="no growth when the job is done within this time")
+    ] = 0.0
 
 
 class LocalSettings(BaseModel):

@@ -96,7 +96,8 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
             )
         others = [shown(key) for key in ("omax", "lambda_s", "delta", "min_processors", "max_subjobs")]
         state = "up" if queue["up"] else "down"
-        rows.append([queue["name"], state, str(queue["waiting"]), str(queue["running"]), *others, elasticity])
+        row = [queue["name"], state, str(queue["waiting"]), str(queue["running"]), *others]
+        rows.append([*row, _beyond(settings, queue["overridden"]), elasticity])
     headings = [
         "QUEUE",
         "STATE",
@@ -107,9 +108,25 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
         "DELTA",
         "MIN PROCS",
         "MAX SUBJOBS",
+        "BEYOND THE PAPER",
         "ELASTIC",
     ]
     out.table(headings, rows, right=frozenset(range(2, 9)))
+
+
+def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
+    """The settings that go beyond the paper's algorithm, as far as they are on."""
+    words = {
+        "suspend": "suspend" if settings["suspend"] else "",
+        "order": "" if settings["order"] == "arrival" else settings["order"],
+        "whole_slots": "whole-slots" if settings["whole_slots"] else "",
+        "act_in_migration": "act-in-migration" if settings["act_in_migration"] else "",
+        "min_left_s": f"min-left {settings['min_left_s']:g}" if settings["min_left_s"] else "",
+    }
+    told = [
+        (word or f"no {key.removesuffix('_s')}") + "*" if key in overridden else word for key, word in words.items()
+    ]
+    return " ".join(filter(None, told)) or "-"
 
 
 @token_app.command("create")

@@ -75,7 +75,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     A job that went back to waiting has kept its work: it asks for what is left, and restarting costs a lambda. A
     subjob, or the longer of two, must carry the job to its end. Of equal completions the lowest case wins. Case 3 is
     tried on every two slots, which under EASY are the paper's one pair. With `suspend` a slot that is too short is used
-    until it ends, if nothing better can be had.
+    until it ends, if nothing better can be had. A job that cannot be moved has cases 1 and 2 only.
     """
     seen = tuple(slots)
     if not seen:
@@ -92,6 +92,8 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         reason = f"{_processors(most)} free, and O_max {params.omax} needs {needed} for {state.processes} processes"
         return Decision(DecisionKind.NOTHING, state.job, now, reason, slots=seen)
 
+    if not state.movable:
+        count, chosen = _whole_runs(options, count)
     candidates = [_wait_candidate(options, at, seen, now, params) for at in range(count)]
     best = candidates[chosen] if chosen >= 0 else None
     if seen[options.slot[0]].duration_s < params.max_walltime_s:
@@ -103,6 +105,13 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     return Decision(
         DecisionKind.START, state.job, now, reason, best.requests, best.completion_s, tuple(candidates), seen
     )
+
+
+def _whole_runs(options: Options, count: int) -> tuple[int, int]:
+    """How many of the options stay on one subjob to the end (they come first), and the best of these or -1."""
+    whole = sum(1 for at in range(count) if options.kind[at] == WHOLE_RUN)
+    fit = [at for at in range(whole) if options.verdict[at] == FEASIBLE]
+    return whole, min(fit, key=lambda at: options.seconds[at], default=-1)
 
 
 def _slot_vectors(slots: tuple[BackfillSlot, ...]) -> tuple[list[int], list[float]]:

@@ -72,7 +72,8 @@ def _between_epochs(world: JobWorld) -> bool:
         return _lost_rather_than_failed(world, launch) or _end_launch(world, launch)
     if not job.members:
         if job.state == JobState.RUNNING:
-            back_to_waiting(world, "no subjob is left")
+            saved = world.epoch is not None and world.epoch.state == EpochState.STOPPED
+            back_to_waiting(world, "suspended, with its work kept" if saved else "no subjob is left")
             return True
         return False
     members = [s for s in world.open_subjobs if s.id in job.members]

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.config import QueueSettings, Settings
+from ejbd.config import Order, QueueSettings, Settings
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
@@ -176,6 +176,11 @@ class JobWorld:
             processor_quantum=queue.processor_quantum if queue else 1,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
+            suspend=settings.suspend and not holds_shell(self.job),
+            least_work_first=settings.order is Order.LEAST_WORK,
+            whole_slots=settings.whole_slots,
+            act_in_migration=settings.act_in_migration,
+            min_left_s=settings.min_left_s,
         )
 
     def elastic_state(self, movable: bool, together: int | None = None) -> ElasticState:
@@ -192,10 +197,24 @@ class JobWorld:
             requested_s=self.job.walltime_s,
             work_s=work_now(self.job, self.ctx.now),
             subjobs=held,
+            stalled_until_s=self._stalled_until(),
             on_placeholder=j0 is not None and j0.id in self.job.members,
             movable=movable,
             together=together,
         )
+
+    def _stalled_until(self) -> float | None:
+        """When the move that is under way should be over; None while the ranks compute, or none is placed."""
+        epoch = self.epoch
+        if epoch is None or not self.moving:
+            return None
+        begun = epoch.created_s if epoch.state == EpochState.LAUNCHING else epoch.stopping_s
+        return max(self.ctx.now, (self.ctx.now if begun is None else begun) + self.parameters().lambda_s)
+
+
+def holds_shell(job: Job) -> bool:
+    """Whether the user's shell is in one of the job's subjobs, and would be lost with it."""
+    return job.kind == "script" and not job.spec.get("restartable")
 
 
 def usable_end(subjob: Subjob, now: float) -> float:

@@ -1,4 +1,4 @@
-"""The policies of `ejbd.core`, asked once a poll for every elastic job in order of arrival, and carried into intents.
+"""The policies of `ejbd.core`, asked once a poll for every elastic job in the queue's order, and carried into intents.
 
 Each decision is stored with its reasons when it does something, or says something new.
 """
@@ -11,14 +11,15 @@ from collections.abc import Callable
 import structlog
 from sqlalchemy import select
 
-from ejbd.config import Elasticity
+from ejbd.config import Elasticity, Order
 from ejbd.core.bundling import next_shrink
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.plan import Shrink
+from ejbd.core.options import visit_key
+from ejbd.core.plan import BundlingParameters, Shrink
 from ejbd.core.question import Question, Situation
 from ejbd.core.windows import Windows, windows
 from ejbd.manager import application, ending, setbacks, together
-from ejbd.manager.context import Context, JobWorld, usable_end
+from ejbd.manager.context import Context, JobWorld, holds_shell, usable_end, work_now
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
@@ -27,6 +28,8 @@ from ejbd.store.transitions import add_event, move_job
 log = structlog.get_logger(__name__)
 
 START_UP_POLLS = 3.0  # polls that pass until a subjob's ranks run: it is seen, its workers come, siblings are awaited
+SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the next look, and the way to the workers
+_RULES = {order: BundlingParameters(least_work_first=order is Order.LEAST_WORK).rules for order in Order}
 _FIGURES = re.compile(r"\d+")
 
 
@@ -38,17 +41,23 @@ class Decider:
         self._windows: dict[str, Windows] = {}
 
     def decide_all(self) -> None:
-        """Every job that is not over, in order of arrival. One job's fault is its own."""
+        """Every job that is not over, in its queue's order. One job's fault is its own."""
         query = select(Job).where(Job.state.not_in(TERMINAL_JOB)).order_by(Job.seq)
         jobs = list(self.ctx.session.scalars(query))
         subjobs: dict[str, list[Subjob]] = {job.id: [] for job in jobs}
         rows = select(Subjob).join(Job, Subjob.job_id == Job.id).where(Job.state.not_in(TERMINAL_JOB))
         for subjob in self.ctx.session.scalars(rows.order_by(Subjob.ordinal)):
             subjobs.setdefault(subjob.job_id, []).append(subjob)
-        for job in jobs:
+        for job in sorted(jobs, key=self._turn):  # of equals the first to come is the first
             world = JobWorld(self.ctx, job, _subjobs=subjobs[job.id])
             if not self._goes_on_waiting(world):
                 guarded(world, self.decide)
+
+    def _turn(self, job: Job) -> tuple[int, float]:
+        """When a job's turn comes to look for room."""
+        left = max(0.0, job.walltime_s - work_now(job, self.ctx.now))
+        rules = _RULES[self.ctx.queue_settings(job.queue).order]
+        return visit_key(job.state == JobState.WAITING, job.processes, left, rules)
 
     def _goes_on_waiting(self, world: JobWorld) -> bool:
         """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
@@ -123,9 +132,11 @@ class Decider:
 
     def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
         """Whether J0 itself fits into what is free: the batch system is about to start it, unless it is kept back."""
+        job = world.job
         waited = self.ctx.now - (j0.submit_s if j0.submit_s is not None else self.ctx.now)
-        widest = max(request.processors for request in decision.requests)
-        return widest >= world.job.processes and waited <= START_UP_POLLS * self.ctx.settings.poll_s
+        slots = [decision.slots[r.slot_index] for r in decision.requests if r.processors >= job.processes]
+        fits = any(slot.duration_s >= job.walltime_s for slot in slots)
+        return fits and waited <= START_UP_POLLS * self.ctx.settings.poll_s
 
     def _run(self, world: JobWorld) -> None:
         job, now = world.job, self.ctx.now
@@ -134,13 +145,12 @@ class Decider:
         if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
             self._placeholder_started(world, j0)
             return
-        if world.moving or (j0 is not None and j0.id in job.members):
+        if j0 is not None and j0.id in job.members:
             return
-        if self._overrun(world):
-            return
-        shrink = next_shrink(world.elastic_state(application.can_move(world)), now, parameters)
-        if shrink is not None and now + self.ctx.settings.poll_s >= shrink.begin_s:
-            self._shrink(world, shrink)
+        if world.moving:
+            if not parameters.act_in_migration:
+                return
+        elif self._overrun(world) or self._leaves_in_time(world, parameters):
             return
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
@@ -191,7 +201,7 @@ class Decider:
     def _request(self, world: JobWorld, decision: Decision) -> None:
         """Ask for the subjobs of a START or EXPAND, and take their room."""
         job = world.job
-        holds_shell = job.kind == "script" and not job.spec.get("restartable") and job.script_run == 0
+        begins_shell = holds_shell(job) and job.script_run == 0
         longest = max(decision.requests, key=lambda r: r.length_s)
         lambda_s = world.parameters().lambda_s
         taken = self.windows(job.queue)
@@ -207,7 +217,7 @@ class Decider:
                 request.length_s,
                 slack_s=lambda_s + START_UP_POLLS * self.ctx.settings.poll_s,
                 limit_s=limit_s,
-                anchor=holds_shell and request is longest,
+                anchor=begins_shell and request is longest,
             )
             fits = min(subjob.processors, taken.available(subjob.usable_s))
             taken = taken.take(fits, subjob.usable_s)
@@ -231,22 +241,51 @@ class Decider:
         else:
             _go_to_placeholder(world, j0)
 
-    def _shrink(self, world: JobWorld, shrink: Shrink) -> None:
-        """Move off the subjobs that end next; where nobody would stay, keep the work and wait again."""
+    def _leaves_in_time(self, world: JobWorld, parameters: BundlingParameters) -> bool:
+        """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
+        now, poll_s = self.ctx.now, self.ctx.settings.poll_s
+        shrink = next_shrink(world.elastic_state(application.can_move(world)), now, parameters)
+        if shrink is None:
+            return False
+        can_move = application.can_move(world)
+        if shrink.stays and can_move:
+            if now + poll_s < shrink.begin_s:
+                return False
+            self._tell_leaving(world, "shrink", shrink)
+            world.job.members = [m for m in world.job.members if m in shrink.stays]
+            return True
+        suspends = parameters.suspend and can_move
+        if now + (SUSPENSION_POLLS if suspends else 1.0) * poll_s < shrink.begin_s:
+            return False
+        if suspends:
+            self._tell_leaving(world, "suspend", shrink)
+            self._suspend(world)
+            return True
+        self._tell_leaving(world, "shrink", shrink)
+        if now >= shrink.begin_s:
+            self._give_up_room(world, shrink.reason)
+        return True
+
+    def _tell_leaving(self, world: JobWorld, what: str, shrink: Shrink) -> None:
+        job = world.job
         add_event(
             self.ctx.session,
-            "decision.shrink",
+            f"decision.{what}",
             self.ctx.now,
-            job_id=world.job.id,
+            job_id=job.id,
             leaves=list(shrink.leaves),
             stays=list(shrink.stays),
             end_s=shrink.end_s,
+            work_s=work_now(job, self.ctx.now),
             reason=shrink.reason,
         )
-        if shrink.stays and application.can_move(world):
-            world.job.members = [m for m in world.job.members if m in shrink.stays]
-        elif self.ctx.now >= shrink.begin_s:
-            self._give_up_room(world, shrink.reason)
+
+    def _suspend(self, world: JobWorld) -> None:
+        """Checkpoint and wait again, for J0 or for more room, with the work kept. It is no overrun: it was planned."""
+        world.job.members = []
+        epoch = world.live_epoch
+        if epoch is not None:
+            application.begin_checkpoint(world, epoch)
 
     def _overrun(self, world: JobWorld) -> bool:
         """The application is slower than what it asked for allows: its subjobs end before it does."""
@@ -259,9 +298,8 @@ class Decider:
     def _give_up_room(self, world: JobWorld, why: str) -> None:
         """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
         job = world.job
-        shell = job.kind == "script" and not job.spec.get("restartable")
         epoch = world.live_epoch
-        if shell or job.overruns or not application.can_move(world) or epoch is None:
+        if holds_shell(job) or job.overruns or not application.can_move(world) or epoch is None:
             asked = f"{job.walltime_s:g} s at full width"
             ending.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
             return

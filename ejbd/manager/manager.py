@@ -318,7 +318,8 @@ class Manager:
         pause = job.not_before_s - self.clock()
         if job.state == JobState.WAITING and pause > 0:
             return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that did not start"
-        return f"{job.state}: {present.reason}" if present else job.state
+        kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
+        return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         """The slots that could be used now, for one queue or all."""

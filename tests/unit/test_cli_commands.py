@@ -295,6 +295,11 @@ def test_queues_and_windows(shell: Shell) -> None:
     out, _ = shell.ejb("queue", "set", "main", "omax=4", "elasticity=auto", "lambda_s=2.5")
     assert " 4* " in out and "2.5*" in out and "auto* (from 10 waiting" in out
     assert shell.server.manager.overrides == {"omax": 4, "elasticity": "auto", "lambda_s": 2.5}
+    assert " suspend least-work " in out
+    paper = ("suspend=off", "order=arrival", "min_left_s=1800")
+    out, _ = shell.ejb("queue", "set", "main", *paper)
+    assert "no suspend* no order* min-left 1800*" in out
+    shell.ejb("queue", "set", "main", *(change.partition("=")[0] + "=" for change in paper))
     shell.ejb("queue", "set", "main", "omax=", "elasticity=", "lambda_s=")
     assert shell.server.manager.overrides == {}
     for bad in ("omax=0", "omax=many", "colour=red", "elasticity=maybe", "omax"):

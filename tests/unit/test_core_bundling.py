@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -155,6 +156,18 @@ def test_case_3_is_not_for_a_slot_that_ends_before_the_migration_is_paid() -> No
     decision = plan_wait(waiting(16, 1000), slots((4, UNLIMITED), (8, 120)), 0, PAPER)
     assert shapes(decision) == [(4, 4000, 0)]
     assert not named(decision, "case 3").feasible
+
+
+def test_what_cannot_be_moved_is_never_planned_off_a_subjob() -> None:
+    """Neither case 3, which leaves the wider slot, nor a suspension."""
+    seen = slots((4, UNLIMITED), (16, 600))
+    moved = plan_wait(waiting(), seen, 0, PAPER)
+    assert [c.name for c in moved.candidates if c.feasible] == ["case 1", "case 3"] and len(moved.requests) == 2
+    stays = plan_wait(replace(waiting(), movable=False), seen, 0, PAPER)
+    assert stays.kind is DecisionKind.START and stays.requests == (SubjobRequest(4, 4000, 0),)
+    assert [c.name for c in stays.candidates] == ["case 1", "case 2"]
+    short = plan_wait(replace(waiting(), movable=False), seen[1:], 0, replace(PAPER, suspend=True))
+    assert short.kind is DecisionKind.NOTHING
 
 
 def test_a_tie_goes_to_the_lowest_case() -> None:
