@@ -61,6 +61,17 @@ async def job_events(
     return await manager.store.read(look)
 
 
+@router.get("/events")
+async def all_events(manager: Manager, caller: Caller, query: Annotated[EventFilter, Query()]) -> EventPage:
+    """What happened to all one's jobs (administrators: to everything)."""
+
+    def look(session: Session) -> EventPage:
+        rows = _events_of(session, caller, query.after, query.limit)
+        return EventPage(events=[event_view(row) for row in rows])
+
+    return await manager.store.read(look)
+
+
 @router.get("/jobs/{job}/events/stream", response_class=StreamingResponse, responses=_STREAM_RESPONSE)  # type: ignore[arg-type]
 async def job_stream(
     request: Request,
@@ -97,16 +108,16 @@ async def stream(
         after = await manager.store.read(_newest)
 
     def fetch(session: Session, after: int) -> tuple[Sequence[Event], bool]:
-        return _events_of(session, caller, after), False
+        return _events_of(session, caller, after, BATCH), False
 
     return _streaming(request.app, manager, fetch, after)
 
 
-def _events_of(session: Session, caller: Principal, after: int) -> Sequence[Event]:
+def _events_of(session: Session, caller: Principal, after: int, limit: int) -> Sequence[Event]:
     if caller.admin:
-        return queries.events(session, after, BATCH)
+        return queries.events(session, after, limit)
     query = select(Event).join(Job, Job.id == Event.job_id).where(Job.user == caller.user, Event.id > after)
-    return session.scalars(query.order_by(Event.id).limit(BATCH)).all()
+    return session.scalars(query.order_by(Event.id).limit(limit)).all()
 
 
 def _streaming(app: FastAPI, manager: ManagerPort, fetch: Fetch, after: int) -> StreamingResponse:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import following, showing
+from ejbd.cli import exporting, following, showing
 from ejbd.cli.chart import chart
 from ejbd.cli.client import Client, LostConnection, segment
 from ejbd.cli.options import AsJson, MaybeText, Quiet, Selector, client, output
@@ -67,11 +67,19 @@ def events(
     context: typer.Context,
     job: Selector = "last",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
+    export: Annotated[
+        MaybeText, typer.Option("--export", metavar="FILE", help="Write the log of all your jobs (- is stdout).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what happened to a job."""
+    """Show what happened to a job; with --export, write what happened to all of them, for `ejb sim replay`."""
     out = output(as_json, False)
     daemon = client(context)
+    if export is not None:
+        count = exporting.export(daemon, export)
+        if export != "-":
+            out.result({"file": export, "events": count}, lambda: out.line(f"wrote {count} events to {export}"))
+        return
     if not follow:
         found = daemon.get(_path(job, "/events"), limit=10_000)
         out.result(found, lambda: out.lines(map(showing.event_line, found["events"])))

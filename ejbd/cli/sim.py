@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ejbd.cli import sim_replay
 from ejbd.cli.options import AsJson, output
 from ejbd.errors import Code, EjbError
 
@@ -362,6 +363,9 @@ def reproduce(
         traces, out_dir, limit=limit, tell=lambda text: print(text, file=sys.stderr, flush=True)
     ):
         print(path)
+
+
+sim_app.command("replay")(sim_replay.replay)
 
 
 def _tell_faults(faults: tuple[Any, ...]) -> None:

@@ -1,0 +1,97 @@
+"""`ejb sim replay`: the decisions of the live manager, made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from ejbd.cli.options import AsJson, output
+from ejbd.cli.output import Output, printable
+from ejbd.cli.words import clock
+from ejbd.errors import Code, EjbError
+
+if TYPE_CHECKING:
+    from ejbd.sim.replay import Difference, Replay
+
+DIFFERS = 1  # the exit code where a decision would be another one
+_SHOWN = 20
+
+# typer reads these at run time, where `X | None` is no type of its own
+MaybeInt = Optional[int]  # noqa: UP045
+MaybeFloat = Optional[float]  # noqa: UP045
+MaybeBool = Optional[bool]  # noqa: UP045
+MaybePath = Optional[Path]  # noqa: UP045
+
+
+def replay(
+    log: Annotated[Path, typer.Argument(help="What `ejb events --export` wrote.")],
+    omax: Annotated[MaybeInt, typer.Option("--omax", min=1, help="With this O_max instead of the logged one.")] = None,
+    lambda_s: Annotated[MaybeFloat, typer.Option("--lambda", min=0, help="With this lambda, in seconds.")] = None,
+    delta: Annotated[MaybeFloat, typer.Option("--delta", min=0.01, help="With this Delta.")] = None,
+    suspend: Annotated[MaybeBool, typer.Option("--suspend/--no-suspend", help="With or without suspension.")] = None,
+    whole_slots: Annotated[
+        MaybeBool, typer.Option("--whole-slots/--fewest-processors", help="How much of a slot is taken.")
+    ] = None,
+    act_in_migration: Annotated[
+        MaybeBool, typer.Option("--act-in-migration/--no-act-in-migration", help="Growing while a move is under way.")
+    ] = None,
+    min_left: Annotated[MaybeFloat, typer.Option("--min-left", min=0, help="With this least time left.")] = None,
+    swf: Annotated[MaybePath, typer.Option("--swf", metavar="FILE", help="Write the jobs as a trace, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the decisions of a live log again with this version's core; exit code 1 where one would differ."""
+    from ejbd.sim.replay import read_log
+    from ejbd.sim.replay import replay as ask_again
+    from ejbd.sim.replay_jobs import as_swf
+    from ejbd.sim.swf import write_swf
+
+    given = {
+        "omax": omax, "lambda_s": lambda_s, "delta": delta, "suspend": suspend, "whole_slots": whole_slots,
+        "act_in_migration": act_in_migration, "min_left_s": min_left,
+    }  # fmt: skip
+    changes = {key: value for key, value in given.items() if value is not None}
+    found = read_log(log)
+    again = ask_again(found, changes)
+    out = output(as_json, False)
+    trace = None
+    if swf is not None:
+        trace = as_swf(found.jobs, found.processors)
+        try:
+            write_swf(swf, trace)
+        except OSError as error:
+            raise EjbError(Code.INVALID, f"{swf} cannot be written: {error.strerror}") from None
+    document: dict[str, Any] = {"log": str(log), "events": found.events, "changes": changes, **again.to_json()}
+    if trace is not None:
+        document["swf"] = {"file": str(swf), "jobs": len(trace)}
+    out.result(document, lambda: _tell(again, changes, out))
+    if trace is not None and not as_json:
+        left = len(found.jobs) - len(trace)
+        out.note(f"{swf}: {len(trace)} jobs" + (f"; {left} that have not run to an end are left out" if left else ""))
+    if again.differing:
+        raise typer.Exit(DIFFERS)
+
+
+def _tell(again: Replay, changes: dict[str, Any], out: Output) -> None:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(again.kinds.items()))
+    under = " with " + ", ".join(f"{key}={value}" for key, value in changes.items()) if changes else ""
+    out.line(f"{again.decisions} decisions ({kinds or 'none'}) made again{under}")
+    for difference in again.differing[:_SHOWN]:
+        _tell_difference(difference, out)
+    if len(again.differing) > _SHOWN:
+        out.line(f"and {len(again.differing) - _SHOWN} more (--json has all)")
+    same = again.decisions - len(again.differing)
+    out.line(f"{same} the same, {len(again.differing)} would differ")
+    if again.expecting_otherwise or again.worded_otherwise:
+        out.line(
+            f"of the same ones {again.expecting_otherwise} would expect another completion, "
+            f"{again.worded_otherwise} be told in other words"
+        )
+
+
+def _tell_difference(difference: Difference, out: Output) -> None:
+    logged, now = difference.logged, difference.now
+    out.line(printable(f"line {logged.line}, job {logged.job}, {clock(logged.at_s)}:"))
+    out.line(printable(f"  then {logged.decision.kind.value}: {logged.decision.reason}"))
+    out.line(printable(f"  now  {now.kind.value}: {now.reason}"))

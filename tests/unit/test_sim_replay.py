@@ -1,0 +1,191 @@
+"""`ejb sim replay`: decisions of the live manager made again, altered ones found, torn logs refused by their line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from ejbd.core.decision import DecisionKind
+from ejbd.errors import EjbError
+from ejbd.sim.replay import read_log, replay
+from ejbd.sim.replay_jobs import LoggedJob, as_swf
+from ejbd.sim.run import Policy, run
+from ejbd.sim.swf import parse_swf, read_swf
+from ejbd.sim.workload import workload_of
+from ejbd.store.models import Event
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+HEADER = {"kind": "ejb.log", "format": 1, "version": "x", "queues": [{"name": "batch", "processors": 32}]}
+Life = Callable[[LiveWorld], Awaitable[str]]
+
+
+async def grown(live: LiveWorld) -> str:
+    """16 ranks of 100 s: 40 s on 4 processors, 26 s more on 8, of which 25 s count, then over."""
+    live.batch.free = 4
+    job = await live.submit()
+    await live.poll(1)
+    first = await live.begin(f"{job}.1")
+    await live.poll(20)
+    live.batch.free = 0
+    second = await live.begin(f"{job}.2")
+    await live.poll(20)
+    await live.work()
+    await live.poll(25)
+    for worker in (first, second):
+        await worker.finish_ranks(2)
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "completed"
+    return job
+
+
+@pytest.fixture
+async def log(tmp_path: Path, store: Store) -> Path:
+    """What `ejb events --export` writes, of a job that grew and one that was passed through."""
+    live = LiveWorld(tmp_path, store)
+    live.settings.queues["default"].min_processors = 2
+    await grown(live)
+    rigid = await live.submit(processes=1)
+    live.batch.start(f"ejb-{rigid}.0")
+    await live.poll(1)
+    live.batch.end(f"ejb-{rigid}.0")
+    await live.poll(30)
+    path = tmp_path / "log.jsonl"
+    rows = store.read_sync(lambda s: list(s.scalars(select(Event).order_by(Event.id))))
+    lines = [
+        {"id": r.id, "at_s": r.at_s, "job": r.job_id, "subjob": None, "kind": r.kind, "data": r.data} for r in rows
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in [HEADER, *lines]) + "\n")
+    return path
+
+
+def changed(log: Path, kind: str, change: Callable[[dict[str, Any]], None]) -> int:
+    """Alter the first event of a kind; its line."""
+    lines = log.read_text().splitlines()
+    for number, line in enumerate(lines, 1):
+        row = json.loads(line)
+        if row["kind"] == kind:
+            change(row["data"])
+            lines[number - 1] = json.dumps(row)
+            log.write_text("\n".join(lines))
+            return number
+    raise AssertionError(f"no {kind}")
+
+
+async def test_the_same_core_decides_the_same(log: Path) -> None:
+    found = read_log(log)
+    again = replay(found)
+    assert again.decisions >= 3 and again.kinds["start"] == 1 and again.kinds["expand"] >= 1
+    assert (again.differing, again.expecting_otherwise, again.worded_otherwise) == ((), 0, 0)
+
+
+async def test_other_parameters_would_decide_otherwise(log: Path) -> None:
+    again = replay(read_log(log), {"omax": 2})
+    first = again.differing[0]
+    assert first.logged.decision.kind is DecisionKind.START and first.now.kind is DecisionKind.NOTHING
+    assert "O_max 2 needs 8 for 16 processes" in first.now.reason
+    slower = replay(read_log(log), {"lambda_s": 1000.0})
+    assert {d.logged.decision.kind for d in slower.differing} == {DecisionKind.EXPAND}
+    assert replay(read_log(log), {"min_left_s": 10_000.0}).differing
+
+
+async def test_an_altered_decision_is_found_where_it_stands(log: Path) -> None:
+    def widen(data: dict[str, Any]) -> None:
+        data["decision"]["requests"][0]["processors"] = 5
+
+    line = changed(log, "decision.start", widen)
+    (difference,) = replay(read_log(log)).differing
+    assert difference.logged.line == line
+    told = difference.to_json()
+    assert (told["then"]["requests"][0]["processors"], told["now"]["requests"][0]["processors"]) == (5, 4)
+
+
+async def test_an_altered_parameter_is_found(log: Path) -> None:
+    def narrow(data: dict[str, Any]) -> None:
+        data["question"]["parameters"]["omax"] = 3
+
+    line = changed(log, "decision.start", narrow)
+    assert [d.logged.line for d in replay(read_log(log)).differing] == [line]
+
+
+async def test_other_words_and_expectations_are_no_other_decision(log: Path) -> None:
+    changed(log, "decision.start", lambda data: data["decision"].update(reason="because"))
+    changed(log, "decision.expand", lambda data: data["decision"].update(expected_completion_s=1.0))
+    again = replay(read_log(log))
+    assert (again.differing, again.expecting_otherwise, again.worded_otherwise) == ((), 1, 1)
+
+
+async def test_jobs_as_a_trace_that_can_be_simulated(log: Path, tmp_path: Path) -> None:
+    found = read_log(log)
+    elastic, rigid = found.jobs
+    assert (elastic.elastic, elastic.processors, elastic.walltime_s, elastic.state) == (True, 16, 100, "completed")
+    assert elastic.run_s == pytest.approx(40 / 4 + 25 / 2), "its work at full width, not its stay"
+    assert (rigid.elastic, rigid.processors, rigid.run_s) == (False, 1, 30)
+    trace = as_swf(found.jobs, found.processors)
+    workload = workload_of(trace, "live")
+    assert workload.processors == 32
+    assert workload.jobs.run.tolist() == [23, 30] and workload.jobs.walltime.tolist() == [100, 100]
+    outcome = run(workload, Policy.EASY, plain=True)
+    assert (outcome.start - workload.jobs.submit).tolist() == [0, 0]
+
+
+def test_a_job_that_still_runs_is_left_out_of_the_trace() -> None:
+    job = LoggedJob("a", True, 4, 100.0, 10.0, 11.0, None, "running", 5.0)
+    assert len(as_swf([job], 0)) == 0
+    assert parse_swf([]).rows.shape == as_swf([], 0).rows.shape
+
+
+@pytest.mark.parametrize(
+    ("tear", "line", "what"),
+    [
+        (lambda lines: [*lines[:4], lines[4][:50]], 5, "line 5 of log.jsonl is not one whole JSON object"),
+        (lambda lines: lines[1:], 1, "line 1 of log.jsonl is not the header of an exported log"),
+        (lambda lines: [lines[0].replace('"format": 1', '"format": 9'), *lines[1:]], 1, "says format 9"),
+        (lambda lines: [*lines[:2], "{}"], 3, "line 3 of log.jsonl is no event that this version can read"),
+        (lambda lines: [], 1, "the file is empty"),
+    ],
+    ids=["torn", "no header", "newer", "no event", "empty"],
+)
+async def test_a_bad_line_is_told_by_its_number(
+    log: Path, tear: Callable[[list[str]], list[str]], line: int, what: str
+) -> None:
+    log.write_text("\n".join(tear(log.read_text().splitlines())))
+    with pytest.raises(EjbError) as refusal:
+        read_log(log)
+    assert what in refusal.value.sentence() and f":{line}" in refusal.value.where
+
+
+async def test_a_question_that_cannot_be_read_is_told_by_its_line(log: Path) -> None:
+    line = changed(log, "decision.start", lambda data: data["question"].pop("state"))
+    with pytest.raises(EjbError, match=f"line {line} of log.jsonl is no event"):
+        read_log(log)
+
+
+def ejb(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ejbd.cli.main", "sim", "replay", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
+
+
+async def test_the_command_tells_by_its_exit_code(log: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "live.swf"
+    same = ejb(str(log), "--swf", str(trace))
+    assert same.returncode == 0, same.stderr
+    assert "0 would differ" in same.stdout and "2 jobs" in same.stderr
+    assert len(read_swf(trace)) == 2
+    other = ejb(str(log), "--omax", "2", "--no-suspend")
+    assert other.returncode == 1
+    assert "then start: start by case 1" in other.stdout and "with omax=2, suspend=False" in other.stdout
+    document = json.loads(ejb(str(log), "--omax", "2", "--json").stdout)
+    assert document["changes"] == {"omax": 2} and document["differing"][0]["then"]["kind"] == "start"
+    log.write_text(log.read_text()[:-20])
+    torn = ejb(str(log))
+    assert torn.returncode == 2 and "is not one whole JSON object" in torn.stderr
