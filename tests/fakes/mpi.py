@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from ejbd.manager.mpi import profiles
 
 PROGRESS = Path(__file__).resolve().parents[2] / "workers" / "native" / "progress.c"
 SOURCE = Path(__file__).parent / "mpi_rank.c"
+PYTHON_RANK = Path(__file__).parent / "mpi_rank.py"
 
 
 def mpicc() -> str | None:
@@ -21,12 +25,23 @@ def missing_mpich() -> str:
     return "" if mpicc() and shutil.which("cc") else "MPICH is not installed (apt-get install mpich libmpich-dev gcc)"
 
 
-def build_rank(folder: Path) -> Path:
+def build(source: Path, program: Path, *options: str) -> Path:
+    """Compile an MPI program with MPICH's compiler."""
     compiler = mpicc()
     assert compiler is not None
-    program = folder / "mpi_rank"
-    subprocess.run([compiler, "-O1", "-o", str(program), str(SOURCE)], check=True, timeout=120)
+    subprocess.run([compiler, "-O1", *options, "-o", str(program), str(source)], check=True, timeout=120)
     return program
+
+
+def build_rank(folder: Path) -> Path:
+    return build(SOURCE, folder / "mpi_rank")
+
+
+def build_loaded_rank(folder: Path) -> list[str]:
+    """The same ranks, loaded by Python as an extension module is: MPI and UCX are in nobody else's sight."""
+    library = build(SOURCE, folder / "mpi_rank.so", "-shared", "-fPIC")
+    words = "import ctypes, sys; given = [w.encode() for w in sys.argv[1:]]; main = ctypes.CDLL(given[0]).main; "
+    return [sys.executable, "-c", words + "sys.exit(main(len(given), (ctypes.c_char_p * 9)(*given)))", str(library)]
 
 
 def build_open_mpi_rank(folder: Path) -> tuple[Path | None, str]:
@@ -56,3 +71,46 @@ def build_progress(folder: Path) -> Path:
 
 def mpi_payload(*nodes: str) -> dict[str, Any]:
     return {"env": dict(profiles(None)["mpich-ucx"].env), "nodes": list(nodes)}
+
+
+def mpi4py(folder: Path) -> tuple[dict[str, str], str]:
+    """mpi4py on MPICH, put into `folder`: the environment that a rank needs for it, or why there is none.
+
+    Debian's own is built on Open MPI. The wheel of the package index takes any library of MPICH's ABI, by a name that
+    Debian's has not.
+    """
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--target",
+        str(folder),
+    ]
+    try:
+        done = subprocess.run([*words, "mpi4py>=4.1"], capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return {}, "mpi4py could not be installed: pip does not reach its index"
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return {}, f"mpi4py could not be installed: {why}"
+    found = ctypes.util.find_library("mpich")
+    if found is None:
+        return {}, "the library of MPICH is not found by the linker (apt-get install libmpich-dev)"
+    libraries = folder / "lib"
+    libraries.mkdir()
+    for listed in subprocess.run(
+        ["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
+        if listed.split()[:1] == [found]:
+            (libraries / "libmpi.so.12").symlink_to(listed.split()[-1])
+            break
+    env = {"PYTHONPATH": str(folder), "LD_LIBRARY_PATH": str(libraries), "MPI4PY_MPIABI": "mpich"}
+    check = [sys.executable, "-c", "import mpi4py.MPI as m, numpy; print(m.Get_library_version())"]
+    done = subprocess.run(check, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False)
+    if not done.stdout.startswith("MPICH"):
+        return {}, f"mpi4py does not work on this MPICH: {(done.stderr.strip().splitlines() or [done.stdout])[-1]}"
+    return env, ""

@@ -11,7 +11,7 @@ import pytest
 
 from ejbd.manager.mpi import linked_mpi
 from tests.fakes.manager_server import Json
-from tests.fakes.mpi import build_progress, build_rank, missing_mpich, mpi_payload
+from tests.fakes.mpi import build_loaded_rank, build_progress, build_rank, missing_mpich, mpi_payload
 from tests.fakes.worker_process import World, alive, eventually, world
 
 RANKS = 4
@@ -53,6 +53,15 @@ def test_start_allreduce_finalize(there: World, program: Path) -> None:
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
     for rank in range(RANKS):
         assert there.rank_output(rank).splitlines()[-1] == f"rank {rank} of {RANKS} ends, bad 0"
+    eventually(lambda: record(there)[-1]["event"] == "done")
+    assert record(there)[-1]["bad"] == {}
+
+
+def test_an_mpi_that_was_loaded_out_of_sight_finalizes_too(there: World, tmp_path: Path) -> None:
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    launch(there, *build_loaded_rank(tmp_path), "3")
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
     eventually(lambda: record(there)[-1]["event"] == "done")
     assert record(there)[-1]["bad"] == {}
 

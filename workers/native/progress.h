@@ -34,6 +34,28 @@
     real = (__typeof__(function) *)dlsym(RTLD_NEXT, symbol)
 #define EJB_NEXT(function) EJB_NEXT_NAMED(function, #function)
 
+/* UCX is loaded with the MPI. Python loads an extension module, and with it MPI and UCX, out of sight of RTLD_NEXT (a
+ * local scope); but the library that calls us has UCX among what it was linked to. */
+static void *ejb_beside(void *code, const char *symbol)
+{
+  Dl_info info;
+  if (!dladdr(code, &info) || !info.dli_fname)
+    return NULL;
+  void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (!library)
+    return NULL;
+  void *found = dlsym(library, symbol);
+  dlclose(library);
+  return found;
+}
+
+#define EJB_NEXT_UCX(function) \
+  EJB_NEXT(function); \
+  if (!real) \
+    real = (__typeof__(function) *)ejb_beside(__builtin_return_address(0), #function); \
+  if (!real) \
+    abort() /* who called us is linked to it */
+
 static int ejb_number(const char *name, int otherwise)
 {
   const char *text = getenv(name);
@@ -68,11 +90,13 @@ int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
 /* UCX is not linked: a program without it never calls these. */
 static void *ejb_workers[EJB_MAX_WORKERS];
 static int ejb_worker_count;
+static unsigned (*ejb_progress)(void *);
 static volatile int ejb_finalizing;
 
 int ucp_worker_create(void *context, const void *params, void **worker)
 {
-  EJB_NEXT(ucp_worker_create);
+  EJB_NEXT_UCX(ucp_worker_create);
+  ejb_progress = (unsigned (*)(void *))ejb_beside((void *)real, "ucp_worker_progress");
   int status = real(context, params, worker);
   if (status == 0 && ejb_worker_count < EJB_MAX_WORKERS)
     ejb_workers[ejb_worker_count++] = *worker;
@@ -81,7 +105,7 @@ int ucp_worker_create(void *context, const void *params, void **worker)
 
 void ucp_worker_destroy(void *worker)
 {
-  EJB_NEXT(ucp_worker_destroy);
+  EJB_NEXT_UCX(ucp_worker_destroy);
   for (int i = 0; i < ejb_worker_count; i++)
     if (ejb_workers[i] == worker)
       ejb_workers[i--] = ejb_workers[--ejb_worker_count];
@@ -90,7 +114,7 @@ void ucp_worker_destroy(void *worker)
 
 void *ucp_disconnect_nb(void *endpoint)
 {
-  EJB_NEXT(ucp_disconnect_nb);
+  EJB_NEXT_UCX(ucp_disconnect_nb);
   ejb_finalizing = 1;
   return real(endpoint);
 }
@@ -106,14 +130,11 @@ ssize_t read(int fd, void *buffer, size_t size)
 {
   EJB_NEXT(read);
   if (ejb_finalizing && ejb_worker_count > 0 && ejb_is_stream(fd)) {
-    static unsigned (*progress)(void *);
-    if (!progress)
-      progress = (unsigned (*)(void *))dlsym(RTLD_DEFAULT, "ucp_worker_progress");
     struct pollfd waiting = { fd, POLLIN, 0 };
-    while (progress && poll(&waiting, 1, 1) == 0)
+    while (ejb_progress && poll(&waiting, 1, 1) == 0)
       for (int round = 0; round < EJB_PROGRESS_ROUNDS; round++)
         for (int i = 0; i < ejb_worker_count; i++)
-          progress(ejb_workers[i]);
+          ejb_progress(ejb_workers[i]);
   }
   return real(fd, buffer, size);
 }
