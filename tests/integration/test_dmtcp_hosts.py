@@ -1,6 +1,6 @@
 """Real DMTCP with the plugin, over hosts that are network namespaces: A -> A+B -> A -> A+B+C+D, every step verified.
 
-EJB_DMTCP_RUNS repeats the runs (default 1).
+EJB_DMTCP_RUNS: how often each is done (2).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pytest
 from ejbd.plugin import build
 from tests.fakes.hosts import Hosts, hosts, missing_hosts
 from tests.fakes.manager_server import Json, ManagerServer
-from tests.fakes.mpi import build_rank, missing_mpich, mpi_payload
+from tests.fakes.mpi import PYTHON_RANK, build_rank, missing_mpich, mpi4py, mpi_payload
 from tests.fakes.worker_process import eventually, worker_command
 
 pytestmark = [pytest.mark.dmtcp, pytest.mark.serial, pytest.mark.xdist_group("dmtcp-hosts")]
 HOSTS = 4
 PATHS = ([1], [1, 2], [1], [1, 2, 3, 4])
-RUNS = int(os.environ.get("EJB_DMTCP_RUNS", "1"))
+RUNS = int(os.environ.get("EJB_DMTCP_RUNS", "2"))
 
 # Every rank talks to every other over TCP and checks what it gets; ends when the file `end` appears.
 MESH = """
@@ -74,7 +74,7 @@ class Site:
         self.plugin = plugin
         self.managers: dict[int, ManagerServer] = {}
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.seen: dict[int, int] = {}
+        self.environment = {"PATH": os.environ["PATH"]}
         for host in range(1, HOSTS + 1):
             spool = folder / f"spool-{host}"
             spool.mkdir()
@@ -97,7 +97,7 @@ class Site:
     def place(self, argv: list[str], size: int, epoch: int, on_hosts: list[int], mpi: bool) -> None:
         file = self.folder / "jobs" / "7" / "launches" / "0.json"
         file.parent.mkdir(exist_ok=True)
-        content = {"argv": argv, "cwd": str(self.folder), "env": {"PATH": os.environ["PATH"]}, "size": size}
+        content = {"argv": argv, "cwd": str(self.folder), "env": self.environment, "size": size}
         file.write_text(json.dumps(content))
         asked = []
         for index, host in enumerate(on_hosts):
@@ -188,10 +188,28 @@ def test_a_tcp_mesh_spreads_and_shrinks(site: Site, ranks: int, run: int) -> Non
 def test_an_mpi_program_spreads_and_shrinks(site: Site, tmp_path: Path, run: int) -> None:
     if reason := missing_mpich():
         pytest.skip(reason)
-    ranks = 4
-    program = build_rank(tmp_path)
+    mpi_spreads_and_shrinks(site, [str(build_rank(tmp_path)), "800"])
+
+
+@pytest.fixture(scope="module")
+def python_environment(plugin: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    environment, reason = mpi4py(tmp_path_factory.mktemp("mpi4py"))
+    if reason:
+        pytest.skip(reason)
+    return environment
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+def test_an_mpi4py_program_spreads_and_shrinks(python_environment: dict[str, str], site: Site, run: int) -> None:
+    site.environment |= python_environment
+    mpi_spreads_and_shrinks(site, [sys.executable, str(PYTHON_RANK), "800"])
+
+
+def mpi_spreads_and_shrinks(site: Site, argv: list[str], ranks: int = 4) -> None:
     for epoch, on_hosts in enumerate(PATHS, start=1):
-        site.place([str(program), "800"], ranks, epoch, on_hosts, mpi=True)
+        site.place(argv, ranks, epoch, on_hosts, mpi=True)
         eventually(lambda epoch=epoch: site.printed(epoch, ranks), 60)  # type: ignore[misc]
         if epoch < len(PATHS):
             site.stop(ranks, epoch, on_hosts)
