@@ -573,5 +573,5 @@ async def test_the_command(site: Site) -> None:
     [job] = await site.ended("1")
     assert (job.state, job.walltime_s, job.name) == (BatchState.CANCELLED, 60.0, "na'me")
     assert run("down").returncode == 0
-    assert not site.leftovers()
+    await until_true(lambda: not site.leftovers())  # it answers before it ends
     assert run("down").returncode == 0
