@@ -12,6 +12,7 @@ Standard library only, Python 3.8 or later. Without EJB: `heat.py --spawn 16 ...
 # ruff: noqa: UP006, UP035, UP037, UP045, B905, PTH100, PTH103, PTH105, PTH106, PTH108, PTH110, PTH118
 
 import argparse
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -355,9 +356,12 @@ def checkpoint(plate: Plate, ranks: Ranks) -> bool:
             pass  # was not written
     if complaint or ranks.rank == 0:
         why = complaint or "another rank could not write"
-        print(
-            f"heat: rank {ranks.rank}: no checkpoint at step {plate.step}, going on: {why}", file=sys.stderr, flush=True
-        )
+        with contextlib.suppress(OSError):  # the output may be on the very disk that is full
+            print(
+                f"heat: rank {ranks.rank}: no checkpoint at step {plate.step}, going on: {why}",
+                file=sys.stderr,
+                flush=True,
+            )
     return False
 
 
