@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
@@ -12,7 +13,12 @@ from ejbd.cli.output import Output, choose
 Selector = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or `last`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but what a script needs.")]
-MaybeText = Optional[str]  # noqa: UP045  # typer reads it at run time
+# typer reads these at run time, where `X | None` is no type of its own
+MaybeText = Optional[str]  # noqa: UP045
+MaybePath = Optional[Path]  # noqa: UP045
+MaybeInt = Optional[int]  # noqa: UP045
+MaybeFloat = Optional[float]  # noqa: UP045
+MaybeBool = Optional[bool]  # noqa: UP045
 
 
 def client(context: typer.Context) -> Client:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ejbd.cli import sim_replay
-from ejbd.cli.options import AsJson, output
+from ejbd.cli.options import AsJson, MaybeFloat, MaybeInt, MaybeText, output
 from ejbd.errors import Code, EjbError
 
 if TYPE_CHECKING:
@@ -71,11 +71,6 @@ class Through(StrEnum):
     sbatch = "sbatch"
     ejb = "ejb"
 
-
-# typer reads these at run time, where `X | None` is no type of its own
-MaybeInt = Optional[int]  # noqa: UP045
-MaybeFloat = Optional[float]  # noqa: UP045
-MaybePath = Optional[str]  # noqa: UP045
 
 Trace = Annotated[Path, typer.Argument(help="A workload log (SWF; plain, .gz or .xz).")]
 Traces = Annotated[list[Path], typer.Argument(help="Workload logs (SWF; plain, .gz or .xz).")]
@@ -141,9 +136,9 @@ def run(
     arrivals: Arrivals = 1.0,
     check: Check = False,
     json_file: Annotated[
-        MaybePath, typer.Option("--json", metavar="FILE", help="The figures as JSON; - is stdout.")
+        MaybeText, typer.Option("--json", metavar="FILE", help="The figures as JSON; - is stdout.")
     ] = None,
-    jobs_csv: Annotated[MaybePath, typer.Option("--jobs-csv", metavar="FILE", help="A line for each job.")] = None,
+    jobs_csv: Annotated[MaybeText, typer.Option("--jobs-csv", metavar="FILE", help="A line for each job.")] = None,
 ) -> None:
     """Simulate a log under one policy."""
     from ejbd.sim.report import write_jobs_csv

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ejbd.cli.options import AsJson, output
+from ejbd.cli.options import AsJson, MaybeBool, MaybeFloat, MaybeInt, MaybePath, output
 from ejbd.cli.output import Output, printable
 from ejbd.cli.words import clock
 from ejbd.errors import Code, EjbError
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
 DIFFERS = 1  # the exit code where a decision would be another one
 _SHOWN = 20
-
-# typer reads these at run time, where `X | None` is no type of its own
-MaybeInt = Optional[int]  # noqa: UP045
-MaybeFloat = Optional[float]  # noqa: UP045
-MaybeBool = Optional[bool]  # noqa: UP045
-MaybePath = Optional[Path]  # noqa: UP045
 
 
 def replay(

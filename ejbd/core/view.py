@@ -113,3 +113,7 @@ class ClusterView:
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)
+
+    def usable_nodes(self, queue: str) -> list[NodeView]:
+        """The nodes of a queue that can be used now."""
+        return [node for node in self.nodes if node.usable and queue in node.queues]

@@ -72,7 +72,7 @@ def windows(view: ClusterView, queue: str, now: float) -> Windows:
     found = view.queue(queue)
     if found is None or not found.up:
         return Windows(now, ())
-    nodes = {node.name: node for node in view.nodes if node.usable and queue in node.queues}
+    nodes = {node.name: node for node in view.usable_nodes(queue)}
     pending = [job for job in view.jobs if job.state is BatchState.PENDING]
     if view.reservations is Reservations.NODES:
         stairs = _by_nodes(nodes, pending, found.processor_quantum, now)

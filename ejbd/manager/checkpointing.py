@@ -104,7 +104,7 @@ def _open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> 
     """Why an Open MPI job cannot be elastic, or ""."""
     if engine == "none":
         return "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
-    nodes = [n for n in ctx.view.nodes if n.usable and queue in n.queues] if ctx.view else []
+    nodes = ctx.view.usable_nodes(queue) if ctx.view else []
     widest = max((node.processors for node in nodes), default=spec.processes)
     if widest < spec.processes:
         return (

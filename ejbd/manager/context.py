@@ -157,8 +157,10 @@ class JobWorld:
     @property
     def moving(self) -> bool:
         """Whether ranks are being launched or moved, or are wanted elsewhere than they are."""
+        if self.job.state != JobState.RUNNING:
+            return False  # before its placement is looked up: most jobs wait
         epoch = self.epoch
-        if epoch is None or self.job.state != JobState.RUNNING:
+        if epoch is None:
             return False
         if epoch.state == EpochState.RUNNING:
             return set(epoch.members) != set(self.job.members)
@@ -205,8 +207,8 @@ class JobWorld:
 
     def _stalled_until(self) -> float | None:
         """When the move that is under way should be over; None while the ranks compute, or none is placed."""
-        epoch = self.epoch
-        if epoch is None or not self.moving:
+        epoch = self.epoch if self.moving else None
+        if epoch is None:
             return None
         begun = epoch.created_s if epoch.state == EpochState.LAUNCHING else epoch.stopping_s
         return max(self.ctx.now, (self.ctx.now if begun is None else begun) + self.parameters().lambda_s)

@@ -244,10 +244,10 @@ class Decider:
     def _leaves_in_time(self, world: JobWorld, parameters: BundlingParameters) -> bool:
         """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
         now, poll_s = self.ctx.now, self.ctx.settings.poll_s
-        shrink = next_shrink(world.elastic_state(application.can_move(world)), now, parameters)
+        can_move = application.can_move(world)
+        shrink = next_shrink(world.elastic_state(can_move), now, parameters)
         if shrink is None:
             return False
-        can_move = application.can_move(world)
         if shrink.stays and can_move:
             if now + poll_s < shrink.begin_s:
                 return False

@@ -87,7 +87,7 @@ def plugin_of(world: JobWorld, epoch: int) -> str | None:
 
 def _nodes(world: JobWorld) -> list[NodeView]:
     view = world.ctx.view
-    return [n for n in view.nodes if n.usable and world.job.queue in n.queues] if view else []
+    return view.usable_nodes(world.job.queue) if view else []
 
 
 def fits_a_node(world: JobWorld) -> bool:
