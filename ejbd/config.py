@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ejbd.errors import Code, EjbError
@@ -95,6 +95,10 @@ class Limits(BaseModel):
     event_retention_days: Annotated[float, Field(gt=0)] = 90.0
 
 
+def _on_or_off(value: object) -> object:
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class Settings(BaseSettings):
     """The whole configuration. Every folder is made on first use with mode 0700."""
 
@@ -118,8 +122,11 @@ class Settings(BaseSettings):
     mpi_profiles: Path | None = Field(
         default=None, description="TOML file of MPI profiles besides those that come along"
     )
-    dmtcp_compress: bool = Field(
-        default=False, description="compress checkpoint images: less space, about half the speed"
+    dmtcp_compress: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = Field(
+        default="auto", description="compress checkpoint images; auto: where the spool is slower than gzip on the node"
+    )
+    dmtcp_checksum: bool = Field(
+        default=False, description="put SHA-256 sums of checkpoint images down, and hold images against them"
     )
     queues: dict[str, QueueSettings] = Field(default_factory=dict, description='"default" holds for those not named')
 

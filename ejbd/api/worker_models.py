@@ -154,7 +154,8 @@ class DmtcpLaunch(Wire):
     """How ranks run under DMTCP: the plugin (None: not to be restarted on several hosts), options of dmtcp_launch."""
 
     plugin: str | None
-    compress: bool
+    compress: bool | Literal["auto"]
+    checksum: bool = False
     options: list[str]
 
 

@@ -145,7 +145,8 @@ def launch_settings(
             plugin = together.plugin_of(world, restart_from)
         told["dmtcp"] = {
             "plugin": plugin,
-            "compress": settings.dmtcp_compress,
+            "compress": "auto" if settings.dmtcp_compress == "auto" else settings.dmtcp_compress == "on",
+            "checksum": settings.dmtcp_checksum,
             "options": options,
         }
     return told

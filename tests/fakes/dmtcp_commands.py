@@ -220,6 +220,8 @@ def main(name: str, target: Path, words: list[str]) -> int:
     if name == "dmtcp_command":
         return command(options)
     if name == "dmtcp_launch":
+        with (target / "launched").open("a") as file:
+            file.write(" ".join(word for word in options if "gzip" in word) + "\n")
         return member(target, options, rest, 1)
     image = json.loads(Path(rest[0]).read_text())
     return member(target, options, image["argv"], image["peers"])

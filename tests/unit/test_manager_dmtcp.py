@@ -82,7 +82,12 @@ async def launched(live: LiveWorld) -> tuple[str, dict[str, object]]:
 async def test_what_a_launch_is_told(live: LiveWorld, installed: None) -> None:
     _job, payload = await launched(live)
     assert payload["engine"] == "dmtcp" and payload["home"] is True
-    assert payload["dmtcp"] == {"plugin": None, "compress": False, "options": ["--disable-svipc-plugin"]}
+    assert payload["dmtcp"] == {
+        "plugin": None,
+        "compress": "auto",
+        "checksum": False,
+        "options": ["--disable-svipc-plugin"],
+    }
     assert payload["mpi"] == {"env": profiles(None)["mpich-ucx"].env, "nodes": ["127.0.0.1"]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 from tests.fakes.dmtcp_commands import install, set_faults
 from tests.fakes.manager_server import Json
 from tests.fakes.worker_process import World, eventually, world
+from workers.ejb_worker.engines.compression import Speeds, chosen
 
 # Counts in a file of its own: a program that is started again goes on there.
 COUNTER = """
@@ -164,6 +166,90 @@ def test_a_rank_is_killed(there: World) -> None:
     result = launch(there)
     os.kill(result["data"]["pids"]["2"], signal.SIGKILL)
     assert there.exits(1) == {2: 137}
+
+
+def test_images_and_manifests_are_the_users_alone(there: World) -> None:
+    os.umask(previous := os.umask(0))
+    assert previous != 0o077, "the worker must not depend on a careful umask"
+    started(there)
+    assert checkpoint(there)["ok"]
+    folder = there.epoch_dir(1) / "checkpoint"
+    found = list(folder.rglob("*"))
+    assert [f for f in found if f.name.startswith("manifest-")] and [f for f in found if f.suffix == ".dmtcp"]
+    modes = {str(f.relative_to(folder)): f.stat().st_mode & 0o777 for f in [folder, *found]}
+    assert modes == {str(f.relative_to(folder)): 0o700 if f.is_dir() else 0o600 for f in [folder, *found]}
+
+
+def manifest_of(there: World, epoch: int) -> Json:
+    return dict(json.loads(next((there.epoch_dir(epoch) / "checkpoint").glob("manifest-*.json")).read_text()))
+
+
+def test_a_wrong_checksum_spoils_a_checkpoint(there: World) -> None:
+    asked = {"plugin": None, "compress": False, "checksum": True, "options": []}
+    assert launch(there, dmtcp=asked)["ok"]
+    eventually(lambda: "from" in there.rank_output(0))
+    assert checkpoint(there)["ok"]
+    image = next((there.epoch_dir(1) / "checkpoint" / "rank-1").glob("*.dmtcp"))
+    written = image.read_bytes()
+    sums = [entry["sha256"] for images in manifest_of(there, 1)["members"].values() for entry in images]
+    assert len(sums) == RANKS and hashlib.sha256(written).hexdigest() in sums
+    image.write_bytes(written[:-1] + b" ")  # of the same size
+    result = launch(there, 2, 1, dmtcp=asked)
+    assert not result["ok"] and result["data"] == {"spoiled": True} and "has another checksum" in result["error"]
+    image.write_bytes(written)
+    assert launch(there, 3, 1, dmtcp=asked)["ok"]
+
+
+def test_without_being_asked_nothing_is_summed(there: World) -> None:
+    started(there)
+    assert checkpoint(there)["ok"]
+    assert not any("sha256" in entry for images in manifest_of(there, 1)["members"].values() for entry in images)
+    assert manifest_of(there, 1)["compress"] == {"on": False, "asked": "off"}
+
+
+def test_compression_is_chosen_by_measured_speeds(there: World) -> None:
+    asked = {"plugin": None, "compress": "auto", "options": []}
+    assert launch(there, dmtcp=asked)["ok"]
+    eventually(lambda: "from" in there.rank_output(0))
+    assert checkpoint(there)["ok"]
+    choice = manifest_of(there, 1)["compress"]
+    assert choice["asked"] == "auto" and choice["processors"] == 3
+    assert choice["write_mb_s"] > 0 and choice["gzip_mb_s"] > 0 and 0 < choice["ratio"] < 1
+    launched = [line for line in (there.spool.parent / "dmtcp" / "bin" / "launched").read_text().splitlines() if line]
+    assert set(launched) == {"--gzip" if choice["on"] else "--no-gzip"}
+    assert not list(there.epoch_dir(1).glob(".speed-*"))
+    # What was launched so goes on so.
+    assert launch(there, 2, 1, dmtcp={**asked, "compress": True})["ok"]
+    eventually(lambda: "from" in there.rank_output(0, 2))
+    assert checkpoint(there, 2)["ok"] and manifest_of(there, 2)["compress"] == choice
+
+
+@pytest.mark.parametrize(
+    ("write", "gzip", "ratio", "processors", "pays"),
+    [
+        (1e9, 6e7, 0.25, 2, False),  # a fast disk
+        (1e7, 6e7, 0.25, 1, True),  # a slow network file system
+        (1e8, 6e7, 0.25, 1, False),  # one gzip is slower than that
+        (1e8, 6e7, 0.25, 4, True),  # four are not
+        (1e7, 6e7, 1.0, 8, False),  # nothing to be gained
+    ],
+)
+def test_when_compressing_pays(write: float, gzip: float, ratio: float, processors: int, pays: bool) -> None:
+    assert Speeds(write, gzip, ratio).pays(processors) is pays
+
+
+def test_a_spool_that_cannot_be_tried_is_not_compressed_to(tmp_path: Path) -> None:
+    choice = chosen(str(tmp_path / "missing"), 2)
+    assert choice["on"] is False and choice["why"].startswith("the spool's speed was not measured: ")
+
+
+def test_a_manifest_that_cannot_be_written_is_no_end_of_the_application(there: World) -> None:
+    started(there)
+    folder = there.epoch_dir(1) / "checkpoint"
+    (folder / f"manifest-{there.manager.registrations[0]['node']}-{there.worker.pid}.json").mkdir()
+    result = checkpoint(there)
+    assert not result["ok"] and "the checkpoint cannot be written down" in result["error"]
+    assert set(result["data"]["exits"].values()) == {137}, "they were stopped, and have not finished"
 
 
 def spoiled(there: World, how: str) -> None:

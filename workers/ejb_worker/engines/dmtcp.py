@@ -13,7 +13,9 @@ import time
 from typing import Any, Dict, List, Optional
 
 from ..files import make_dir, read_json, write_json
+from . import compression
 from . import dmtcp_images as images
+from .background import Background
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext, Outcome
 from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, library_sum, read_status, tools
 
@@ -44,6 +46,7 @@ class DmtcpCheckpoint(Checkpoint):
         self._next_s = 0.0
         self._peers = 0
         self._refusal = ""
+        self._sums: Optional[Background[Dict[str, str]]] = None
         for rank in epoch.ranks:
             images.empty_folder(_images(epoch, images.member(rank)))
         for name in epoch.services:
@@ -58,11 +61,15 @@ class DmtcpCheckpoint(Checkpoint):
             return self._ask_status()
         if self._phase == "command":
             return self._ask_checkpoint()
+        if self._phase == "sums":
+            return self._keep()
         return self._wait()
 
     def timed_out(self) -> Outcome:
         if self._phase == "status":
             return self._leave_running("the ranks were not ready for a checkpoint in time")
+        if self._phase == "sums":
+            return self._give_up("the checksums were not through in time")
         return self._give_up("no checkpoint in time")
 
     # -- the home -----------------------------------------------------------------------------------------------------
@@ -134,9 +141,22 @@ class DmtcpCheckpoint(Checkpoint):
         whole, unfinished = images.count(self._epoch.checkpoint_dir)
         return whole == self._peers and not unfinished
 
-    def _keep(self) -> Outcome:
+    def _keep(self) -> Optional[Outcome]:
+        """Write the manifest, once the checksums are there if there are to be any."""
         epoch = self._epoch
         names = [images.member(rank) for rank in sorted(epoch.ranks)] + sorted(epoch.services)
+        try:
+            if not _settings(epoch).get("checksum"):
+                return self._manifest(names, {})
+            if self._sums is None:
+                self._phase = "sums"
+                self._sums = Background(lambda: images.checksums(epoch.checkpoint_dir, names))
+            return self._manifest(names, self._sums.result()) if self._sums.done else None
+        except (EngineError, OSError) as error:  # the ranks have stopped, and not because they had finished
+            return self._give_up("the checkpoint cannot be written down: %s" % error)
+
+    def _manifest(self, names: List[str], sums: Dict[str, str]) -> Outcome:
+        epoch = self._epoch
         services: Dict[str, Any] = {}
         if epoch.services:
             services["pmi"] = {"folder": epoch.state.get("pmi_folder") or os.path.join(epoch.folder, "pmi")}
@@ -147,6 +167,8 @@ class DmtcpCheckpoint(Checkpoint):
             node=_whoami(epoch),
             version=tools().version,
             services=services,
+            compress=epoch.state.get("compress") or {},
+            sums=sums,
         )
         by_rank = {rank: sizes[images.member(rank)] for rank in epoch.ranks}
         return Outcome(True, sizes=by_rank, exits=dict.fromkeys(epoch.ranks, STOPPED))
@@ -217,9 +239,19 @@ class DmtcpEngine(Engine):
             generation = images.Generation(epoch.restart_dir)
             generation.check(epoch.launched, tools().version)
             epoch.state["generation"] = generation
+            epoch.state["compress"] = generation.compress  # a restored process goes on as it was launched
+            if generation.summed:
+                own = [images.member(rank) for rank in _own_ranks(epoch)]
+                own += sorted(generation.services) if epoch.home else []
+                epoch.state["verifying"] = Background(lambda: generation.verify(own))
             pmi = generation.services.get("pmi")
             if pmi is not None:
                 epoch.state["pmi_folder"] = str(pmi["folder"])
+        elif settings.get("compress") == "auto":
+            processors = len({entry["processor"] for entry in epoch.payload["ranks"]})
+            epoch.state["choosing"] = Background(lambda: compression.chosen(epoch.folder, processors))
+        else:
+            epoch.state["compress"] = compression.asked(bool(settings.get("compress")))
         if epoch.home:
             self._start_coordinator(epoch)
 
@@ -234,6 +266,16 @@ class DmtcpEngine(Engine):
             except FileNotFoundError:
                 return False
             epoch.state["host"], epoch.state["port"] = str(told["host"]), int(told["port"])
+        verifying: Optional[Background[None]] = epoch.state.get("verifying")
+        if verifying is not None:
+            if not verifying.done:
+                return False
+            verifying.result()
+        choosing: Optional[Background[Dict[str, Any]]] = epoch.state.get("choosing")
+        if choosing is not None:
+            if not choosing.done:
+                return False
+            epoch.state["compress"] = choosing.result()
         return True
 
     def launch(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
@@ -336,7 +378,7 @@ class DmtcpEngine(Engine):
     def _launched(self, epoch: EpochContext, name: str, argv: List[str], env: Dict[str, str]) -> Command:
         settings = _settings(epoch)
         words = [tools().path("dmtcp_launch"), *self._common(epoch, name)]
-        words.append("--gzip" if settings.get("compress") else "--no-gzip")
+        words.append("--gzip" if epoch.state["compress"].get("on") else "--no-gzip")
         if settings.get("plugin") is not None:
             words += ["--with-plugin", str(settings["plugin"])]
         words += [str(option) for option in settings.get("options", [])]
@@ -366,6 +408,11 @@ def _check_program(program: str, path: str) -> None:
 
 def _settings(epoch: EpochContext) -> Dict[str, Any]:
     return dict(epoch.payload.get("dmtcp") or {})
+
+
+def _own_ranks(epoch: EpochContext) -> List[int]:
+    """Those that this worker starts itself."""
+    return [0] if epoch.launcher else [int(entry["rank"]) for entry in epoch.payload["ranks"]]
 
 
 def _whoami(epoch: EpochContext) -> str:
@@ -410,7 +457,7 @@ def _missing_room(epoch: EpochContext, peers: int) -> str:
         except (OSError, ValueError, IndexError):
             continue
     need = ROOM * resident * peers / max(1, len(epoch.ranks))
-    if _settings(epoch).get("compress"):
+    if epoch.state["compress"].get("on"):
         need /= 4
     found = os.statvfs(epoch.folder)
     free = found.f_bavail * found.f_frsize

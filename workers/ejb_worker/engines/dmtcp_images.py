@@ -7,6 +7,7 @@ once they are whole: what has no manifest is no checkpoint. The generation befor
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from typing import Any, Dict, Iterable, List, Tuple
@@ -63,6 +64,7 @@ class Generation:
         self.versions: List[str] = []
         self.members: Dict[str, List[Dict[str, Any]]] = {}
         self.services: Dict[str, Any] = {}
+        self.compress: Dict[str, Any] = {}
         try:
             names = sorted(name for name in os.listdir(folder) if name.startswith(MANIFEST) and name.endswith(".json"))
             for name in names:
@@ -71,6 +73,7 @@ class Generation:
                 self.versions.append(str(manifest["dmtcp"]))
                 self.members.update(manifest["members"])
                 self.services.update(manifest["services"])
+                self.compress = manifest.get("compress") or self.compress
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SpoiledCheckpoint("the checkpoint to restart from cannot be read: %s" % error) from None
         if not self.members:
@@ -92,6 +95,23 @@ class Generation:
         if others:
             raise EngineError("the checkpoint is of DMTCP %s, but this node has %s" % (", ".join(others), version))
 
+    def verify(self, names: Iterable[str]) -> None:
+        """Hold the images of these members against their checksums, where they have any. Takes as long as reading them.
+
+        Raises SpoiledCheckpoint for one that is not as it was written.
+        """
+        for name in names:
+            for path, image in zip(self.images(name), self.members[name]):
+                wanted = image.get("sha256")
+                if wanted is not None and checksum(path) != wanted:
+                    raise SpoiledCheckpoint(
+                        "the image of %s is not as it was written: %s has another checksum" % (name, path)
+                    )
+
+    @property
+    def summed(self) -> bool:
+        return any("sha256" in image for images in self.members.values() for image in images)
+
     def images(self, name: str) -> List[str]:
         """The images of one member. Raises EngineError for one that is not as it was written."""
         paths = []
@@ -111,10 +131,36 @@ class Generation:
         return paths
 
 
+def checksum(path: str) -> str:
+    """SHA-256 of a file. Raises OSError."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def checksums(folder: str, names: Iterable[str]) -> Dict[str, str]:
+    """Of all images of these members, by path."""
+    paths = [os.path.join(folder, name, image) for name in names for image in look(os.path.join(folder, name))[0]]
+    return {path: checksum(path) for path in paths}
+
+
 def keep(
-    folder: str, names: Iterable[str], *, size: int, node: str, version: str, services: Dict[str, Any]
+    folder: str,
+    names: Iterable[str],
+    *,
+    size: int,
+    node: str,
+    version: str,
+    services: Dict[str, Any],
+    compress: Dict[str, Any],
+    sums: Dict[str, str],
 ) -> Dict[str, int]:
-    """Write the manifest of these members; bytes by member. Raises EngineError where an image is not whole, OSError."""
+    """Write the manifest of these members; bytes by member. Raises EngineError where an image is not whole, OSError.
+
+    `compress`: how it was chosen whether images are compressed; `sums`: checksums by path, where they were asked for.
+    """
     members: Dict[str, List[Dict[str, Any]]] = {}
     for name in names:
         source = os.path.join(folder, name)
@@ -127,7 +173,10 @@ def keep(
         for image in whole:
             path = os.path.join(source, image)
             os.chmod(path, 0o600)
-            entries.append({"image": image, "bytes": os.stat(path).st_size})
+            entry: Dict[str, Any] = {"image": image, "bytes": os.stat(path).st_size}
+            if path in sums:
+                entry["sha256"] = sums[path]
+            entries.append(entry)
         members[name] = entries
     manifest = {
         "engine": "dmtcp",
@@ -137,6 +186,7 @@ def keep(
         "host": socket.gethostname(),
         "members": members,
         "services": services,
+        "compress": compress,
     }
     write_json(os.path.join(folder, "%s%s.json" % (MANIFEST, node)), manifest, sync=True)
     return {name: sum(entry["bytes"] for entry in entries) for name, entries in members.items()}
