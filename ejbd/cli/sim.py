@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ejbd.cli import sim_replay
+from ejbd.cli import sim_live, sim_replay
 from ejbd.cli.options import AsJson, MaybeFloat, MaybeInt, MaybeText, output
 from ejbd.errors import Code, EjbError
 
@@ -361,6 +361,7 @@ def reproduce(
 
 
 sim_app.command("replay")(sim_replay.replay)
+sim_app.command("live")(sim_live.live)
 
 
 def _tell_faults(faults: tuple[Any, ...]) -> None:

@@ -308,11 +308,24 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
 
 
 @kernel
-def _slots(w: World) -> int:
+def _slots(w: World, rules: Rules) -> int:
     head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
-    return easy_slots(
+    slots = easy_slots(
         head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations
     )
+    quantum = rules.walltime_quantum_s
+    if quantum <= 1.0:
+        return slots
+    kept = 0
+    for index in range(slots):  # whole quanta, as the live windows have it
+        duration = w.slot_durations[index]
+        if not math.isinf(duration):
+            duration = math.floor((duration + _SLACK) / quantum) * quantum
+        if duration > 0.0:
+            w.slot_processors[kept] = w.slot_processors[index]
+            w.slot_durations[kept] = duration
+            kept += 1
+    return kept
 
 
 @kernel
@@ -338,7 +351,7 @@ def _sort_visits(w: World, rules: Rules) -> None:
 @kernel
 def offer_slots(w: World, rules: Rules) -> bool:
     """Show the slots to every elastic job in turn; True if one took something."""
-    slots = _slots(w)
+    slots = _slots(w, rules)
     if slots == 0:
         return False
     queued = w.count[QUEUED]
@@ -360,7 +373,7 @@ def offer_slots(w: World, rules: Rules) -> bool:
                 return False
             if w.count[QUEUED] < queued:  # a cancelled J0 may have held others up: the batch system looks first
                 break
-            slots = _slots(w)
+            slots = _slots(w, rules)
             if slots == 0:
                 break
     return took

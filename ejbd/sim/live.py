@@ -1,0 +1,226 @@
+"""A log played against a real batch system, beside the simulation of the same log: the sim-to-real error.
+
+The log is scaled so that it fits into minutes. Its rigid jobs sleep; the elastic ones are run by the live EJB. What a
+real system costs on top (the scheduler's pass, start-up, moves) is measured and given to the simulation as parameters,
+each under its name; nothing else is fitted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ejbd.core.plan import BundlingParameters
+from ejbd.core.progress import round_up
+from ejbd.errors import Code, EjbError
+from ejbd.sim.run import Policy, Ties, run
+from ejbd.sim.workload import Workload
+from ejbd.sim.world import Jobs
+
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """What the live system costs and a simulation does not know of, in seconds.
+
+    `arrival_s`: from the submission to the start of a job that fits at once. `handover_s`: from the end of a job to
+    the start of the next one on its processors. Of elastic jobs: `start_up_s` from the start of the first subjob until
+    its ranks compute, `giving_back_s` from the end until the processors are given back, `move_s` one move, and
+    `pace`, by how much longer than meant they compute.
+    """
+
+    arrival_s: float = 0.0
+    handover_s: float = 0.0
+    elastic_arrival_s: float = 0.0
+    start_up_s: float = 0.0
+    giving_back_s: float = 0.0
+    move_s: float | None = None
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What became of one job: seconds since the epoch; `None` where it never came so far."""
+
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    moves: int = 0
+
+
+class Runner(Protocol):
+    """Where jobs are submitted to: real, and at once."""
+
+    def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None: ...
+
+    def running(self) -> int:
+        """How many of those submitted are not over."""
+
+    def lived(self) -> dict[int, Lived]:
+        """What became of each, by its number."""
+
+    def close(self) -> None:
+        """End what still runs."""
+
+
+def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) -> Workload:
+    """The workload with every time multiplied by `scale`, on a cluster of another size, walltimes in whole quanta.
+
+    Widths are scaled by the ratio of the sizes and rounded up. Run times are whole seconds, 1 at least.
+    """
+    if not scale > 0:
+        raise EjbError(Code.INVALID, f"times cannot be scaled by {scale:g}; give a scale above 0")
+    jobs = workload.jobs
+    width = np.ceil(jobs.processors * (processors / workload.processors) - 1e-9).astype(np.int64)
+    submit = (jobs.submit - (jobs.submit[0] if len(workload) else 0.0)) * scale
+    run_s = np.maximum(1.0, np.round(jobs.run * scale))
+    walltime = np.maximum(jobs.walltime * scale, run_s + 1.0)
+    walltime = np.array([round_up(float(value), quantum_s) for value in walltime])
+    made = Jobs(submit, run_s, walltime, np.clip(width, 1, processors), jobs.id)
+    return Workload(workload.name, processors, made, workload.faults)
+
+
+def play(
+    workload: Workload,
+    rigid: Runner,
+    elastic: Runner | None,
+    min_processors: int,
+    *,
+    limit_s: float,
+    tell: Callable[[str], None] = lambda text: None,
+    clock: Callable[[], float] = time.time,
+    pause: Callable[[float], None] = time.sleep,
+) -> list[Lived]:
+    """Submit every job at its time and wait for all. Jobs of `min_processors` or more go to `elastic`, if there is one.
+
+    Raises EjbError if they are not over `limit_s` after the last submission.
+    """
+    jobs, begin = workload.jobs, clock()
+    chosen = [elastic if elastic is not None and p >= min_processors else rigid for p in jobs.processors.tolist()]
+    for number, runner in enumerate(chosen):
+        wait = begin + float(jobs.submit[number]) - clock()
+        if wait > 0:
+            pause(wait)
+        shape = int(jobs.processors[number]), float(jobs.walltime[number]), float(jobs.run[number])
+        runner.submit(number, *shape)
+    runners = [rigid] if elastic is None else [rigid, elastic]
+    deadline = clock() + limit_s
+    left = -1
+    while (now_left := sum(runner.running() for runner in runners)) > 0:
+        if now_left != left:
+            left = now_left
+            tell(f"{clock() - begin:.0f} s: {left} of {len(chosen)} jobs are not over")
+        if clock() > deadline:
+            raise EjbError(
+                Code.CONFLICT,
+                f"{left} jobs are not over {limit_s:g} s after the last submission",
+                hint="see --patience",
+            )
+        pause(LOOK_S)
+    found: dict[int, Lived] = {}
+    for runner in runners:
+        found |= runner.lived()
+    failed = [number for number in range(len(chosen)) if found[number].end_s is None]
+    if failed:
+        raise EjbError(Code.CONFLICT, f"{len(failed)} jobs did not run to their end, job {failed[0]} the first of them")
+    return [found[number] for number in range(len(chosen))]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Submission, start and end of each job, in seconds from the first submission."""
+
+    submit: Any
+    start: Any
+    end: Any
+    moves: int
+
+    def means(self, kept: Any) -> dict[str, float]:
+        """Mean wait, run and turnaround of the jobs that `kept` (flags) names."""
+        values = {"wait_s": self.start - self.submit, "run_s": self.end - self.start}
+        values["turnaround_s"] = self.end - self.submit
+        return {f"mean_{name}": float(value[kept].mean()) for name, value in values.items()}
+
+
+def live_fate(lived: Sequence[Lived]) -> Fate:
+    """The same of a live run."""
+    begin = lived[0].submit_s
+    submit = np.array([job.submit_s - begin for job in lived])
+    start = np.array([(job.start_s or 0.0) - begin for job in lived])
+    end = np.array([(job.end_s or 0.0) - begin for job in lived])
+    return Fate(submit, start, end, sum(job.moves for job in lived))
+
+
+def simulated_fate(
+    workload: Workload,
+    policy: Policy,
+    parameters: BundlingParameters,
+    min_processors: int,
+    overheads: Overheads,
+    *,
+    plain: bool = False,
+) -> Fate:
+    """The simulation of what was played, with the measured overheads put in."""
+    jobs = workload.jobs
+    candidate = (jobs.processors >= min_processors) & (policy is Policy.EJB)
+    late = np.where(candidate, overheads.elastic_arrival_s, overheads.arrival_s)
+    # After its end a job's processors are not the next one's at once: the job holds them so much longer.
+    after = overheads.handover_s + np.where(candidate, overheads.giving_back_s, 0.0)
+    held = np.where(candidate, jobs.run * overheads.pace + overheads.start_up_s, jobs.run) + after
+    arrivals = jobs.submit + late
+    order = np.argsort(arrivals, kind="stable")
+    walltime = np.maximum(jobs.walltime, held)
+    shifted = Jobs(arrivals[order], held[order], walltime[order], jobs.processors[order], jobs.id[order])
+    outcome = run(
+        Workload(workload.name, workload.processors, shifted),
+        policy,
+        ties=Ties.BATCH,
+        parameters=parameters,
+        min_processors=min_processors,
+        plain=plain,
+    )
+    back = np.empty_like(order)
+    back[order] = np.arange(order.size)
+    start, end = outcome.start[back], outcome.end[back] - after
+    return Fate(jobs.submit, start, end, int(outcome.moves.sum()))
+
+
+def comparison(
+    workload: Workload, policy: Policy, min_processors: int, overheads: Overheads, live: Fate, simulated: Fate
+) -> dict[str, Any]:
+    """Live and simulated means side by side, and the error of the simulation against the live run in per cent."""
+    everybody = np.full(len(workload), True)
+    groups = {"all": everybody}
+    if policy is Policy.EJB:
+        wide = workload.jobs.processors >= min_processors
+        groups |= {"elastic": wide, "non_elastic": ~wide}
+    document: dict[str, Any] = {
+        "trace": workload.name,
+        "policy": policy.name.lower(),
+        "jobs": len(workload),
+        "procs": workload.processors,
+        "overheads": asdict(overheads),
+        "moves": {"live": live.moves, "simulated": simulated.moves},
+    }
+    for name, kept in groups.items():
+        if not kept.any():
+            continue
+        real, model = live.means(kept), simulated.means(kept)
+        errors = {key: 100.0 * (model[key] / real[key] - 1.0) if real[key] else None for key in real}
+        document[name] = {"jobs": int(kept.sum()), "live": real, "simulated": model, "error_percent": errors}
+    document["each"] = [
+        {
+            "job_id": int(workload.jobs.id[n]),
+            "procs": int(workload.jobs.processors[n]),
+            "submit_s": round(float(live.submit[n]), 3),
+            "live": [round(float(live.start[n]), 3), round(float(live.end[n]), 3)],
+            "simulated": [round(float(simulated.start[n]), 3), round(float(simulated.end[n]), 3)],
+        }
+        for n in range(len(workload))
+    ]
+    return document

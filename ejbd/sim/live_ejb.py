@@ -1,0 +1,135 @@
+"""Elastic jobs for a live run: the paced example, submitted to a real EJB, and what its events say about its costs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ejbd.core.walltime import format_walltime
+from ejbd.sim.live import Lived, Overheads
+from ejbd.sim.replay_jobs import JobBook
+
+_OVER = ("completed", "failed", "timeout", "cancelled")
+
+
+class Daemon(Protocol):
+    """The REST API of a daemon, as far as it is needed here."""
+
+    def get(self, path: str, **query: Any) -> Any: ...
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any: ...
+
+
+class ElasticRuns:
+    """Implements :class:`ejbd.sim.live.Runner`. `program` is examples/heat.py; `pace_s` is what a step holds."""
+
+    def __init__(self, daemon: Daemon, program: Path, folder: Path, pace_s: float) -> None:
+        self._daemon = daemon
+        self._program = program
+        self._folder = folder
+        self._pace_s = pace_s
+        self._ids: dict[int, str] = {}
+        self._run_s: dict[int, float] = {}
+        self._over: dict[str, dict[str, Any]] = {}
+
+    def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None:
+        steps = max(1, round(run_s / self._pace_s))
+        options = ["--steps", str(steps), "--size", "32", "--pace", f"{self._pace_s * 1000:g}ms"]
+        body = {
+            "command": [sys.executable, str(self._program), *options],
+            "cwd": str(self._folder),
+            "env": {"PATH": os.environ.get("PATH", os.defpath)},
+            "overrides": {
+                "ntasks": processors,
+                "time": format_walltime(walltime_s),
+                "engine": "application",
+                "elastic": "on",
+                "name": f"elastic-{number}",
+                "output": "/dev/null",
+            },
+        }
+        self._ids[number] = str(self._daemon.post("/v1/jobs", body)["id"])
+        self._run_s[number] = run_s
+
+    def running(self) -> int:
+        for id in self._ids.values():
+            if id not in self._over:
+                job = self._daemon.get(f"/v1/jobs/{id}")
+                if job["state"] in _OVER and all(subjob["state"] not in _LIVE for subjob in job["subjobs"]):
+                    self._over[id] = job
+        return len(self._ids) - len(self._over)
+
+    def lived(self) -> dict[int, Lived]:
+        found: dict[int, Lived] = {}
+        for number, id in self._ids.items():
+            job = self._over[id]
+            starts = [s["start_s"] for s in job["subjobs"] if s["start_s"] is not None]
+            end = job["end_s"] if job["state"] == "completed" else None
+            epochs = [event for event in self._events(id) if event["kind"] == "epoch.launching"]
+            found[number] = Lived(job["submit_s"], min(starts, default=None), end, max(0, len(epochs) - 1))
+        return found
+
+    def close(self) -> None:
+        for id in self._ids.values():
+            if id not in self._over:
+                self._daemon.post(f"/v1/jobs/{id}/cancel", {})
+
+    def measured(self, base: Overheads) -> Overheads:
+        """`base` with the means of what these jobs' events say about elastic ones."""
+        arrivals, starts, backs, moves, paces = [], [], [], [], []
+        for number, id in self._ids.items():
+            job, events = self._over[id], self._events(id)
+            arrivals += _gap(job["submit_s"], _first(events, "subjob.pending"))
+            first = min((s["start_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
+            starts += _gap(first, _first(events, "epoch.running"))
+            backs += _gap(job["end_s"], max((s["end_s"] for s in job["subjobs"] if s["start_s"]), default=None))
+            moves += _moves(events)
+            book = JobBook()
+            for event in events:
+                book.note(event["kind"], event["at_s"], id, event["data"])
+            paces.append(book.jobs()[0].run_s / self._run_s[number])
+        return replace(
+            base,
+            elastic_arrival_s=base.arrival_s + _mean(arrivals, 0.0),
+            start_up_s=_mean(starts, 0.0),
+            giving_back_s=max(0.0, _mean(backs, 0.0)),
+            move_s=_mean(moves, None) if moves else None,
+            pace=_mean(paces, 1.0),
+        )
+
+    def _events(self, id: str) -> list[dict[str, Any]]:
+        return list(self._daemon.get(f"/v1/jobs/{id}/events", limit=10_000)["events"])
+
+
+_LIVE = ("planned", "pending", "running")
+
+
+def _first(events: Iterable[Mapping[str, Any]], kind: str) -> float | None:
+    return next((float(event["at_s"]) for event in events if event["kind"] == kind), None)
+
+
+def _gap(begin: float | None, end: float | None) -> list[float]:
+    return [end - begin] if begin is not None and end is not None else []
+
+
+def _moves(events: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Seconds from a stop to the next placement's computing, where nothing was waited for in between."""
+    found: list[float] = []
+    stopping: float | None = None
+    for event in events:
+        if event["kind"] == "epoch.stopping":
+            stopping = float(event["at_s"])
+        elif event["kind"] == "job.waiting":
+            stopping = None
+        elif event["kind"] == "epoch.running" and stopping is not None:
+            found.append(float(event["at_s"]) - stopping)
+            stopping = None
+    return found
+
+
+def _mean(values: Sequence[float], other: Any) -> Any:
+    return sum(values) / len(values) if values else other

@@ -1,0 +1,113 @@
+"""Sleeping jobs on a real Slurm, by its own commands. A job writes down when it starts and when it ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+from ejbd.core.walltime import format_walltime
+from ejbd.errors import Code, EjbError
+from ejbd.sim.live import Lived, Overheads
+
+QUANTUM_S = 60.0  # Slurm's time limits are whole minutes
+COMMAND_S = 30.0
+ROUNDS = 8  # jobs that follow each other when the overheads are measured
+
+
+class SlurmSleeps:
+    """Implements :class:`ejbd.sim.live.Runner`. `folder` must be one that the nodes see."""
+
+    def __init__(self, folder: Path, conf: Path | None = None) -> None:
+        self.folder = folder
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith("SBATCH")}
+        if conf is not None:
+            self._environment["SLURM_CONF"] = str(conf)
+        self._submitted: dict[int, tuple[str, float]] = {}
+
+    def processors(self) -> int:
+        """All processors of the default partition."""
+        rows = [line.split() for line in self._run("sinfo", "--noheader", "--format=%P %C").splitlines()]
+        sizes = {name: int(counts.split("/")[-1]) for name, counts in rows}
+        default = next((name for name in sizes if name.endswith("*")), None)
+        if default is None:
+            raise EjbError(Code.INVALID, "Slurm has no default partition to play the log on")
+        return sizes[default]
+
+    def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None:
+        start, end = (shlex.quote(str(self._note(number, what))) for what in ("start", "end"))
+        script = f"#!/bin/sh\ndate +%s.%N > {start}\nsleep {run_s:g}\ndate +%s.%N > {end}\n"
+        words = ["--parsable", "--no-requeue", "--output=/dev/null", f"--job-name=sleep-{number}"]
+        words += [f"--ntasks={processors}", f"--time={format_walltime(walltime_s)}"]
+        at = time.time()
+        self._submitted[number] = (self._run("sbatch", *words, stdin=script).strip().split(";")[0], at)
+
+    def running(self) -> int:
+        """Those without an end are looked for in Slurm's listing, so that one that was killed is not waited for."""
+        open_ones = [id for number, (id, _) in self._submitted.items() if self._read(number, "end") is None]
+        if not open_ones:
+            return 0
+        listed = self._run("squeue", "--noheader", "--format=%i").split()
+        return len(set(open_ones) & set(listed))
+
+    def lived(self) -> dict[int, Lived]:
+        return {
+            number: Lived(at, self._read(number, "start"), self._read(number, "end"))
+            for number, (_, at) in self._submitted.items()
+        }
+
+    def close(self) -> None:
+        ids = [id for number, (id, _) in self._submitted.items() if self._read(number, "end") is None]
+        if ids:
+            self._run("scancel", *ids)
+
+    def measure(self, processors: int) -> Overheads:
+        """How long a job that fits takes to start, and one that follows another; the cluster must be empty."""
+        chain = SlurmSleeps(self.folder / "measure")
+        chain._environment = self._environment
+        chain.folder.mkdir(exist_ok=True)
+        arrivals: list[float] = []
+        for number in range(-3, 0):
+            chain.submit(number, 1, QUANTUM_S, 1.0)
+            chain.wait()
+            one = chain.lived()[number]
+            arrivals.append((one.start_s or 0.0) - one.submit_s)
+        for number in range(ROUNDS):
+            chain.submit(number, processors, QUANTUM_S, 1.0)
+        chain.wait()
+        lived = chain.lived()
+        gaps = [(lived[n + 1].start_s or 0.0) - (lived[n].end_s or 0.0) for n in range(ROUNDS - 1)]
+        return Overheads(arrival_s=sum(arrivals) / len(arrivals), handover_s=sum(gaps) / len(gaps))
+
+    def wait(self) -> None:
+        """Until all are over, a minute each at most."""
+        deadline = time.monotonic() + 60.0 * len(self._submitted)
+        while self.running():
+            if time.monotonic() > deadline:
+                self.close()
+                raise EjbError(Code.CONFLICT, "jobs of one second are not over after a minute: is the cluster in use?")
+            time.sleep(0.1)
+
+    def _note(self, number: int, what: str) -> Path:
+        return self.folder / f"{number}.{what}"
+
+    def _read(self, number: int, what: str) -> float | None:
+        try:
+            return float(self._note(number, what).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _run(self, *argv: str, stdin: str = "") -> str:
+        try:
+            done = subprocess.run(
+                argv, env=self._environment, input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
+            )
+        except FileNotFoundError:
+            raise EjbError(Code.UNSUPPORTED, f"{argv[0]} is not on PATH: the log is played on a real Slurm") from None
+        except subprocess.TimeoutExpired:
+            raise EjbError(Code.BATCH_UNAVAILABLE, f"{argv[0]} did not answer within {COMMAND_S:g} s") from None
+        if done.returncode:
+            raise EjbError(Code.BATCH_REFUSED, f"{argv[0]}: {done.stderr.strip() or 'failed'}")
+        return done.stdout
