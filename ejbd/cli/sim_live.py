@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import math
 import sys
 import tempfile
-import time
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
 from ejbd.cli.client import Client
-from ejbd.cli.options import AsJson, client, output
+from ejbd.cli.options import MaybeInt, MaybeText, client, output
 from ejbd.cli.output import Output
+from ejbd.cli.own_daemon import own_daemon
 from ejbd.errors import Code, EjbError
 
-START_S = 60.0
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "heat.py"
 
-MaybePath = Optional[Path]  # noqa: UP045  # typer reads these at run time
-MaybeInt = Optional[int]  # noqa: UP045
+MaybePath = Optional[Path]  # noqa: UP045  # typer reads it at run time
 
 
 def live(
     context: typer.Context,
     trace: Annotated[Path, typer.Argument(help="A workload log (SWF; plain, .gz or .xz).")],
     scale: Annotated[str, typer.Option("--scale", help="All times are multiplied by this, e.g. 1/60.")] = "1/60",
-    limit: Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only the first so many rows.")] = None,
+    skip: Annotated[int, typer.Option("--skip", min=0, help="Leave out the first so many jobs.")] = 0,
+    limit: Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only so many jobs.")] = None,
     procs: Annotated[
         MaybeInt, typer.Option("--procs", help="Processors of the log's cluster; without, MaxProcs of the header.")
     ] = None,
+    policy: Annotated[str, typer.Option("--policy", help="easy: the batch system alone; ejb: with EJB.")] = "easy",
     cluster: Annotated[
-        MaybePath, typer.Option("--cluster", help="A folder of scripts/cluster, with an ejbd of its own.")
+        MaybePath, typer.Option("--cluster", help="A folder of scripts/cluster; ejb: with an ejbd of its own.")
     ] = None,
-    policy: Annotated[str, typer.Option("--policy", help="easy: Slurm alone; ejb: with EJB.")] = "easy",
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="From this width on a job is elastic.")] = 8,
     lambda_s: Annotated[float, typer.Option("--lambda", min=0, help="What decisions take a move for (s).")] = 5.0,
     omax: Annotated[int, typer.Option("--omax", min=1, help="Highest degree of over-subscription.")] = 8,
@@ -47,9 +46,16 @@ def live(
     poll: Annotated[float, typer.Option("--poll", min=0.1, help="With --cluster: the daemon's poll_s.")] = 1.0,
     program: Annotated[Path, typer.Option("--program", help="What elastic jobs run: the paced example.")] = EXAMPLE,
     patience: Annotated[float, typer.Option("--patience", min=1, help="Seconds after the last submission.")] = 1800.0,
-    json_file: Annotated[MaybePath, typer.Option("--out", metavar="FILE", help="Write the comparison as JSON.")] = None,
+    shared: Annotated[
+        MaybePath, typer.Option("--dir", help="A folder that all nodes see; what is written there stays.")
+    ] = None,
+    json_file: Annotated[
+        MaybeText, typer.Option("--json", metavar="FILE", help="The comparison as JSON; - is stdout.")
+    ] = None,
     plot: Annotated[MaybePath, typer.Option("--plot", metavar="FILE", help="Write FILE.png and FILE.svg.")] = None,
-    as_json: AsJson = False,
+    beside: Annotated[
+        MaybePath, typer.Option("--beside", metavar="FILE", help="Another run's JSON, drawn in the same plot.")
+    ] = None,
 ) -> None:
     """Play a log against a real Slurm with sleeping jobs (and a real EJB), and compare with its simulation."""
     from ejbd.sim.live_figure import draw
@@ -60,35 +66,56 @@ def live(
     elastic = policy == "ejb"
     if elastic and not program.is_file():
         raise EjbError(Code.INVALID, f"{program} is not there", hint="--program names examples/heat.py")
+    conf = cluster / "slurm.conf" if cluster is not None else None
+    if conf is not None and not conf.is_file():
+        raise EjbError(Code.INVALID, f"{cluster} is no folder of a running scripts/cluster", where=str(conf))
+    others = [_read(beside)] if beside is not None else []
+    if json_file not in (None, "-"):
+        _write(Path(str(json_file)), "")  # refused now rather than when all has been played
     setting = LiveSetting(
-        trace, _factor(scale), limit, procs, min_procs if elastic else None, lambda_s, omax, suspend, pace, patience
+        trace,
+        factor(scale),
+        skip,
+        limit,
+        procs,
+        min_procs if elastic else None,
+        lambda_s,
+        omax,
+        suspend,
+        pace,
+        patience,
     )
-    with tempfile.TemporaryDirectory(prefix="ejb-live-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        conf = cluster / "slurm.conf" if cluster is not None else None
-        if conf is not None and not conf.is_file():
-            raise EjbError(Code.INVALID, f"{cluster} is no folder of a running scripts/cluster", where=str(conf))
-        with _daemon(context, folder, conf, setting, poll) if elastic else _nobody() as daemon:
+    with _folder(shared) as folder:
+        toml = (
+            f'batch = "slurm"\npoll_s = {poll}\n[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\n'
+            f"min_processors = {min_procs}\nlambda_s = {lambda_s}\nomax = {omax}\nsuspend = {str(suspend).lower()}\n"
+        )
+        own = own_daemon(folder, toml, conf) if elastic and conf is not None else nullcontext()
+        with own as started:
+            daemon = _Rest(started or client(context)) if elastic else None
             told = live_comparison(setting, folder, conf, daemon, program, lambda text: print(text, file=sys.stderr))
-    if json_file is not None:
-        try:
-            json_file.write_text(json.dumps(told, indent=1) + "\n")
-        except OSError as error:
-            raise EjbError(Code.INVALID, f"{json_file} cannot be written: {error.strerror}") from None
-    out = output(as_json, False)
+    out = output(False, False)
+    if json_file == "-":
+        print(json.dumps(told))
+    elif json_file is not None:
+        _write(Path(json_file), _lines(told))
     if plot is not None:
-        for path in draw(plot, [told]):
+        for path in draw(plot, [*others, told]):
             out.note(f"wrote {path}")
-    out.result(told, lambda: _table(told, out))
+    if json_file != "-":
+        _table(told, out)
 
 
-def _factor(text: str) -> float:
-    """`1/60` or a plain number."""
+def factor(text: str) -> float:
+    """`1/60` or a plain number; above 0."""
     above, _, below = text.partition("/")
     try:
-        return float(above) / float(below or 1)
+        value = float(above) / float(below or 1)
     except (ValueError, ZeroDivisionError):
-        raise EjbError(Code.INVALID, f"--scale {text} is no factor", hint="e.g. --scale 1/60") from None
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise EjbError(Code.INVALID, f"--scale {text} is no factor above 0", hint="e.g. --scale 1/60")
+    return value
 
 
 class _Rest:
@@ -101,58 +128,47 @@ class _Rest:
         return self._client.get(path, **query)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._client.request("POST", path, body=dict(body)).json()
+        return self._client.request_repeatedly("POST", path, body=dict(body), key=f"ejb-{uuid.uuid4()}").json()
 
 
 @contextmanager
-def _nobody() -> Iterator[None]:
-    yield None
-
-
-@contextmanager
-def _daemon(context: typer.Context, folder: Path, conf: Path | None, setting: Any, poll_s: float) -> Iterator[_Rest]:
-    """The configured daemon, or one of our own for the cluster in --cluster."""
-    if conf is None:
-        yield _Rest(client(context))
+def _folder(shared: Path | None) -> Iterator[Path]:
+    """The folder that was named, or a temporary one, which only the nodes of a cluster on this machine see."""
+    if shared is None:
+        with tempfile.TemporaryDirectory(prefix="ejb-live-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
         return
-    config = folder / "ejbd.toml"
-    config.write_text(
-        f'state_dir = "{folder / "state"}"\nbatch = "slurm"\npoll_s = {poll_s}\nworker_python = "{sys.executable}"\n'
-        f'[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\nmin_processors = {setting.min_processors}\n'
-        f"lambda_s = {setting.lambda_s}\nomax = {setting.omax}\nsuspend = {str(setting.suspend).lower()}\n"
-    )
-    log = folder / "ejbd.log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ejbd.daemon", "--config", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            env=os.environ | {"SLURM_CONF": str(conf)},
-        )
     try:
-        own = Client(None, str(folder / "state" / "ejbd.sock"))
-        deadline = time.monotonic() + START_S
-        while not _answers(own):
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(errors="replace").strip().splitlines()
-                raise EjbError(Code.UNREACHABLE, f"ejbd did not start: {said[-1] if said else 'it said nothing'}")
-            time.sleep(0.2)
-        yield _Rest(own)
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        shared.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EjbError(Code.INVALID, f"{shared} cannot be made: {error.strerror}") from None
+    if any(shared.iterdir()):
+        raise EjbError(Code.INVALID, f"{shared} is not empty", hint="--dir names a folder of its own for each run")
+    yield shared.resolve()
 
 
-def _answers(daemon: Client) -> bool:
+def _read(path: Path) -> Any:
     try:
-        return bool(daemon.get("/v1/health")["ok"])
-    except EjbError:
-        return False
+        found = json.loads(path.read_text())
+        return {key: found[key] for key in ("all", "each", "policy", "jobs", "procs")}
+    except OSError as error:
+        raise EjbError(Code.INVALID, f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise EjbError(Code.INVALID, f"{path} is not what `ejb sim live --json` writes") from None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise EjbError(Code.INVALID, f"{path} cannot be written: {error.strerror}") from None
+
+
+def _lines(told: Mapping[str, Any]) -> str:
+    """As JSON with a line for each job, for people and for diff."""
+    each = ",\n  ".join(json.dumps(job) for job in told["each"])
+    head = json.dumps({key: value for key, value in told.items() if key != "each"}, indent=1)
+    return f'{head.removesuffix(chr(10) + "}")},\n "each": [\n  {each}\n ]\n}}\n'
 
 
 def _table(told: Mapping[str, Any], out: Output) -> None:

@@ -68,6 +68,18 @@ class Runner(Protocol):
         """End what still runs."""
 
 
+def rows_of(workload: Workload, skip: int, limit: int | None) -> Workload:
+    """The jobs after the first `skip`, `limit` of them at most. Raises EjbError if none are left."""
+    kept = slice(skip, None if limit is None else skip + limit)
+    of = workload.jobs
+    jobs = Jobs(of.submit[kept], of.run[kept], of.walltime[kept], of.processors[kept], of.id[kept])
+    if not len(jobs.submit):
+        raise EjbError(
+            Code.INVALID, f"{workload.name} has {len(workload)} jobs: none are left to play after the first {skip}"
+        )
+    return Workload(workload.name, workload.processors, jobs, workload.faults)
+
+
 def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) -> Workload:
     """The workload with every time multiplied by `scale`, on a cluster of another size, walltimes in whole quanta.
 
@@ -77,7 +89,7 @@ def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) 
         raise EjbError(Code.INVALID, f"times cannot be scaled by {scale:g}; give a scale above 0")
     jobs = workload.jobs
     width = np.ceil(jobs.processors * (processors / workload.processors) - 1e-9).astype(np.int64)
-    submit = (jobs.submit - (jobs.submit[0] if len(workload) else 0.0)) * scale
+    submit = (jobs.submit - jobs.submit[0]) * scale
     run_s = np.maximum(1.0, np.round(jobs.run * scale))
     walltime = np.maximum(jobs.walltime * scale, run_s + 1.0)
     walltime = np.array([round_up(float(value), quantum_s) for value in walltime])

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ejbd.core.walltime import format_walltime
+from ejbd.errors import EjbError
 from ejbd.sim.live import Lived, Overheads
 from ejbd.sim.replay_jobs import JobBook
 
+CLOSE_S = 30.0
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
 
@@ -74,9 +78,15 @@ class ElasticRuns:
         return found
 
     def close(self) -> None:
+        """Cancel what is not over, and wait for a while until its processors are given back."""
+        self.running()
         for id in self._ids.values():
             if id not in self._over:
-                self._daemon.post(f"/v1/jobs/{id}/cancel", {})
+                with suppress(EjbError):  # it may have ended meanwhile
+                    self._daemon.post(f"/v1/jobs/{id}/cancel", {})
+        deadline = time.monotonic() + CLOSE_S
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(0.5)
 
     def measured(self, base: Overheads) -> Overheads:
         """`base` with the means of what these jobs' events say about elastic ones."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 from ejbd.core.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import comparison, live_fate, play, scaled, simulated_fate
+from ejbd.sim.live import comparison, live_fate, play, rows_of, scaled, simulated_fate
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
 from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
 from ejbd.sim.run import Policy
@@ -23,6 +25,7 @@ class LiveSetting:
 
     trace: Path
     scale: float
+    skip: int = 0
     limit: int | None = None
     processors: int | None = None
     min_processors: int | None = None
@@ -44,7 +47,7 @@ def live_comparison(
     """The document that `ejb sim live --json` prints. Whatever still runs when this fails is cancelled."""
     log = read_swf(setting.trace)
     name = setting.trace.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
-    original = workload_of(log, name, processors=setting.processors, limit=setting.limit)
+    original = rows_of(workload_of(log, name, processors=setting.processors), setting.skip, setting.limit)
     sleeps = SlurmSleeps(folder, conf)
     workload = scaled(original, setting.scale, sleeps.processors(), QUANTUM_S)
     overheads = sleeps.measure(workload.processors)
@@ -55,13 +58,18 @@ def live_comparison(
             raise EjbError(Code.INVALID, "elastic jobs need a daemon")
         elastic = ElasticRuns(daemon, program, folder, setting.pace_s)
     least = setting.min_processors or workload.processors + 1
+    loads: list[float] = []
+
+    def pause(seconds: float) -> None:
+        loads.append(os.getloadavg()[0])
+        time.sleep(seconds)
+
     try:
-        lived = play(workload, sleeps, elastic, least, limit_s=setting.patience_s, tell=tell)
-    except BaseException:
+        lived = play(workload, sleeps, elastic, least, limit_s=setting.patience_s, tell=tell, pause=pause)
+    finally:
         sleeps.close()
         if elastic is not None:
             elastic.close()
-        raise
     policy = Policy.EASY
     if elastic is not None:
         policy = Policy.EJB
@@ -74,10 +82,11 @@ def live_comparison(
         least_work_first=True,
     )
     live = live_fate(lived)
-    simulated = simulated_fate(workload, policy, parameters, least, overheads)
+    simulated = simulated_fate(workload, policy, parameters, least, overheads, plain=True)
     document = comparison(workload, policy, least, overheads, live, simulated)
-    given: dict[str, Any] = {"scale": setting.scale, "original_procs": original.processors}
+    given: dict[str, Any] = {"scale": setting.scale, "skip": setting.skip, "original_procs": original.processors}
     if policy is Policy.EJB:
         given |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
         given |= {"decision_lambda_s": setting.lambda_s, "min_procs": least, "pace_s": setting.pace_s}
-    return {**document, "parameters": given}
+    load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
+    return {**document, "parameters": given, "load_average": load}

@@ -14,7 +14,13 @@ from ejbd.sim.live import Lived, Overheads
 
 QUANTUM_S = 60.0  # Slurm's time limits are whole minutes
 COMMAND_S = 30.0
-ROUNDS = 8  # jobs that follow each other when the overheads are measured
+LONE, CHAINED, PROBE_S = (
+    3,
+    8,
+    0.5,
+)  # jobs by themselves, jobs that follow each other, and how long they sleep: the measuring
+_SILENT = ("Unable to contact slurm controller", "Could not establish a configuration source")
+_WHERE = "SLURM_CONF or --cluster says where Slurm is"
 
 
 class SlurmSleeps:
@@ -25,6 +31,9 @@ class SlurmSleeps:
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("SBATCH")}
         if conf is not None:
             self._environment["SLURM_CONF"] = str(conf)
+        named = self._environment.get("SLURM_CONF")
+        if named and not Path(named).is_file():  # Slurm's own commands would look for it for a minute
+            raise EjbError(Code.BATCH_UNAVAILABLE, f"there is no Slurm: {named} is not there", hint=_WHERE)
         self._submitted: dict[int, tuple[str, float]] = {}
 
     def processors(self) -> int:
@@ -69,16 +78,16 @@ class SlurmSleeps:
         chain._environment = self._environment
         chain.folder.mkdir(exist_ok=True)
         arrivals: list[float] = []
-        for number in range(-3, 0):
-            chain.submit(number, 1, QUANTUM_S, 1.0)
+        for number in range(-LONE, 0):
+            chain.submit(number, 1, QUANTUM_S, PROBE_S)
             chain.wait()
             one = chain.lived()[number]
             arrivals.append((one.start_s or 0.0) - one.submit_s)
-        for number in range(ROUNDS):
-            chain.submit(number, processors, QUANTUM_S, 1.0)
+        for number in range(CHAINED):
+            chain.submit(number, processors, QUANTUM_S, PROBE_S)
         chain.wait()
         lived = chain.lived()
-        gaps = [(lived[n + 1].start_s or 0.0) - (lived[n].end_s or 0.0) for n in range(ROUNDS - 1)]
+        gaps = [(lived[n + 1].start_s or 0.0) - (lived[n].end_s or 0.0) for n in range(CHAINED - 1)]
         return Overheads(arrival_s=sum(arrivals) / len(arrivals), handover_s=sum(gaps) / len(gaps))
 
     def wait(self) -> None:
@@ -87,7 +96,9 @@ class SlurmSleeps:
         while self.running():
             if time.monotonic() > deadline:
                 self.close()
-                raise EjbError(Code.CONFLICT, "jobs of one second are not over after a minute: is the cluster in use?")
+                raise EjbError(
+                    Code.CONFLICT, "jobs of half a second are not over after a minute: is the cluster in use?"
+                )
             time.sleep(0.1)
 
     def _note(self, number: int, what: str) -> Path:
@@ -105,9 +116,11 @@ class SlurmSleeps:
                 argv, env=self._environment, input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
             )
         except FileNotFoundError:
-            raise EjbError(Code.UNSUPPORTED, f"{argv[0]} is not on PATH: the log is played on a real Slurm") from None
+            raise EjbError(Code.UNSUPPORTED, f"{argv[0]} is not on PATH; a log is played on a real Slurm") from None
         except subprocess.TimeoutExpired:
             raise EjbError(Code.BATCH_UNAVAILABLE, f"{argv[0]} did not answer within {COMMAND_S:g} s") from None
+        if done.returncode and any(words in done.stderr for words in _SILENT):
+            raise EjbError(Code.BATCH_UNAVAILABLE, f"{argv[0]}: {done.stderr.strip()}", hint=_WHERE, transient=True)
         if done.returncode:
             raise EjbError(Code.BATCH_REFUSED, f"{argv[0]}: {done.stderr.strip() or 'failed'}")
         return done.stdout

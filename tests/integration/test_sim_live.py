@@ -1,0 +1,51 @@
+"""`ejb sim live` on a real Slurm: sleeping jobs, and elastic ones of a real EJB, beside their simulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.slurm_clusters import SlurmCluster
+
+pytestmark = pytest.mark.slurm
+
+# Submission, run time, processors, walltime, in seconds. The second fills the cluster, the third slips past the fourth.
+LOG = ((0, 4, 30, 60), (0, 3, 32, 60), (1, 2, 2, 60), (2, 1, 16, 60))
+
+
+def write(path: Path, rows: tuple[tuple[int, int, int, int], ...]) -> Path:
+    lines = ["; MaxProcs: 32"]
+    for n, (submit, run, width, wall) in enumerate(rows, 1):
+        lines.append(f"{n} {submit} -1 {run} {width} -1 -1 {width} {wall} -1 1 -1 -1 -1 -1 -1 -1 -1")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def live(cluster: SlurmCluster, folder: Path, *words: str) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "ejbd.cli.main", "sim", "live", str(folder / "log.swf"), "--scale", "1"]
+    argv += ["--cluster", str(cluster.directory), "--json", "-", "--patience", "200", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=280, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_a_log_is_played_on_a_real_slurm_beside_its_simulation(slurm: SlurmCluster, tmp_path: Path) -> None:
+    write(tmp_path / "log.swf", LOG)
+    told = live(slurm, tmp_path, "--plot", str(tmp_path / "plot"))
+    assert (told["policy"], told["jobs"], told["procs"]) == ("easy", 4, 32)
+    assert told["overheads"]["arrival_s"] > 0 and told["overheads"]["handover_s"] > 0
+    first, second, third, fourth = (job["live"] for job in told["each"])
+    assert first[0] < first[1] <= second[0] < second[1] <= fourth[0]
+    assert third[1] - third[0] >= 2
+    for job, (_, run, _, _) in zip(told["each"], LOG, strict=True):
+        assert job["live"][1] - job["live"][0] >= run
+        assert job["simulated"][1] - job["simulated"][0] == pytest.approx(run, abs=0.01)
+    assert (tmp_path / "plot.png").stat().st_size > 1000 and (tmp_path / "plot.svg").stat().st_size > 1000
+    assert not slurm.run("squeue", "--noheader").strip()

@@ -1,0 +1,190 @@
+"""A log played against something real, beside its simulation: what is played, when, and how the two are compared."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ejbd.cli.main import main
+from ejbd.cli.sim_live import factor
+from ejbd.core.plan import BundlingParameters
+from ejbd.errors import Code, EjbError
+from ejbd.sim.live import Lived, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
+from ejbd.sim.live_figure import draw
+from ejbd.sim.run import Policy
+from ejbd.sim.workload import Workload
+from ejbd.sim.world import Jobs
+
+Row = tuple[float, float, float, int]  # submit, run, walltime, processors
+PAPER = BundlingParameters()
+NOBODY = 99
+
+
+def load(rows: list[Row], processors: int = 4) -> Workload:
+    submit, run, walltime, width = (np.array(column) for column in zip(*rows, strict=True))
+    jobs = Jobs(
+        submit.astype(float), run.astype(float), walltime.astype(float), width.astype(np.int64),
+        np.arange(1, len(rows) + 1),
+    )  # fmt: skip
+    return Workload("made", processors, jobs)
+
+
+@dataclass
+class FakeTime:
+    now: float = 1000.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Instant:
+    """Starts every job at once; those in `fails` have no end."""
+
+    time: FakeTime
+    fails: frozenset[int] = frozenset()
+    jobs: dict[int, tuple[float, float, int]] = field(default_factory=dict)
+
+    def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None:
+        self.jobs[number] = (self.time.now, run_s, processors)
+
+    def running(self) -> int:
+        return sum(1 for at, run_s, _ in self.jobs.values() if at + run_s > self.time.now)
+
+    def lived(self) -> dict[int, Lived]:
+        return {n: Lived(at, at, None if n in self.fails else at + run) for n, (at, run, _) in self.jobs.items()}
+
+    def close(self) -> None:
+        self.jobs.clear()
+
+
+def test_times_are_scaled_widths_follow_the_cluster_and_walltimes_are_whole_quanta() -> None:
+    found = scaled(load([(600, 600, 7000, 100), (1200, 30, 60, 1), (1800, 6000, 6000, 13)], 100), 1 / 60, 32, 60.0)
+    assert found.processors == 32
+    assert found.jobs.submit.tolist() == [0, 10, 20]
+    assert found.jobs.run.tolist() == [10, 1, 100]
+    assert found.jobs.walltime.tolist() == [120, 60, 120]
+    assert found.jobs.processors.tolist() == [32, 1, 5]
+
+
+def test_a_scale_of_nothing_and_a_log_without_rows_are_refused() -> None:
+    with pytest.raises(EjbError, match="above 0"):
+        scaled(load([(0, 1, 1, 1)]), 0.0, 4, 60.0)
+    assert rows_of(load([(0, 1, 1, 1), (1, 1, 1, 1), (2, 1, 1, 1)]), 1, 1).jobs.submit.tolist() == [1]
+    with pytest.raises(EjbError, match="none are left"):
+        rows_of(load([(0, 1, 1, 1)]), 1, None)
+
+
+def test_every_job_is_submitted_at_its_time_and_wide_ones_to_the_manager() -> None:
+    time = FakeTime()
+    rigid, elastic = Instant(time), Instant(time)
+    log = load([(0, 5, 60, 1), (3, 20, 60, 4), (7.5, 1, 60, 2)])
+    lived = play(log, rigid, elastic, 4, limit_s=60, clock=time.clock, pause=time.pause)
+    assert {n: job[0] - 1000 for n, job in rigid.jobs.items()} == {0: 0, 2: 7.5}
+    assert elastic.jobs == {1: (1003, 20, 4)}
+    assert [job.end_s for job in lived] == [1005, 1023, 1008.5]
+    assert time.now >= 1023
+
+
+def test_jobs_that_do_not_end_are_told() -> None:
+    time = FakeTime()
+    with pytest.raises(EjbError, match="1 jobs are not over 30 s") as late:
+        play(load([(0, 500, 600, 1)]), Instant(time), None, NOBODY, limit_s=30, clock=time.clock, pause=time.pause)
+    assert late.value.hint and "--patience" in late.value.hint
+    broken = Instant(time, frozenset({1}))
+    with pytest.raises(EjbError, match="1 jobs did not run to their end"):
+        play(load([(0, 1, 60, 1), (0, 1, 60, 1)]), broken, None, NOBODY, limit_s=30, clock=time.clock, pause=time.pause)
+
+
+def test_the_simulation_pays_the_measured_overheads() -> None:
+    # The second job waits for the first, and the third slips past it.
+    log = load([(0, 10, 60, 4), (2, 10, 60, 4), (4, 5, 60, 1)])
+    free = simulated_fate(log, Policy.EASY, PAPER, NOBODY, Overheads(), plain=True)
+    assert free.start.tolist() == [0, 10, 20] and free.end.tolist() == [10, 20, 25]
+    paid = Overheads(arrival_s=0.5, handover_s=1.5)
+    real = simulated_fate(log, Policy.EASY, PAPER, NOBODY, paid, plain=True)
+    assert real.start.tolist() == [0.5, 12.0, 23.5]
+    assert real.end.tolist() == [10.5, 22.0, 28.5]
+
+
+def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() -> None:
+    log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
+    live = live_fate([Lived(100, 100, 110, 1), Lived(102, 112, 120)])
+    simulated = live_fate([Lived(0, 0, 11), Lived(2, 10, 20)])
+    told = comparison(log, Policy.EJB, 4, Overheads(), live, simulated)
+    assert told["all"]["live"] == {"mean_wait_s": 5, "mean_run_s": 9, "mean_turnaround_s": 14}
+    assert told["all"]["simulated"] == {"mean_wait_s": 4, "mean_run_s": 10.5, "mean_turnaround_s": 14.5}
+    assert told["all"]["error_percent"]["mean_wait_s"] == pytest.approx(-20)
+    assert told["elastic"]["error_percent"]["mean_wait_s"] is None  # nothing to divide by
+    assert told["elastic"]["error_percent"]["mean_run_s"] == pytest.approx(10)
+    assert told["non_elastic"]["jobs"] == 1
+    assert told["moves"] == {"live": 1, "simulated": 0}
+    assert [job["live"] for job in told["each"]] == [[0, 10], [12, 20]]
+    assert "elastic" not in comparison(log, Policy.EASY, NOBODY, Overheads(), live, simulated)
+
+
+def test_the_figure_is_written_twice_with_a_row_for_each_comparison(tmp_path: Path) -> None:
+    log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
+    fate = live_fate([Lived(0, 0, 10), Lived(2, 10, 20)])
+    told = comparison(log, Policy.EASY, NOBODY, Overheads(), fate, fate)
+    paths = draw(tmp_path / "both.png", [told, told])
+    assert [path.name for path in paths] == ["both.png", "both.svg"]
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in paths[1].read_text()
+    with pytest.raises(EjbError, match="cannot be written"):
+        draw(tmp_path / "missing" / "both", [told])
+
+
+@pytest.mark.parametrize(("text", "value"), [("1/60", 1 / 60), ("0.5", 0.5), ("2", 2.0)])
+def test_scales(text: str, value: float) -> None:
+    assert factor(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["1/0", "a", "1/2/3", "0", "-1", "nan", "1/inf"])
+def test_what_is_no_scale_is_refused(text: str) -> None:
+    with pytest.raises(EjbError) as refused:
+        factor(text)
+    assert refused.value.code is Code.INVALID
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "code", "said"),
+    [
+        (["missing.swf"], {}, 2, "cannot be read"),
+        (["log.swf", "--scale", "0"], {}, 2, "--scale 0"),
+        (["log.swf", "--policy", "fcfs"], {}, 2, "'fcfs' cannot be played"),
+        (["log.swf", "--cluster", "nowhere"], {}, 2, "scripts/cluster"),
+        (["log.swf", "--policy", "ejb", "--program", "nowhere.py"], {}, 2, "nowhere.py is not there"),
+        (["log.swf", "--beside", "log.swf"], {}, 2, "is not what"),
+        (["log.swf", "--json", "nowhere/out.json"], {}, 2, "cannot be written"),
+        (["log.swf"], {"PATH": "/nowhere"}, 6, "sinfo is not on PATH"),
+        (["log.swf"], {"SLURM_CONF": "/nowhere/slurm.conf"}, 7, "there is no Slurm"),
+    ],
+)
+def test_what_cannot_be_played_is_told_in_one_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    env: dict[str, str],
+    code: int,
+    said: str,
+) -> None:
+    (tmp_path / "log.swf").write_text("; MaxProcs: 4\n1 0 -1 1 1 -1 -1 1 60 -1 1 -1 -1 -1 -1 -1 -1 -1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    for key, value in env.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(sys, "argv", ["ejb", "sim", "live", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (code, "")
+    assert said in told.err and len(told.err.splitlines()) == 1
