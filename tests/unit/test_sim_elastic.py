@@ -185,3 +185,12 @@ def test_a_world_made_too_small_is_made_again() -> None:
     outcome = run(load, Policy.EJB, min_processors=2, parameters=differing({"omax": "4"}).parameters, plain=True)
     assert (outcome.end > outcome.start).all()
     assert outcome.elastic.sum() > 512
+
+
+@pytest.mark.parametrize(("quantum_s", "start"), [(1.0, 1), (60.0, 1), (500.0, 1000)])
+def test_a_slot_is_cut_to_whole_quanta_of_walltime(quantum_s: float, start: float) -> None:
+    """4 of 10 processors are free for 999 s; at degree 3 the job takes 900 s, which is more than one quantum of 500."""
+    load = workload([(0, 6, 1000, 1000), (1, 10, 300, 300)], 10)
+    parameters = BundlingParameters(lambda_s=10, walltime_quantum_s=quantum_s)
+    outcome = run(load, Policy.EJB, parameters=parameters, plain=True, checking=True)
+    assert outcome.start[1] == start
