@@ -41,7 +41,10 @@ class QueueSettings(BaseModel):
     elasticity: Elasticity = Elasticity.OFF
     auto_queue_length: Annotated[int, Field(ge=1, description="jobs waiting at or above which `auto` is on")] = 10
     omax: Annotated[int, Field(ge=1, le=1024, description="most ranks a processor")] = 8
-    lambda_s: Annotated[float, Field(ge=0, le=86400, description="cost of one move in seconds")] = 120.0
+    lambda_s: Annotated[float, Field(ge=0, le=86400, description="cost of one move until it was measured")] = 120.0
+    lambda_floor_s: Annotated[
+        float, Field(ge=0, le=86400, description="least cost of a move, whatever was measured")
+    ] = 1.0
     delta: Annotated[float, Field(ge=1, le=100, description="overhead of over-subscription, Eq. 2")] = 1.0
     min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
     max_subjobs: Annotated[int, Field(ge=1, le=1000, description="most subjobs of one job at once, J0 not counted")] = 8

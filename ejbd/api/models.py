@@ -91,6 +91,21 @@ class PlaceholderShape(Api):
     walltime_s: float | None
 
 
+class MoveCost(Api):
+    """What a move costs (lambda) and where that is known from. Parts that are not known are null."""
+
+    lambda_s: float
+    reserve_s: Annotated[float, Field(description="the last checkpoint begins so long before a subjob's end")]
+    source: Literal["job", "measured", "guessed", "configured"]
+    why: str
+    samples: int
+    bytes: int | None
+    checkpoint_s: float | None
+    write_s: float | None
+    wait_s: float | None
+    restart_s: float | None
+
+
 class Plan(Api):
     """What would be done with a job now. Nothing is kept."""
 
@@ -103,6 +118,7 @@ class Plan(Api):
     engine: str
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
+    cost: Annotated[MoveCost | None, Field(description="what a move of it would cost, as far as is known")] = None
     placeholder: PlaceholderShape | None
     notes: list[str]
 
@@ -189,6 +205,34 @@ class PastDecision(Api):
     at_s: float
     kind: str
     decision: dict[str, Any]
+    cost: Annotated[dict[str, Any] | None, Field(description="what a move was thought to cost then")] = None
+
+
+class NodeShare(Api):
+    """One node's part of a checkpoint."""
+
+    node: str
+    bytes: int
+    seconds: float
+    write_s: float
+
+
+class MoveView(Api):
+    """A checkpoint of the application and the restart from it. `to_...` null: it was not started again."""
+
+    job_id: str
+    epoch: int
+    at_s: float
+    processors: int
+    nodes: int
+    to_processors: int | None
+    to_nodes: int | None
+    bytes: int
+    checkpoint_s: float
+    write_s: float
+    wait_s: float
+    restart_s: float | None
+    by_node: list[NodeShare]
 
 
 class Explanation(Api):
@@ -198,6 +242,8 @@ class Explanation(Api):
     now: Annotated[str, Field(description="one sentence")]
     decisions: list[PastDecision]
     present: dict[str, Any] | None
+    cost: Annotated[MoveCost | None, Field(description="what a move costs, as planning sees it now")] = None
+    moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []
 
 
 class IntervalView(Api):

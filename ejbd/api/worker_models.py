@@ -108,6 +108,18 @@ class LeavingReport(Wire):
     exits: dict[str, dict[str, Code]]
 
 
+class SampleReport(Wire):
+    """How the ranks of an epoch are doing: bytes of memory on this node; what they tell of their progress, and when."""
+
+    n: Count
+    kind: Literal["sample"]
+    epoch: Count
+    resident: Annotated[int, Field(ge=0, le=2**60)]
+    done: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] | None
+    total: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] | None
+    at_s: Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)] | None
+
+
 class LogReport(Wire):
     """Something a person should know."""
 
@@ -118,7 +130,14 @@ class LogReport(Wire):
 
 
 Report = Annotated[
-    ResultReport | RankExitReport | LaunchReport | LaunchCancelReport | ScriptExitReport | LeavingReport | LogReport,
+    ResultReport
+    | RankExitReport
+    | LaunchReport
+    | LaunchCancelReport
+    | ScriptExitReport
+    | LeavingReport
+    | SampleReport
+    | LogReport,
     Field(discriminator="kind"),
 ]
 

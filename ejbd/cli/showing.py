@@ -103,6 +103,8 @@ def plan(found: dict[str, Any], out: Output) -> None:
         out.line(f"the place holder J0 would queue for {found['placeholder']['processors']} processors")
     if found["decision"]:
         decision(found["decision"], out, indent="")
+    if found.get("cost"):
+        out.line(printable(cost_line(found["cost"])))
     for note in found["notes"]:
         out.note(note)
 
@@ -119,9 +121,19 @@ def decision(found: dict[str, Any], out: Output, indent: str = "  ") -> None:
         out.line(printable(f"{indent}  {sign} {candidate['name']}: {candidate['why']}"))
 
 
+def cost_line(cost: dict[str, Any]) -> str:
+    """What a move costs, and how that is known."""
+    return (
+        f"a move costs {cost['lambda_s']:.3g} s ({cost['why']}); "
+        f"the last checkpoint begins {cost['reserve_s']:.3g} s before a subjob's end"
+    )
+
+
 def explanation(found: dict[str, Any], out: Output) -> None:
     """Why a job is where it is."""
     out.line(printable(found["now"]))
+    if found.get("cost"):
+        out.line(printable(cost_line(found["cost"])))
     for past in found["decisions"]:
         out.line()
         out.line(clock(past["at_s"]))
@@ -129,6 +141,8 @@ def explanation(found: dict[str, Any], out: Output) -> None:
             decision({"kind": past["kind"], **past["decision"]}, out)
         else:
             out.line(printable(f"  {past['kind']}: {past['decision']}"))
+        if past.get("cost"):
+            out.line(printable(f"    lambda {past['cost']['lambda_s']:.3g} s, {past['cost']['why']}"))
     if found["present"]:
         out.line()
         out.line("right now")

@@ -18,6 +18,7 @@ from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import drop_older, resume_from
 from ejbd.manager.lead import ensure_lead
+from ejbd.manager.measuring import note_checkpoint, note_restart
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, fail_epoch
 from ejbd.manager.subjobs import release
@@ -306,6 +307,8 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
         return True
     move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, processors=epoch.processors, subjobs=epoch.members)
     epoch.running_s = ctx.now
+    if epoch.restart_from is not None:
+        note_restart(world, epoch)
     set_rate(world.job, rate(epoch.size, epoch.processors, world.parameters().delta), ctx.now)
     _release_left_behind(world, epoch)
     return True
@@ -342,7 +345,9 @@ def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
     move_epoch(ctx.session, epoch, EpochState.STOPPING, ctx.now, wanted=list(world.job.members))
     epoch.stopping_s = ctx.now
     set_rate(world.job, 0.0, ctx.now)
-    payload = {"epoch": epoch.number, "timeout_s": ctx.settings.limits.checkpoint_timeout_s}
+    # A large state takes its time, as far as that is known.
+    timeout_s = max(ctx.settings.limits.checkpoint_timeout_s, 2 * world.cost.reserve_s)
+    payload = {"epoch": epoch.number, "timeout_s": timeout_s}
     for worker in workers_with_ranks(world, epoch):
         add_operation(ctx, worker, "checkpoint", payload, epoch=epoch.number)
 
@@ -360,6 +365,7 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
         epoch.work_at_stop_s = work_now(job, ctx.now)
         epoch.checkpoint_bytes = sum(sum((o.result or {}).get("bytes", {}).values()) for o in operations)
         seconds = ctx.now - (epoch.stopping_s or ctx.now)
+        note_checkpoint(world, epoch, operations)
         move_epoch(
             ctx.session, epoch, EpochState.STOPPED, ctx.now, bytes=epoch.checkpoint_bytes, seconds=round(seconds, 3)
         )

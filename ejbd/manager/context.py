@@ -10,9 +10,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Order, QueueSettings, Settings
+from ejbd.core.cost import Guess, Measurement, MoveCost, move_cost
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
+from ejbd.manager.history import measured_speed, measurements
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
@@ -27,7 +29,10 @@ Offer = tuple[str, dict[str, Any]]
 
 @dataclass
 class Context:
-    """One transaction at time `now` (seconds since the epoch). `view` is the latest poll's, if there was one."""
+    """One transaction at time `now` (seconds since the epoch). `view` is the latest poll's, if there was one.
+
+    `spool_speed`: bytes a second that the daemon itself wrote, for as long as no checkpoint has told better.
+    """
 
     session: Session
     now: float
@@ -37,7 +42,10 @@ class Context:
     seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
     offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
     plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.together)
+    spool_speed: float | None = None
     _queues: dict[str, QueueSettings] | None = None
+    _moves: dict[str, list[Measurement]] = field(default_factory=dict)
+    _speed: float | None = None
 
     def queue_settings(self, name: str) -> QueueSettings:
         """The TOML file's settings of a queue with what was changed at run time on top."""
@@ -50,6 +58,23 @@ class Context:
             }
         return self._queues.get(name) or self.settings.queue_settings(name)
 
+    def moves(self, application: str) -> list[Measurement]:
+        """What the moves of an application cost, newest first."""
+        if application not in self._moves:
+            self._moves[application] = measurements(self.session, application) if application else []
+        return self._moves[application]
+
+    def forget_costs(self, application: str) -> None:
+        """There is a new measurement."""
+        self._moves.pop(application, None)
+        self._speed = None
+
+    def bytes_per_s(self) -> float | None:
+        """How fast the spool is written; None where nobody has tried."""
+        if self._speed is None:
+            self._speed = measured_speed(self.session) or self.spool_speed
+        return self._speed
+
 
 @dataclass
 class JobWorld:
@@ -61,6 +86,7 @@ class JobWorld:
     _workers: list[Worker] | None = None
     _epoch: Epoch | None = None
     _epoch_loaded: bool = False
+    _cost: MoveCost | None = None
 
     @property
     def spec(self) -> JobSpec:
@@ -166,6 +192,34 @@ class JobWorld:
             return set(epoch.members) != set(self.job.members)
         return epoch.state in (EpochState.LAUNCHING, EpochState.STOPPING, EpochState.STOPPED)
 
+    @property
+    def cost(self) -> MoveCost:
+        """What the job's next move costs, as far as is known."""
+        if self._cost is None:
+            settings = self.ctx.queue_settings(self.job.queue)
+            epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
+            moves = self.ctx.moves(self.job.application or "")
+            self._cost = move_cost(
+                moves,
+                epoch.processors if epoch is not None else None,
+                None if moves or epoch is None else self._guess(epoch),
+                configured_s=settings.lambda_s,
+                floor_s=settings.lambda_floor_s,
+                job_s=self.job.spec.get("lambda_s"),
+                look_s=self.ctx.settings.poll_s,
+            )
+        return self._cost
+
+    def _guess(self, epoch: Epoch) -> Guess | None:
+        """By the memory of the ranks, once every worker has told, and by the speed of the spool."""
+        ids = {worker for _, worker, _ in epoch.placement}
+        sizes = [w.resident_bytes for w in self.workers if w.id in ids]
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(ids):
+            return None
+        speed = self.ctx.bytes_per_s()
+        return Guess(sum(known), speed) if speed else None
+
     def parameters(self) -> BundlingParameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""
         settings = self.ctx.queue_settings(self.job.queue)
@@ -173,7 +227,7 @@ class JobWorld:
         queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
         return BundlingParameters(
             omax=spec.get("omax") or settings.omax,
-            lambda_s=settings.lambda_s if spec.get("lambda_s") is None else spec["lambda_s"],
+            lambda_s=self.cost.lambda_s,
             delta=spec.get("delta") or settings.delta,
             processor_quantum=queue.processor_quantum if queue else 1,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
@@ -185,10 +239,23 @@ class JobWorld:
             min_left_s=settings.min_left_s,
         )
 
+    def usable_end(self, subjob: Subjob) -> float:
+        """Until when ranks may be planned on a subjob: so early that the lambda before it holds the last checkpoint."""
+        end = usable_end(subjob, self.ctx.now)
+        if subjob.role != "subjob":
+            return end  # J0 is the job as it was submitted: its end is the job's
+        return min(end, walltime_end(subjob, self.ctx.now) - self.cost.tail_s)
+
+    def leave_by(self, subjob: Subjob) -> float:
+        """When the last checkpoint of ranks on a subjob has to begin at the latest, lest the end come first."""
+        if subjob.role != "subjob":
+            return usable_end(subjob, self.ctx.now)
+        return min(self.usable_end(subjob), walltime_end(subjob, self.ctx.now) - self.cost.reserve_s)
+
     def elastic_state(self, movable: bool, together: int | None = None) -> ElasticState:
         """The job for `ejbd.core`: what it holds now and how far it has come."""
         held = tuple(
-            HeldSubjob(s.id, s.processors, usable_end(s, self.ctx.now), s.anchor)
+            HeldSubjob(s.id, s.processors, self.usable_end(s), s.anchor)
             for s in self.open_subjobs
             if s.id in self.job.members and s.state == SubjobState.RUNNING
         )
@@ -222,10 +289,15 @@ def holds_shell(job: Job) -> bool:
 def usable_end(subjob: Subjob, now: float) -> float:
     """Until when ranks may use a subjob (absolute seconds): its walltime less what the last checkpoint needs."""
     start = subjob.start_s if subjob.start_s is not None else now
-    end = start + subjob.usable_s
-    if subjob.end_s is not None:  # the batch system granted less, or somebody shortened it
-        end = min(end, subjob.end_s)
-    return end
+    return min(start + subjob.usable_s, walltime_end(subjob, now))
+
+
+def walltime_end(subjob: Subjob, now: float) -> float:
+    """When the batch system ends a subjob (absolute seconds)."""
+    start = subjob.start_s if subjob.start_s is not None else now
+    end = start + subjob.walltime_s
+    # The batch system may have granted less, or somebody shortened it.
+    return end if subjob.end_s is None else min(end, subjob.end_s)
 
 
 def work_now(job: Job, now: float) -> float:

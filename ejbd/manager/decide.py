@@ -17,9 +17,10 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.options import visit_key
 from ejbd.core.plan import BundlingParameters, Shrink
 from ejbd.core.question import Question, Situation
+from ejbd.core.shapes import BackfillSlot
 from ejbd.core.windows import Windows, windows
 from ejbd.manager import application, ending, setbacks, together
-from ejbd.manager.context import Context, JobWorld, holds_shell, usable_end, work_now
+from ejbd.manager.context import Context, JobWorld, holds_shell, work_now
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
@@ -171,8 +172,10 @@ class Decider:
         """What the policy is asked about this job now."""
         started = situation is Situation.PLACEHOLDER_STARTED
         slots = () if started else self.windows(world.job.queue).slots()
+        parameters = world.parameters()
+        slots = shortened(slots, world.cost.tail_s, parameters.max_walltime_s)
         state = world.elastic_state(application.can_move(world), together.node_room(world, situation))
-        return Question(situation, state, slots, self.ctx.now, world.parameters())
+        return Question(situation, state, slots, self.ctx.now, parameters)
 
     def windows(self, queue: str) -> Windows:
         """What can be used now, less what jobs before this one have just asked for."""
@@ -203,10 +206,10 @@ class Decider:
         job = world.job
         begins_shell = holds_shell(job) and job.script_run == 0
         longest = max(decision.requests, key=lambda r: r.length_s)
-        lambda_s = world.parameters().lambda_s
+        cost = world.cost
         taken = self.windows(job.queue)
         for request in decision.requests:
-            limit_s = decision.slots[request.slot_index].duration_s
+            limit_s = decision.slots[request.slot_index].duration_s + cost.tail_s
             queue = self.ctx.view.queue(job.queue) if self.ctx.view else None
             if queue is not None and queue.max_walltime_s:
                 limit_s = min(limit_s, queue.max_walltime_s)
@@ -215,7 +218,7 @@ class Decider:
                 "subjob",
                 request.processors,
                 request.length_s,
-                slack_s=lambda_s + START_UP_POLLS * self.ctx.settings.poll_s,
+                slack_s=cost.kept_s + START_UP_POLLS * self.ctx.settings.poll_s,
                 limit_s=limit_s,
                 anchor=begins_shell and request is longest,
             )
@@ -290,16 +293,21 @@ class Decider:
     def _overrun(self, world: JobWorld) -> bool:
         """The application is slower than what it asked for allows: its subjobs end before it does."""
         held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
-        if not held or self.ctx.now < max(usable_end(s, self.ctx.now) for s in held):
+        end = world.leave_by if self._can_save(world) else world.usable_end
+        if not held or self.ctx.now < max(map(end, held)):
             return False
         self._give_up_room(world, "the application outlived the time that was planned for it")
         return True
 
+    def _can_save(self, world: JobWorld) -> bool:
+        """Whether a job that outlives its plan goes back to waiting with its work kept."""
+        job = world.job
+        return not holds_shell(job) and not job.overruns and application.can_move(world) and world.live_epoch is not None
+
     def _give_up_room(self, world: JobWorld, why: str) -> None:
         """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
-        job = world.job
-        epoch = world.live_epoch
-        if holds_shell(job) or job.overruns or not application.can_move(world) or epoch is None:
+        job, epoch = world.job, world.live_epoch
+        if not self._can_save(world) or epoch is None:
             asked = f"{job.walltime_s:g} s at full width"
             ending.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
             return
@@ -314,6 +322,14 @@ def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
         if subjob.role == "subjob" and not subjob.joined and not (subjob.anchor and world.job.script_run):
             release(world, subjob, "J0 has started")
     world.job.members = [j0.id]
+
+
+def shortened(slots: tuple[BackfillSlot, ...], tail_s: float, max_walltime_s: float) -> tuple[BackfillSlot, ...]:
+    """Slots without their last `tail_s`, which the last checkpoint may need beyond lambda; those that have an end."""
+    if tail_s <= 0:
+        return slots
+    cut = (s if s.duration_s >= max_walltime_s else BackfillSlot(s.processors, s.duration_s - tail_s) for s in slots)
+    return tuple(slot for slot in cut if slot.duration_s > 0)
 
 
 def verdict(decision: Decision) -> str:
@@ -336,6 +352,7 @@ def record(world: JobWorld, question: Question, decision: Decision) -> None:
         job_id=world.job.id,
         decision=decision.to_json(),
         question=question.to_json(),
+        cost=world.cost.to_json(),
     )
 
 

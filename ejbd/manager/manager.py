@@ -32,6 +32,7 @@ from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
+from ejbd.manager.history import move_json, moves_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
@@ -72,6 +73,7 @@ class Manager:
         self.started_s = self.clock()
         self._seen: dict[str, float] = {}
         self._offers: deque[Offer] = deque()
+        self._spool_speed: float | None = None
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()
@@ -95,6 +97,7 @@ class Manager:
         self._timer.add_job(self._prune, "interval", hours=6)
         self._timer.start()
         self._tasks.append(asyncio.create_task(self.poll(), name="first-poll"))
+        self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
 
     async def stop(self) -> None:
         """Let what is under way end within a bound. Jobs, workers and ranks live on."""
@@ -118,8 +121,13 @@ class Manager:
         self._offers = recent_offers(session)
         add_event(session, "daemon.started", now)
 
+    async def _try_spool(self) -> None:
+        """How fast the spool is, for as long as no checkpoint has told."""
+        self._spool_speed = await asyncio.to_thread(self.spool.measure_speed)
+
     def _context(self, session: Session) -> Context:
-        return Context(session, self.clock(), self.settings, self.spool, self.view, self._seen, self._offers)
+        now, seen, offers, speed = self.clock(), self._seen, self._offers, self._spool_speed
+        return Context(session, now, self.settings, self.spool, self.view, seen, offers, speed)
 
     async def _prune(self) -> None:
         days = self.settings.limits.event_retention_days
@@ -245,7 +253,7 @@ class Manager:
         """What submitting would do now (dry run)."""
         self._refuse_others(user)
         await self._see()
-        return await self.store.read(lambda s: requests.plan(self._context(s), spec))
+        return await self.store.read(lambda s: requests.plan(self._context(s), spec, user))
 
     def _refuse_others(self, user: str) -> None:
         """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""
@@ -286,6 +294,7 @@ class Manager:
                 "at_s": row.at_s,
                 "kind": row.kind.removeprefix("decision."),
                 "decision": row.data.get("decision", row.data),
+                "cost": row.data.get("cost"),
             }
             for row in rows
         ]
@@ -295,6 +304,8 @@ class Manager:
             "now": self._why(job, present),
             "decisions": decisions,
             "present": present.to_json() if present else None,
+            "cost": JobWorld(self._context(session), job).cost.to_json() if job.elastic else None,
+            "moves": [move_json(move) for move in moves_of(session, job.application)] if job.elastic else [],
         }
 
     def _present(self, session: Session, job: Job) -> Decision | None:

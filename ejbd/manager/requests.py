@@ -16,7 +16,8 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager import ending, together
 from ejbd.manager.checkpointing import check_mpi, settle
 from ejbd.manager.context import Context, JobWorld
-from ejbd.manager.decide import Decider, elasticity
+from ejbd.manager.decide import Decider, elasticity, shortened
+from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import IdempotencyKey, Job, QueueOverride
@@ -121,6 +122,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
         elastic=carried.elastic,
         kind=spec.kind.value,
         engine=carried.engine,
+        application=application_of(user, spec, carried.engine),
         processes=spec.processes,
         walltime_s=spec.walltime_s,
         spec=spec.to_json(),
@@ -137,12 +139,12 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     return job_id, True
 
 
-def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:
+def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
     """What :func:`submit` would do now, and why; nothing is stored."""
     queue = queue_for(ctx.view, spec)
     carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
     spec = carried.spec
-    decision = None
+    decision = cost = None
     slots = Decider(ctx).windows(queue).slots()
     if carried.elastic:
         probe = Job(
@@ -156,12 +158,16 @@ def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:
             spec=spec.to_json(),
             script_run=0,
         )
+        probe.application = application_of(user, spec, carried.engine)
         world = JobWorld(ctx, probe)
         room = together.node_room(world, Situation.WAIT)
         state = ElasticState(
             "dry-run", spec.processes, spec.walltime_s, movable=together.can_move(world), together=room
         )
-        decision = Question(Situation.WAIT, state, slots, ctx.now, world.parameters()).answer().to_json()
+        cost = world.cost
+        parameters = world.parameters()
+        usable = shortened(slots, cost.tail_s, parameters.max_walltime_s)
+        decision = Question(Situation.WAIT, state, usable, ctx.now, parameters).answer().to_json()
     return {
         "queue": queue,
         "elastic": carried.elastic,
@@ -172,6 +178,7 @@ def plan(ctx: Context, spec: JobSpec) -> dict[str, Any]:
             for s in slots
         ],
         "decision": decision,
+        "cost": cost.to_json() if cost is not None else None,
         "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
     }
 

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import shutil
+import time
 import zipapp
 import zipfile
 from collections.abc import Collection, Iterator
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.errors import Code, EjbError
+
+SPEED_TRIAL_BYTES = 16 << 20
 
 
 @contextmanager
@@ -95,6 +98,26 @@ class Spool:
         except (OSError, ValueError):
             return {}
         return record if isinstance(record, dict) else {}
+
+    def measure_speed(self, size: int = SPEED_TRIAL_BYTES) -> float | None:
+        """Bytes a second that this machine writes to the spool and has on disk; None where there is no room to try."""
+        path = self.root / f".speed.{os.getpid()}"
+        try:
+            room = os.statvfs(self.root)
+            if room.f_bavail * room.f_frsize < 16 * size:
+                return None
+            block = os.urandom(1 << 20)  # that no file system can compress
+            began = time.monotonic()
+            with path.open("wb") as file:
+                for _ in range(size >> 20):
+                    file.write(block)
+                file.flush()
+                os.fsync(file.fileno())
+            return size / max(1e-6, time.monotonic() - began)
+        except OSError:
+            return None
+        finally:
+            path.unlink(missing_ok=True)
 
     # -- one job ----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,8 @@ def add_subjob(
     """Plan a subjob whose ranks may run for `length_s`; ask for up to `slack_s` more, and never more than `limit_s`.
 
     The slack is for what the plan does not count: workers that come up, and an application that is slower than was
-    thought. Its last lambda is not for ranks but for a checkpoint, so that none is killed by its subjob's end.
+    thought. Its last lambda, or what the last checkpoint is expected to take if that is more, is not for ranks but for
+    that checkpoint, so that none is killed by its subjob's end.
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
@@ -47,7 +48,7 @@ def add_subjob(
         state=SubjobState.PLANNED,
         processors=processors,
         walltime_s=walltime_s,
-        usable_s=max(min(length_s, walltime_s), walltime_s - world.parameters().lambda_s) if slack_s else walltime_s,
+        usable_s=max(min(length_s, walltime_s), walltime_s - world.cost.kept_s) if slack_s else walltime_s,
         anchor=anchor,
         created_s=ctx.now,
         nodes=[],

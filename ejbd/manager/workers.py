@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import application, ending, setbacks
+from ejbd.manager import application, ending, measuring, setbacks
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
@@ -197,6 +197,8 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
         _script_exit(world, worker, report)
     elif kind == "leaving":
         setbacks.lost_worker(world, worker, f"it left: {report['reason']}")
+    elif kind == "sample":
+        measuring.take_sample(world, worker, report)
     elif kind == "log":
         add_event(
             world.ctx.session,

@@ -55,6 +55,7 @@ class Job(Base):
     elastic: Mapped[bool] = mapped_column(Boolean)
     kind: Mapped[str] = mapped_column(String(16))  # command | script
     engine: Mapped[str] = mapped_column(String(32))
+    application: Mapped[str] = mapped_column(String(512), default="")  # what measurements are kept under
     processes: Mapped[int] = mapped_column(Integer)
     walltime_s: Mapped[float]
     spec: Mapped[dict[str, Any]]  # the whole JobSpec
@@ -134,6 +135,7 @@ class Worker(Base):
     registered_s: Mapped[float]
     last_seen_s: Mapped[float]
     reports_stored: Mapped[int] = mapped_column(Integer, default=0)
+    resident_bytes: Mapped[int | None] = mapped_column(BigInteger)  # memory of its ranks, as it told last
 
     __table_args__ = (UniqueConstraint("subjob_id", "node", "boot"), Index("ix_workers_job", "job_id"))
 
@@ -178,6 +180,34 @@ class Epoch(Base):
     stopping_s: Mapped[float | None]
     ended_s: Mapped[float | None]
     reason: Mapped[str] = mapped_column(Text, default="")
+
+
+class Move(Base):
+    """What a checkpoint and the restart from it cost. Kept by application, for its next jobs, beyond its job's row."""
+
+    __tablename__ = "moves"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    application: Mapped[str] = mapped_column(String(512))
+    job_id: Mapped[str] = mapped_column(String(16))
+    epoch: Mapped[int] = mapped_column(Integer)  # that was checkpointed
+    at_s: Mapped[float]
+    processors: Mapped[int] = mapped_column(Integer)
+    nodes: Mapped[int] = mapped_column(Integer)  # workers that had ranks
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    checkpoint_s: Mapped[float]  # asked until the last rank had ended, on the slowest node
+    write_s: Mapped[float]  # of it, since the first file was there
+    wait_s: Mapped[float]  # telling, and between the last rank's end and the new launch
+    restart_s: Mapped[float | None]  # launch operations until all ranks ran
+    to_processors: Mapped[int | None] = mapped_column(Integer)
+    to_nodes: Mapped[int | None] = mapped_column(Integer)
+    by_node: Mapped[list[Any]] = mapped_column(default=list)  # {node, bytes, seconds, write_s} each
+
+    __table_args__ = (
+        Index("ix_moves_application", "application", "id"),
+        Index("ix_moves_job", "job_id", "epoch"),
+        NEVER_AGAIN,
+    )
 
 
 class Operation(Base):

@@ -1,4 +1,4 @@
-"""What is old goes: finished jobs with everything of theirs, and old events that belong to no job.
+"""What is old goes: finished jobs with everything of theirs, old events that belong to no job, and old measurements.
 
 A live job keeps all of its events, however old: its timeline is made of them.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from ejbd.store.models import Epoch, Event, IdempotencyKey, Intent, Job, Launch, Operation, Subjob, Worker
+from ejbd.store.models import Epoch, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
 from ejbd.store.store import Store
 
@@ -44,7 +44,10 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
         .where(Event.at_s < before, or_(Event.job_id.is_(None), Event.job_id.not_in(select(Job.id))))
         .limit(left)
     )
-    return rows - left + _delete(session, Event.id, of_no_job)
+    left -= _delete(session, Event.id, of_no_job)
+    if left <= 0:
+        return rows - left
+    return rows - left + _delete(session, Move.id, select(Move.id).where(Move.at_s < before).limit(left))
 
 
 async def prune_all(store: Store, now: float, days: float) -> int:

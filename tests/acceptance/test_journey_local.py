@@ -43,7 +43,9 @@ def test_starts_at_once_grows_twice_and_migrates_to_its_placeholder(tmp_path: Pa
         assert [d["kind"] for d in told] == ["start", "expand", "expand", "move_to_placeholder"]
         assert told[0]["reason"].startswith("start by case 1: 2 processors (degree 8)")
         assert all(d["reason"].startswith("grow by case ") for d in told[1:3])
-        assert told[3]["reason"].startswith("J0 has started; (i) migrate to J0: a migration of 3 s and ")
+        assert told[3]["reason"].startswith("J0 has started; (i) migrate to J0: a migration of ")
+        cost = daemon.explain(job)["cost"]
+        assert (cost["source"], cost["samples"]) == ("measured", 3)
         weighed = {c["name"]: c["completion_s"] for c in told[3]["candidates"]}
         assert weighed["(i) migrate to J0"] == min(weighed.values()) < weighed["(iii) start on J0"]
 

@@ -31,6 +31,8 @@ class Worker:
         self.done: list[tuple[str, dict[str, Any]]] = []
         self.fail: dict[str, dict[str, Any]] = {}
         self.deaf: set[str] = set()
+        self.takes: dict[str, float] = {}  # seconds by kind of operation, in which the clock moves on
+        self.rank_bytes = 10
 
     @property
     def token(self) -> str:
@@ -69,13 +71,15 @@ class Worker:
             epoch = operation["epoch"]
             data: dict[str, Any] = {}
             ok = True
+            self.world.clock.now += self.takes.get(kind, 0.0)
             if kind in self.fail:
                 ok, data = False, self.fail[kind]
             elif kind == "launch":
                 self.ranks[epoch] = [r["rank"] for r in payload["ranks"]]
             elif kind == "checkpoint":
                 ranks = self.ranks.pop(epoch, [])
-                data = {"exits": {str(r): 85 for r in ranks}, "bytes": {str(r): 10 for r in ranks}, "seconds": 0.1}
+                data = {"exits": {str(r): 85 for r in ranks}, "bytes": {str(r): self.rank_bytes for r in ranks}}
+                data |= {"seconds": self.takes.get(kind, 0.1), "write_s": self.takes.get(kind, 0.1) / 2}
             elif kind == "stop":
                 data = {"exits": {str(r): 143 for r in self.ranks.pop(epoch, [])}}
             await self.report("result", seq=operation["seq"], ok=ok, error="" if ok else f"{kind} failed", data=data)

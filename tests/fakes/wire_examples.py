@@ -60,7 +60,7 @@ OPERATIONS: dict[str, Json] = {
 
 RESULTS: dict[str, Json] = {
     "launch": {"pids": {"0": 4711, "5": 4712}},
-    "checkpoint": {"exits": {"0": 85, "5": 85}, "bytes": {"0": 1000, "5": 1000}, "seconds": 1.25},
+    "checkpoint": {"exits": {"0": 85, "5": 85}, "bytes": {"0": 1000, "5": 1000}, "seconds": 1.25, "write_s": 0.8},
     "stop": {"exits": {"0": 143, "5": 137}},
     "lead": {"pid": 99},
     "unlead": {},
@@ -77,6 +77,7 @@ REPORTS: dict[str, Json] = {
     "launch-cancel": {"n": 4, "kind": "launch-cancel", "ordinal": 0},
     "script-exit": {"n": 5, "kind": "script-exit", "run": 1, "code": 0},
     "leaving": {"n": 6, "kind": "leaving", "reason": "ended by SIGTERM", "exits": {"2": {"0": 143}}},
+    "sample": {"n": 8, "kind": "sample", "epoch": 2, "resident": 9000, "done": 3.0, "total": 10.0, "at_s": 1.7e9},
     "log": {"n": 7, "kind": "log", "level": "warning", "message": "cannot collect the output"},
 }
 """Reports by kind."""

@@ -15,6 +15,7 @@ from .mpi import SERVICE, MpiEpoch
 from .nodefolder import Scratch
 from .processes import Child, Processes
 from .settings import Subjob
+from .watching import WRITING_POLL_S, Samples, Writing, progress_file, resident
 
 Reply = Callable[[bool, str, Dict[str, Any]], None]
 
@@ -116,6 +117,7 @@ class EpochRun:
         self._checkpoint: Optional[Checkpoint] = None
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
+        self._writing: Optional[Writing] = None
         self._deadline: Optional[Timer] = None
         self._poll: Optional[Timer] = None
         self._untold: List[Tuple[int, int]] = []
@@ -174,6 +176,9 @@ class EpochRun:
         done, self._launch_done = self._launch_done, None
         if done is not None:
             done(error)
+        if error is None:
+            told = progress_file(str(self._payload["launch_file"])) if self._context.home else None
+            self._sample(Samples(self.epoch, told))
 
     def _bring_up(self) -> Iterator[None]:
         """Everything until the ranks run; yields where it has to wait."""
@@ -212,6 +217,21 @@ class EpochRun:
         while not self._engine.up(self._context):
             yield
 
+    def _sample(self, samples: Samples) -> None:
+        """Tell what is new about the ranks, again and again while they run."""
+
+        def take() -> None:
+            if not self.running or self._stopping:
+                return
+            if self._checkpoint is None:
+                pids = [child.pid for child in self._context.ranks.values() if child.code is None]
+                found = samples.take(resident(pids))
+                if found is not None:
+                    self._report("sample", **found)
+            self._sample(samples)
+
+        self._loop.call_later(samples.pause_s, take)
+
     def checkpoint(self, timeout_s: float, reply: Reply) -> None:
         if self._checkpoint is not None or self._stopping or self._bringing_up is not None:
             doing = "checkpointed" if self._checkpoint is not None else "stopped" if self._stopping else "launched"
@@ -224,6 +244,8 @@ class EpochRun:
             return
         self._checkpoint_reply = reply
         self._checkpoint_began = time.monotonic()
+        self._writing = Writing(self._context.checkpoint_dir)
+        self._look_for_files()
         self._deadline = self._loop.call_later(timeout_s, self._checkpoint_late)
         self._advance()
 
@@ -300,6 +322,7 @@ class EpochRun:
             EJB_CHECKPOINT_DIR=self._context.checkpoint_dir,
             EJB_RENDEZVOUS=os.path.join(self._folder, "rendezvous"),
             EJB_ADDRESS=self._place.address,
+            EJB_PROGRESS=progress_file(str(self._payload["launch_file"])),
             SLURM_PROCID=str(rank),
             SLURM_NTASKS=size,
             SLURM_NPROCS=size,
@@ -396,6 +419,10 @@ class EpochRun:
         if self._checkpoint.poll_s is not None:
             self._poll = self._loop.call_later(self._checkpoint.poll_s, self._advance)
 
+    def _look_for_files(self) -> None:
+        if self._checkpoint is not None and self._writing is not None and not self._writing.seen():
+            self._loop.call_later(WRITING_POLL_S, self._look_for_files)
+
     def _checkpoint_late(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint_done(self._checkpoint.timed_out())
@@ -411,9 +438,11 @@ class EpochRun:
                 self._settled(rank, child.code)
         sizes = {str(rank): size for rank, size in sorted(outcome.sizes.items())}
         seconds = round(time.monotonic() - self._checkpoint_began, 3)
+        write_s = round(min(seconds, self._writing.seconds() if self._writing is not None else seconds), 3)
         reply, self._checkpoint_reply = self._checkpoint_reply, None
         if reply is not None:
-            reply(outcome.ok, outcome.error, {"exits": self.exits(), "bytes": sizes, "seconds": seconds})
+            data = {"exits": self.exits(), "bytes": sizes, "seconds": seconds, "write_s": write_s}
+            reply(outcome.ok, outcome.error, data)
         if outcome.ok:
             self.close()
 

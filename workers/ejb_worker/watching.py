@@ -1,0 +1,115 @@
+"""What a worker sees of its ranks from outside: memory, progress that they tell of, when they write a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, Iterable, Optional, Set, Tuple
+
+WRITING_POLL_S = 0.2
+"""How often a checkpoint folder is looked at until the first file is there."""
+
+FIRST_SAMPLE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+"""Samples are taken after 1, 2, 4, ... s, and from then on every minute."""
+TELLING_CHANGE = 0.1
+"""The part by which memory has to change before it is told again."""
+_PROGRESS_TAIL = 4096
+
+
+def resident(pids: Iterable[int]) -> int:
+    """Bytes of memory that these processes have in use. Shared pages count for each of them."""
+    total = 0
+    for pid in pids:
+        try:
+            with open("/proc/%d/statm" % pid, encoding="ascii") as statm:
+                total += int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError, IndexError):
+            continue  # it has just ended
+    return total
+
+
+def progress_file(launch_file: str) -> str:
+    """Where the ranks of a launch tell how far they are; the same in all of its epochs."""
+    return os.path.splitext(launch_file)[0] + ".progress"
+
+
+def read_progress(path: str) -> Optional[Tuple[float, Optional[float], float]]:
+    """(done, total or None, when it was written by the file's own clock), or None where nothing is told.
+
+    It is the last whole line that counts: one number, or two with blanks or a slash between them.
+    """
+    try:
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            file.seek(max(0, found.st_size - _PROGRESS_TAIL))
+            lines = file.read(_PROGRESS_TAIL).decode("ascii", "replace").split("\n")
+    except OSError:
+        return None
+    words = next((line.replace("/", " ").split() for line in reversed(lines[:-1]) if line.strip()), [])
+    try:
+        numbers = [float(word) for word in words[:2]]
+    except ValueError:
+        return None
+    if not numbers or not all(0 <= number < 1e15 for number in numbers):  # NaN is not either
+        return None
+    return numbers[0], numbers[1] if len(numbers) > 1 else None, found.st_mtime
+
+
+class Samples:
+    """What is told about one epoch's ranks now and then: only what has changed."""
+
+    def __init__(self, epoch: int, progress: Optional[str]) -> None:
+        self.pause_s = FIRST_SAMPLE_S
+        self._epoch = epoch
+        self._progress = progress
+        self._resident = 0
+        self._done: Optional[float] = None
+
+    def take(self, resident_bytes: int) -> Optional[Dict[str, Any]]:
+        """The fields of a `sample` report, or None where there is nothing new."""
+        self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
+        found = read_progress(self._progress) if self._progress is not None else None
+        done, total, at_s = found if found is not None else (None, None, None)
+        grown = abs(resident_bytes - self._resident) > TELLING_CHANGE * self._resident
+        if not grown and done == self._done:
+            return None
+        self._resident, self._done = resident_bytes, done
+        return {"epoch": self._epoch, "resident": resident_bytes, "done": done, "total": total, "at_s": at_s}
+
+
+class Writing:
+    """For how long files are being written into a checkpoint folder: since it was last seen without a new one."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._before = self._files()
+        self._without_s = time.monotonic()
+        self._seen = False
+
+    def seen(self) -> bool:
+        """Look, and tell whether there is a new file by now."""
+        if not self._seen:
+            now = time.monotonic()
+            self._seen = bool(self._files() - self._before)
+            if not self._seen:
+                self._without_s = now
+        return self._seen
+
+    def seconds(self) -> float:
+        """Up to now: rather a little too long (by the time between two looks) than too short."""
+        return time.monotonic() - self._without_s
+
+    def _files(self) -> Set[str]:
+        """The files in the folder and in its folders."""
+        found: Set[str] = set()
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        found.update(os.path.join(entry.name, name) for name in os.listdir(entry.path))
+                    else:
+                        found.add(entry.name)
+        except OSError:
+            return found
+        return found
