@@ -127,7 +127,7 @@ class Manager:
 
     def _context(self, session: Session) -> Context:
         now, seen, offers, speed = self.clock(), self._seen, self._offers, self._spool_speed
-        return Context(session, now, self.settings, self.spool, self.view, seen, offers, speed)
+        return Context(session, now, self.settings, self.spool, self.view, seen, offers, spool_speed=speed)
 
     async def _prune(self) -> None:
         days = self.settings.limits.event_retention_days
