@@ -14,13 +14,15 @@ from ejbd.core.cost import Guess, Measurement, MoveCost, move_cost
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
-from ejbd.manager.history import measured_speed, measurements
+from ejbd.manager.history import MOVES_TOPIC, Known, measured_speed, measurements
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
+from ejbd.store.transitions import wake
 
 MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
+MOST_KNOWN = 4096  # applications
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
 Offer = tuple[str, dict[str, Any]]
@@ -43,9 +45,8 @@ class Context:
     offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
     plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.together)
     spool_speed: float | None = None
+    known: Known = field(default_factory=Known)  # what earlier transactions have read of the history
     _queues: dict[str, QueueSettings] | None = None
-    _moves: dict[str, list[Measurement]] = field(default_factory=dict)
-    _speed: float | None = None
 
     def queue_settings(self, name: str) -> QueueSettings:
         """The TOML file's settings of a queue with what was changed at run time on top."""
@@ -60,20 +61,24 @@ class Context:
 
     def moves(self, application: str) -> list[Measurement]:
         """What the moves of an application cost, newest first."""
-        if application not in self._moves:
-            self._moves[application] = measurements(self.session, application) if application else []
-        return self._moves[application]
+        known = self.known.moves
+        found = known.get(application)
+        if found is None:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            found = known[application] = measurements(self.session, application) if application else []
+        return found
 
-    def forget_costs(self, application: str) -> None:
-        """There is a new measurement."""
-        self._moves.pop(application, None)
-        self._speed = None
+    def forget_costs(self) -> None:
+        """There is a new measurement: this transaction reads again what it needs, and so do others after its commit."""
+        self.known = Known()
+        wake(self.session, MOVES_TOPIC)
 
     def bytes_per_s(self) -> float | None:
         """How fast the spool is written; None where nobody has tried."""
-        if self._speed is None:
-            self._speed = measured_speed(self.session) or self.spool_speed
-        return self._speed
+        if self.known.speed is None:
+            self.known.speed = measured_speed(self.session) or self.spool_speed
+        return self.known.speed
 
 
 @dataclass

@@ -129,7 +129,7 @@ class Decider:
             return
         record(world, question, decision)
         if decision.kind is DecisionKind.START:
-            self._request(world, decision)
+            self._request(world, question.situation, decision)
 
     def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
         """Whether J0 itself fits into what is free: the batch system is about to start it, unless it is kept back."""
@@ -151,7 +151,7 @@ class Decider:
         if world.moving:
             if not parameters.act_in_migration:
                 return
-        elif self._overrun(world) or self._leaves_in_time(world, parameters):
+        elif self._overrun(world, parameters) or self._leaves_in_time(world, parameters):
             return
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
@@ -161,7 +161,7 @@ class Decider:
         record(world, question, decision)
         room = settings.max_subjobs - len(job.members)
         if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
-            self._request(world, decision)
+            self._request(world, question.situation, decision)
 
     def present(self, world: JobWorld) -> Decision:
         """What the policy says now about a job that waits or runs."""
@@ -173,9 +173,16 @@ class Decider:
         started = situation is Situation.PLACEHOLDER_STARTED
         slots = () if started else self.windows(world.job.queue).slots()
         parameters = world.parameters()
-        slots = shortened(slots, world.cost.tail_s, parameters.max_walltime_s)
+        slots = shortened(slots, self._not_for_ranks(world, situation), parameters.max_walltime_s)
         state = world.elastic_state(application.can_move(world), together.node_room(world, situation))
         return Question(situation, state, slots, self.ctx.now, parameters)
+
+    def _not_for_ranks(self, world: JobWorld, situation: Situation) -> float:
+        """Seconds of a slot that no plan counts on: for the last checkpoint beyond lambda; for the start-up of a job
+        that has work kept, lest what a suspension has just left look worth coming back to.
+        """
+        resumes = situation is Situation.WAIT and world.job.start_s is not None
+        return world.cost.tail_s + (START_UP_POLLS * self.ctx.settings.poll_s if resumes else 0.0)
 
     def windows(self, queue: str) -> Windows:
         """What can be used now, less what jobs before this one have just asked for."""
@@ -201,7 +208,7 @@ class Decider:
                 found = found.take(available, subjob.usable_s)
         return found
 
-    def _request(self, world: JobWorld, decision: Decision) -> None:
+    def _request(self, world: JobWorld, situation: Situation, decision: Decision) -> None:
         """Ask for the subjobs of a START or EXPAND, and take their room."""
         job = world.job
         begins_shell = holds_shell(job) and job.script_run == 0
@@ -209,7 +216,7 @@ class Decider:
         cost = world.cost
         taken = self.windows(job.queue)
         for request in decision.requests:
-            limit_s = decision.slots[request.slot_index].duration_s + cost.tail_s
+            limit_s = decision.slots[request.slot_index].duration_s + self._not_for_ranks(world, situation)
             queue = self.ctx.view.queue(job.queue) if self.ctx.view else None
             if queue is not None and queue.max_walltime_s:
                 limit_s = min(limit_s, queue.max_walltime_s)
@@ -290,19 +297,22 @@ class Decider:
         if epoch is not None:
             application.begin_checkpoint(world, epoch)
 
-    def _overrun(self, world: JobWorld) -> bool:
-        """The application is slower than what it asked for allows: its subjobs end before it does."""
+    def _overrun(self, world: JobWorld, parameters: BundlingParameters) -> bool:
+        """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
         held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
         end = world.leave_by if self._can_save(world) else world.usable_end
         if not held or self.ctx.now < max(map(end, held)):
             return False
+        if parameters.suspend and next_shrink(world.elastic_state(True), self.ctx.now, parameters) is not None:
+            return False  # it was to be suspended here, and the look at it that should have done so came late
         self._give_up_room(world, "the application outlived the time that was planned for it")
         return True
 
     def _can_save(self, world: JobWorld) -> bool:
         """Whether a job that outlives its plan goes back to waiting with its work kept."""
         job = world.job
-        return not holds_shell(job) and not job.overruns and application.can_move(world) and world.live_epoch is not None
+        movable = application.can_move(world) and world.live_epoch is not None
+        return movable and not holds_shell(job) and not job.overruns
 
     def _give_up_room(self, world: JobWorld, why: str) -> None:
         """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""

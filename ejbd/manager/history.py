@@ -8,6 +8,7 @@ that it runs); that of a batch script is the job's name, since the script itself
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from posixpath import basename
 from typing import Any
 
@@ -21,7 +22,19 @@ from ejbd.store.models import Move
 KEPT = 32  # moves of one application
 SPEEDS = 50  # the newest moves of anybody that tell how fast the spool is
 LONGEST_NAME = 400
+MOVES_TOPIC = "moves"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
+
+
+@dataclass
+class Known:
+    """What was read of the history. Whoever learns of a change puts a new one in its place, and never changes the old:
+
+    a transaction that began before fills the one that it was given, which nobody looks at any more.
+    """
+
+    moves: dict[str, list[Measurement]] = field(default_factory=dict)
+    speed: float | None = None
 
 
 def application_of(user: str, spec: JobSpec, engine: str) -> str:

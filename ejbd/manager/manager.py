@@ -32,7 +32,7 @@ from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
-from ejbd.manager.history import move_json, moves_of
+from ejbd.manager.history import MOVES_TOPIC, Known, move_json, moves_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
@@ -74,6 +74,8 @@ class Manager:
         self._seen: dict[str, float] = {}
         self._offers: deque[Offer] = deque()
         self._spool_speed: float | None = None
+        self._known = Known()
+        store.on_commit(self._forget)
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()
@@ -127,7 +129,9 @@ class Manager:
 
     def _context(self, session: Session) -> Context:
         now, seen, offers, speed = self.clock(), self._seen, self._offers, self._spool_speed
-        return Context(session, now, self.settings, self.spool, self.view, seen, offers, spool_speed=speed)
+        return Context(
+            session, now, self.settings, self.spool, self.view, seen, offers, spool_speed=speed, known=self._known
+        )
 
     async def _prune(self) -> None:
         days = self.settings.limits.event_retention_days
@@ -230,6 +234,10 @@ class Manager:
                     call.set()
         if "events" in topics:
             asyncio.get_running_loop().create_task(self._announce())
+
+    def _forget(self, topics: frozenset[str]) -> None:
+        if MOVES_TOPIC in topics:
+            self._known = Known()
 
     async def _announce(self) -> None:
         async with self._events:

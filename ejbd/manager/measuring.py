@@ -34,7 +34,7 @@ def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operatio
             by_node=by_node,
         ),
     )
-    ctx.forget_costs(world.job.application)
+    ctx.forget_costs()
 
 
 def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def note_restart(world: JobWorld, epoch: Epoch) -> None:
     if epoch.number == move.epoch + 1 and not _waited(world, move.at_s):
         move.wait_s += max(0.0, epoch.created_s - move.at_s)
     ctx.session.flush()
-    ctx.forget_costs(world.job.application)
+    ctx.forget_costs()
 
 
 def _waited(world: JobWorld, since_s: float) -> bool:
