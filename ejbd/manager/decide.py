@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 from sqlalchemy import select
@@ -303,10 +304,18 @@ class Decider:
         end = world.leave_by if self._can_save(world) else world.usable_end
         if not held or self.ctx.now < max(map(end, held)):
             return False
-        if parameters.suspend and next_shrink(world.elastic_state(True), self.ctx.now, parameters) is not None:
+        if parameters.suspend and self._planned_to_leave(world, parameters):
             return False  # it was to be suspended here, and the look at it that should have done so came late
         self._give_up_room(world, "the application outlived the time that was planned for it")
         return True
+
+    def _planned_to_leave(self, world: JobWorld, parameters: BundlingParameters) -> bool:
+        """Whether the present placement was not to carry the job to its end, as things stood when its ranks began."""
+        epoch = world.live_epoch
+        if epoch is None or epoch.running_s is None or not application.can_move(world):
+            return False
+        state = replace(world.elastic_state(True), work_s=epoch.work_at_start_s, stalled_until_s=None)
+        return next_shrink(state, epoch.running_s, parameters) is not None
 
     def _can_save(self, world: JobWorld) -> bool:
         """Whether a job that outlives its plan goes back to waiting with its work kept."""
