@@ -29,12 +29,16 @@ def cluster() -> Iterator[SlurmCluster]:
         yield cluster
 
 
-def suspended_once(daemon: Daemon, job: str) -> dict[str, Any]:
-    """What the journeys have in common: one suspension, nothing counted against the job. The event that tells it."""
+def was_suspended(daemon: Daemon, job: str) -> dict[str, Any]:
+    """What the journeys have in common: a suspension, nothing counted against the job. The event that tells it.
+
+    There may be a second one: before the first checkpoint its cost is a careful guess (by memory, and by how busy the
+    disk was), and where it took far less, what is left before the head's start is worth using.
+    """
     told = daemon.explain(job)["decisions"]
     assert told[0]["kind"] == "start", told
     assert told[0]["decision"]["reason"].startswith("start by suspend: 8 processors (degree 2) for ")
-    assert [d["kind"] for d in told].count("suspend") == 1
+    assert [d["kind"] for d in told].count("suspend") in (1, 2)
     events = daemon.events(job)
     kinds = [event["kind"] for event in events]
     assert "epoch.failed" not in kinds and "job.timeout" not in kinds
@@ -62,15 +66,15 @@ def test_on_the_embedded_cluster_it_goes_on_on_j0(tmp_path: Path) -> None:
         job = daemon.submit(*daemon.heat(steps, result))
         with one_copy_only(job):
             daemon.wait_event(job, "job.waiting", 2)
-            assert daemon.job(job)["progress"] > 0
-            assert " of work kept: " in daemon.explain(job)["now"]
             until(lambda: site.state("head") == "running", "the head of the queue did not start when promised", 40)
             assert time.time() < promised + 10
+            assert daemon.job(job)["progress"] > 0
+            assert " of work kept: " in daemon.explain(job)["now"]
             site.end("head")
             final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
         assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
-        suspended_once(daemon, job)
+        was_suspended(daemon, job)
         last = daemon.events(job)
         assert [e["data"]["subjobs"] for e in last if e["kind"] == "epoch.launching"][-1] == [f"{job}.0"], "on J0"
         nothing_left(daemon, site, job)
@@ -113,7 +117,7 @@ def test_on_slurm_it_delays_nobody_and_goes_on_on_other_processors(cluster: Slur
             final = daemon.wait(job, timeout_s=180)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
         assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
-        suspension = suspended_once(daemon, job)
+        suspension = was_suspended(daemon, job)
         assert suspension["data"]["end_s"] <= promised + 1
         nothing_left(daemon, site, job)
         each_tag_once(daemon, site, job)
