@@ -46,6 +46,7 @@ BEYOND: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("no move in the last 30 min", {"min_left_s": 1800.0}),
     ("no migration at all", {"lambda_s": float("inf")}),
+    ("J0 cancelled at the first subjob", {"keep_placeholder": False}),
 )
 BEYOND_MULTI: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("paper's algorithm", 8, {}),
@@ -326,8 +327,11 @@ def _beyond(folder: _Folder, found: Sequence[_Trace]) -> None:
     for name, changes in BEYOND:
         row = ["one elastic job", name]
         for trace in found:
-            parameters = replace(BundlingParameters(), **changes)
-            s = run_targets(trace.workload, parameters=parameters, baseline=trace.easy).summary()
+            of_row = dict(changes)
+            keep = bool(of_row.pop("keep_placeholder", True))
+            parameters = replace(BundlingParameters(), **of_row)
+            runs = run_targets(trace.workload, parameters=parameters, baseline=trace.easy, keep_placeholder=keep)
+            s = runs.summary()
             row.append(f"{s['turnaround_change_percent']:+.1f} (overhead {s['overhead_percent']:.0f})")
         rows.append(row)
     for name, narrowest, changes in BEYOND_MULTI:
