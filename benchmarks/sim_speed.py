@@ -1,0 +1,220 @@
+"""How fast the simulator is: EASY on whole logs, every single target, all jobs elastic, and what the cost grows with.
+
+    python benchmarks/sim_speed.py [--traces DIR] [--runs 3] [--out DIR] [--peer 'NAME=COMMAND {log} {procs}' ...]
+
+Without `--traces` the logs are made by Lublin & Feitelson's model. Compiling, which is done once for each version of
+the sources and kept, is told apart from running. Each figure is CPU time of this process (others may be busy), the best
+of the runs. A peer simulator is run on the same logs, once each, by a command of yours; jobs a second are by the clock
+and hold its start and the reading of the log. Memory is the greatest of the process up to then.
+Aims: EASY 100,000 jobs a second on each log; every target of the four logs in 5 minutes on 2 cores; BLUE with all jobs
+elastic in 60 s; less than 1 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import os
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from ejbd.sim.models import Model, generate  # noqa: E402
+from ejbd.sim.run import Policy, run  # noqa: E402
+from ejbd.sim.settings import Source, load  # noqa: E402
+from ejbd.sim.swf import write_swf  # noqa: E402
+from ejbd.sim.targets import run_targets  # noqa: E402
+from ejbd.sim.workload import Workload, workload_of  # noqa: E402
+from ejbd.sim.world import Jobs  # noqa: E402
+
+LOGS = (
+    ("KTH", "KTH-SP2-1996", 100),
+    ("CTC", "CTC-SP2-1996", 338),
+    ("SDSC", "SDSC-SP2-1998", 128),
+    ("BLUE", "SDSC-BLUE-2000", 1152),
+)
+QUEUES = (10, 30, 100, 300, 1000, 3000, 10_000)
+PARTS = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+R = TypeVar("R")
+
+
+def cpu(call: Callable[[], R], runs: int = 1) -> tuple[float, R]:
+    """The least CPU seconds of a few calls, and what the last of them returned."""
+    best = float("inf")
+    for _ in range(runs):
+        begin = time.process_time()
+        result = call()
+        best = min(best, time.process_time() - begin)
+    return best, result
+
+
+def memory_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def made(folder: Path, jobs: int) -> list[tuple[str, Source]]:
+    path = folder / "lublin.swf"
+    write_swf(path, generate(Model.LUBLIN, jobs=jobs, processors=256, seed=1, load=0.8))
+    return [("lublin", Source(path, 256))]
+
+
+def found(folder: Path) -> list[tuple[str, Source]]:
+    logs = []
+    for name, begins, processors in LOGS:
+        paths = sorted(folder.glob(f"{begins}*.swf*"))
+        if paths:
+            logs.append((name, Source(paths[0], processors)))
+        else:
+            print(f"sim_speed: {folder} has no log {begins}*.swf*; it is left out", file=sys.stderr)
+    return logs
+
+
+def compiling() -> None:
+    """Both kernels on three jobs: what is left is compiling, or the loading of what has been compiled before."""
+    tiny = workload_of(generate(Model.UNIFORM, jobs=3, processors=4, seed=1), "tiny")
+    whole, _ = cpu(lambda: run(tiny, Policy.EASY))
+    targets, _ = cpu(lambda: run_targets(tiny, min_processors=1, trim=False))
+    print(f"compiling or loading: {whole:.1f} s for whole logs, {targets:.1f} s more for targets\n")
+
+
+def table(logs: list[tuple[str, Source]], runs: int) -> None:
+    print("| log | jobs | reading | EASY | jobs/s | targets | all of them | a second | all elastic | memory |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    sums = [0.0, 0.0]
+    for name, source in logs:
+        reading, work = cpu(lambda source=source: load(source))  # type: ignore[misc]
+        easy, baseline = cpu(lambda work=work: run(work, Policy.EASY), runs)  # type: ignore[misc]
+        single, played = cpu(lambda w=work, b=baseline: run_targets(w, baseline=b))  # type: ignore[misc]
+        many, _ = cpu(lambda work=work: run(work, Policy.EJB), runs)  # type: ignore[misc]
+        count = played.targets.size
+        sums[0] += count
+        sums[1] += single
+        print(
+            f"| {name} | {len(work):,} | {reading:.2f} s | {1000 * easy:.0f} ms | {len(work) / easy:,.0f} "
+            f"| {count:,} | {single:.1f} s | {count / single:,.0f} | {many:.2f} s | {memory_mb():.0f} MB |",
+            flush=True,
+        )
+    print(f"\nall targets: {sums[0]:,.0f} simulations in {sums[1]:.1f} s of one core")
+
+
+def peers(logs: list[tuple[str, Source]], given: list[str]) -> None:
+    for text in given:
+        name, _, command = text.partition("=")
+        for log, source in logs:
+            with tempfile.TemporaryDirectory(prefix="ejb-bench-") as folder:
+                plain = Path(folder) / f"{log}.swf"
+                data = source.path.read_bytes()
+                plain.write_bytes(lzma.decompress(data) if source.path.suffix == ".xz" else data)
+                words = [w.format(log=plain, procs=source.processors) for w in shlex.split(command)]
+                begin = time.perf_counter()
+                code = subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode
+                elapsed = time.perf_counter() - begin
+            jobs = len(load(source))
+            print(f"{name} on {log}: {jobs / elapsed:,.0f} jobs/s ({elapsed:.1f} s)" + (f", code {code}" * bool(code)))
+
+
+def waiting(queue: int, jobs: int) -> Workload:
+    """`queue` long jobs arrive behind one that needs the whole cluster; short narrow ones come and backfill past them."""
+    dice = np.random.default_rng(1)
+    narrow = jobs - queue - 1
+    submit = np.concatenate([[0.0], np.full(queue, 1.0), 2.0 + np.arange(narrow) * 5.0])
+    run_s = np.concatenate([[1e7], np.full(queue, 1e6), dice.integers(1, 60, narrow)]).astype(np.float64)
+    width = np.concatenate([[100], np.full(queue, 128), np.ones(narrow)]).astype(np.int64)
+    return Workload("waiting", 128, Jobs(submit, run_s, run_s.copy(), width, np.arange(1, jobs + 1)))
+
+
+def by_queue() -> list[tuple[float, float]]:
+    """Microseconds of EASY an event, by how many wait meanwhile."""
+    points = []
+    for queue in QUEUES:
+        jobs = queue + 1 + 5000
+        work = waiting(queue, jobs)
+        seconds, _ = cpu(lambda work=work: run(work, Policy.EASY), 2)  # type: ignore[misc]
+        idle = waiting(queue, queue + 1)
+        rest, _ = cpu(lambda idle=idle: run(idle, Policy.EASY), 2)  # type: ignore[misc]
+        points.append((float(queue), 1e6 * max(0.0, seconds - rest) / (2 * 5000)))
+    return points
+
+
+def by_length(source: Source) -> list[tuple[float, float, float]]:
+    """Microseconds a job under EASY and with all jobs elastic, by how long the log is."""
+    whole = load(source)
+    points = []
+    for part in PARTS:
+        count = max(200, int(part * len(whole)))
+        jobs = Jobs(*(column[:count] for column in whole.jobs))
+        work = Workload(whole.name, whole.processors, jobs)
+        easy, _ = cpu(lambda work=work: run(work, Policy.EASY), 2)  # type: ignore[misc]
+        many, _ = cpu(lambda work=work: run(work, Policy.EJB), 1)  # type: ignore[misc]
+        points.append((float(count), 1e6 * easy / count, 1e6 * many / count))
+    return points
+
+
+def plots(out: Path, queue: list[tuple[float, float]], length: list[tuple[float, float, float]], name: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    out.mkdir(parents=True, exist_ok=True)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), constrained_layout=True)
+    left.plot([x for x, _ in queue], [y for _, y in queue], marker="o", color="#1b6ca8")
+    left.set(xscale="log", yscale="log", xlabel="jobs waiting", ylabel="CPU time of an event (µs)")
+    left.set_title("EASY, by queue length")
+    right.plot([x for x, _, _ in length], [y for _, y, _ in length], marker="o", color="#9a9a9a", label="EASY")
+    right.plot([x for x, _, _ in length], [y for _, _, y in length], marker="s", color="#1b6ca8", label="all elastic")
+    right.set(xscale="log", yscale="log", xlabel=f"jobs of {name}", ylabel="CPU time of a job (µs)")
+    right.set_title("by length of the log")
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    for suffix in ("png", "svg"):
+        figure.savefig(out / f"sim-speed.{suffix}", dpi=200)
+    plt.close(figure)
+    print(out / "sim-speed.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=Path, help="folder with the four logs")
+    parser.add_argument("--jobs", type=int, default=20_000, help="without --traces: jobs of the log that is made")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="plots of the cost by queue length and by trace length go here")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    given = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
+    compiling()
+    with tempfile.TemporaryDirectory(prefix="ejb-bench-") as folder:
+        logs = found(given.traces) if given.traces else made(Path(folder), given.jobs)
+        if not logs:
+            raise SystemExit(f"sim_speed: there is no log in {given.traces}")
+        table(logs, given.runs)
+        peers(logs, given.peer)
+        queue, (name, source) = by_queue(), logs[-1]
+        length = by_length(source)
+    print("\n| jobs waiting | µs an event |\n| ---: | ---: |")
+    for waits, cost in queue:
+        print(f"| {waits:,.0f} | {cost:.2f} |")
+    print(f"\n| jobs of {name} | EASY, µs a job | all elastic, µs a job |\n| ---: | ---: | ---: |")
+    for count, easy, many in length:
+        print(f"| {count:,.0f} | {easy:.2f} | {many:.2f} |")
+    if given.out:
+        plots(given.out, queue, length, name)
+
+
+if __name__ == "__main__":
+    main()
