@@ -127,7 +127,7 @@ def peers(logs: list[tuple[str, Source]], given: list[str]) -> None:
 
 
 def waiting(queue: int, jobs: int) -> Workload:
-    """`queue` long jobs arrive behind one that needs the whole cluster; short narrow ones come and backfill past them."""
+    """`queue` long jobs arrive behind one that holds most of the cluster; short narrow ones backfill past them."""
     dice = np.random.default_rng(1)
     narrow = jobs - queue - 1
     submit = np.concatenate([[0.0], np.full(queue, 1.0), 2.0 + np.arange(narrow) * 5.0])
@@ -155,7 +155,8 @@ def by_length(source: Source) -> list[tuple[float, float, float]]:
     points = []
     for part in PARTS:
         count = max(200, int(part * len(whole)))
-        jobs = Jobs(*(column[:count] for column in whole.jobs))
+        jobs = whole.jobs
+        jobs = Jobs(jobs.submit[:count], jobs.run[:count], jobs.walltime[:count], jobs.processors[:count], jobs.id[:count])
         work = Workload(whole.name, whole.processors, jobs)
         easy, _ = cpu(lambda work=work: run(work, Policy.EASY), 2)  # type: ignore[misc]
         many, _ = cpu(lambda work=work: run(work, Policy.EJB), 1)  # type: ignore[misc]

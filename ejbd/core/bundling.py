@@ -21,6 +21,7 @@ from ejbd.core.options import (
     GROWS,
     MIGRATE,
     MIGRATING,
+    MORE_WORK,
     NEARLY_DONE,
     NO_EARLIER,
     NO_SLOT,
@@ -164,7 +165,8 @@ def plan_running(
 
     Case 1 is a subjob that lasts to the completion, case 2 one that has to be left before, case 3 one of each. Every
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
-    degree there. Of equal completions the fewest processors win.
+    degree there. Of equal completions the fewest processors win. With `suspend`, a job that cannot complete on what it
+    holds, and would not with more, takes what lets it make the most work until it is suspended.
     """
     seen = tuple(slots)
     present, _ = expected_completion(state, now, params)
@@ -233,10 +235,12 @@ def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: f
         requests.append(SubjobRequest(processors, options.length_2[at], slot))
         why += f", and {processors} for {slots[slot].duration_s:.0f} s"
     else:
-        ends_before = options.verdict[at] == TOO_LATE or options.degree[at] == 1
+        ends_before = options.verdict[at] in (TOO_LATE, MORE_WORK) or options.degree[at] == 1
         name = "case 2" if ends_before and slots[slot].duration_s < UNLIMITED else "case 1"
         if name == "case 2":
             why += f" for {slots[slot].duration_s:.0f} s"
+    if options.verdict[at] == MORE_WORK:
+        return Candidate(name, True, None, tuple(requests), f"{why}, more work until the job is suspended")
     if options.verdict[at] == TOO_LATE:
         why += ": what stays after a shrink exceeds O_max or is nothing"
         return Candidate(name, False, None, (), why)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.plan import Rules, walk_plan
-from ejbd.core.progress import degree, fewest, round_up, stretch
+from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO = 4, 5  # and for a running one
-FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER = 1, 0, 2, 3
+FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK = 1, 0, 2, 3, 4
 MIGRATE, GO_ON, START_OVER = 1, 2, 3
 
 
@@ -225,8 +225,9 @@ def running_options(
     Case 1 is a subjob that lasts to the completion, case 2 one that has to be left before, case 3 one of each. Every
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Only what completes strictly earlier than the present plan is feasible; the earliest completion wins,
-    then the fewest processors, then the first. The first `count` of `ends`, `held` and `anchors` are the subjobs in the
-    order of their ends.
+    then the fewest processors, then the first. With `suspend`, where neither the present plan nor any other completes,
+    the one that leaves the least work at its end is best, if it is less than the present plan leaves. The first `count`
+    of `ends`, `held` and `anchors` are the subjobs in the order of their ends.
     """
     if count == 0:
         return NO_SUBJOB, 0, -1
@@ -242,7 +243,7 @@ def running_options(
     if have >= processes:
         return FULL_WIDTH, 0, -1
     begin = max(now, stalled_until_s)
-    done, told, _ = walk_plan(
+    done, told, _, stuck = walk_plan(
         processes, work_left_s, ends, held, anchors, count, begin, rules, scratch.levels, scratch.log
     )
     present = round_up(done - now, 1.0)
@@ -253,6 +254,8 @@ def running_options(
 
     listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, rules, options)
     best = -1
+    most = -1
+    least = stuck
     for at in range(listed):
         _merge(ends, held, anchors, count, scratch)
         duration = slot_durations[options.slot[at]]
@@ -261,7 +264,7 @@ def running_options(
         if options.kind[at] == ADD_TWO:
             _insert(scratch, planned, now + slot_durations[options.slot_2[at]], options.processors_2[at])
             planned += 1
-        done, _, _ = walk_plan(
+        done, _, _, left = walk_plan(
             processes,
             work_left_s,
             scratch.ends,
@@ -276,6 +279,9 @@ def running_options(
         if math.isinf(done):
             options.verdict[at] = TOO_LATE
             options.seconds[at] = math.inf
+            if rules.suspend and math.isinf(present) and left < least - ROUNDING_SLACK_S:
+                least = left
+                most = at
             continue
         options.seconds[at] = round_up(done - now, 1.0)
         length = round_up(done - now, rules.walltime_quantum_s)
@@ -293,6 +299,17 @@ def running_options(
         else:
             fewer = added(options, at) < added(options, best)
             best = at if fewer and options.seconds[at] == options.seconds[best] else best
+    if best < 0 and most >= 0:
+        best = most
+        options.verdict[best] = MORE_WORK
+        options.length[best] = slot_durations[options.slot[best]]
+        if options.kind[best] == ADD_TWO:
+            options.length_2[best] = slot_durations[options.slot_2[best]]
+        if math.isinf(options.length[best]):  # of use as long as any of the others, then the job is suspended
+            last = ends[count - 1] - now
+            if options.kind[best] == ADD_TWO:
+                last = max(last, options.length_2[best])
+            options.length[best] = round_up(last, rules.walltime_quantum_s)
     return GROWS, listed, best
 
 

@@ -152,13 +152,14 @@ def walk_plan(
     rules: Rules,
     levels: Ints,
     log: Floats,
-) -> tuple[float, int, int]:
+) -> tuple[float, int, int, float]:
     """When the application completes if it goes on at `begin_s` on these subjobs; not rounded, infinite if it cannot.
 
     The first `count` entries of `ends`, `held` (processors) and `anchors` are the subjobs in the order of their ends.
     It cannot complete where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing.
     `levels`, unless empty, takes up the processors of each level of the plan, `log` its timeline as (is a migration,
-    start, end, processors), as far as the plan goes; how many there are of each comes second and third.
+    start, end, processors), as far as the plan goes; how many there are of each comes second and third. The last
+    figure is the work that is left where the plan gets stuck, in full-speed seconds; 0 where it completes.
     """
     now = begin_s
     left = work_left_s
@@ -168,7 +169,7 @@ def walk_plan(
     for index in range(count):
         processors += held[index]
     if processors == 0:
-        return math.inf, 0, 0
+        return math.inf, 0, 0, work_left_s
     dropped = 0
     while True:
         stretched = stretch(degree(processes, processors), rules.delta)
@@ -180,7 +181,7 @@ def walk_plan(
         if done <= end + ROUNDING_SLACK_S:
             if len(log) > 0 and done > now:
                 logged = _note(log, logged, 0.0, now, done, processors)
-            return done, told, logged
+            return done, told, logged, 0.0
         stall = end - rules.lambda_s
         if stall > now:
             left -= (stall - now) / stretched
@@ -194,11 +195,11 @@ def walk_plan(
         staying = first_staying(processes, left, ends, held, dropped, count, now, processors, rules)
         while dropped < staying:
             if anchors[dropped] != 0:
-                return math.inf, told, logged
+                return math.inf, told, logged, left
             processors -= held[dropped]
             dropped += 1
         if processors <= 0 or processors * rules.omax < processes:
-            return math.inf, told, logged
+            return math.inf, told, logged, left
 
 
 @kernel
@@ -312,7 +313,7 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
     held = vectors(state.subjobs)
     count = len(held.ends)
     log = [0.0] * (8 * count + 8)
-    done, _, logged = walk_plan(state.processes, state.work_left_s, *held, count, begin, params.rules, [], log)
+    done, _, logged, _ = walk_plan(state.processes, state.work_left_s, *held, count, begin, params.rules, [], log)
     intervals: list[Interval] = []
     if begin > now and state.subjobs:
         intervals.append(migrate_interval(now, begin, state.processors))

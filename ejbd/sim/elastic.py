@@ -271,7 +271,7 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     if count > 0:
         row = w.row[job]
         begin = max(now, w.stalled[job])
-        done, _, _ = walk_plan(
+        done, _, _, _ = walk_plan(
             processes,
             work_left(w, job),
             w.held.ends[row],

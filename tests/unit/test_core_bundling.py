@@ -257,6 +257,46 @@ def test_running_considers_the_levels_after_planned_shrinks() -> None:
     assert decision.expected_completion_s == 120 + 760 + 120 + 2 * (4000 - 380)
 
 
+SUSPEND = replace(PAPER, suspend=True)
+
+
+@pytest.mark.parametrize(
+    ("offered", "taken"),
+    [
+        ((4, 1000), (4, 1000, 0)),  # 760 s at degree 2 make 380 s of work instead of 220
+        ((4, 2000), (4, 2000, 0)),  # and 220 more on the new subjob alone
+        ((4, 250), None),  # 10 s at degree 2 are not worth two migrations
+        ((1, 1000), None),  # does not lower the degree
+    ],
+)
+def test_a_run_that_will_be_suspended_grows_where_it_makes_more_work(
+    offered: tuple[int, float], taken: tuple[int, float, int] | None
+) -> None:
+    state = running(HeldSubjob("J1", 4, 1000))
+    decision = plan_running(state, slots(offered), 0, SUSPEND)
+    if taken is None:
+        assert decision.kind is DecisionKind.NOTHING
+        return
+    assert decision.kind is DecisionKind.EXPAND and shapes(decision) == [taken]
+    assert decision.expected_completion_s is None
+    assert "more work until the job is suspended; as it is, which cannot carry it to its end" in decision.reason
+    assert plan_running(state, slots(offered), 0, PAPER).kind is DecisionKind.NOTHING
+
+
+def test_what_completes_goes_before_what_makes_more_work() -> None:
+    state = running(HeldSubjob("J1", 4, 1000))
+    decision = plan_running(state, slots((2, UNLIMITED), (12, 1000)), 0, SUSPEND)
+    assert decision.expected_completion_s is not None
+    assert shapes(decision)[0][2] == 0
+
+
+def test_a_slot_without_an_end_is_held_no_longer_than_it_is_of_use() -> None:
+    """One processor for good is too few for O_max; beside the others it lowers the degree until they end."""
+    state = running(HeldSubjob("J1", 3, 1000))
+    decision = plan_running(state, slots((1, UNLIMITED)), 0, SUSPEND)
+    assert shapes(decision) == [(1, 1000, 0)]
+
+
 @pytest.mark.parametrize("free", [1, 2])
 def test_running_stays_where_the_degree_would_not_fall(free: int) -> None:
     decision = plan_running(running(HeldSubjob("J1", 8, 16000)), slots((free, UNLIMITED)), 0, PAPER)
