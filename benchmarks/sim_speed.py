@@ -156,7 +156,9 @@ def by_length(source: Source) -> list[tuple[float, float, float]]:
     for part in PARTS:
         count = max(200, int(part * len(whole)))
         jobs = whole.jobs
-        jobs = Jobs(jobs.submit[:count], jobs.run[:count], jobs.walltime[:count], jobs.processors[:count], jobs.id[:count])
+        jobs = Jobs(
+            jobs.submit[:count], jobs.run[:count], jobs.walltime[:count], jobs.processors[:count], jobs.id[:count]
+        )
         work = Workload(whole.name, whole.processors, jobs)
         easy, _ = cpu(lambda work=work: run(work, Policy.EASY), 2)  # type: ignore[misc]
         many, _ = cpu(lambda work=work: run(work, Policy.EJB), 1)  # type: ignore[misc]
