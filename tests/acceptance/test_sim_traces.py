@@ -1,12 +1,13 @@
 """The simulator against the workload logs: pyss's figures to the last digit printed, the EJB paper's tables.
 
 The logs are looked for in EJB_TRACES, or else beside the repository in `shared/traces`; without them all of this is
-skipped. The logs' first 5,000 rows and the whole of KTH are used here; `ejb sim reproduce` and `benchmarks/sim_*.py`
-go through all of the others.
+skipped. A change is in per cent of EASY's mean; "golden" is what an independent implementation of the same reading of
+the paper gave on the same logs, and the paper's own figures are named where they are meant.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from ejbd.core.plan import BundlingParameters
-from ejbd.sim.metrics import change, idle_while_queued, makespan, means, paper_trim, utilization
+from ejbd.sim.metrics import Outcome, change, idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.settings import Source, load, parse_setting, play
 from ejbd.sim.targets import run_targets
@@ -60,8 +61,11 @@ PYSS = {
     ("KTH", FEW): ("9445.1142", "16513.4882", "136.8948", "6857955", "0.619644"),
     ("KTH", None): ("6896.4610", "15753.8994", "92.8346", "29363626", "0.687425"),
     ("CTC", FEW): ("6402.6092", "16658.8468", "20.6318", "2240195", "0.638838"),
+    ("CTC", None): ("14272.5945", "25526.8022", "49.5713", "29306682", "0.835822"),
     ("SDSC", FEW): ("4044.2842", "12370.1720", "17.9116", "5223949", "0.662577"),
+    ("SDSC", None): ("20497.7610", "27850.8617", "87.8703", "63192188", "0.822930"),
     ("BLUE", FEW): ("2857.1092", "4929.9610", "12.9104", "1888566", "0.562908"),
+    ("BLUE", None): ("7127.5375", "11143.3752", "41.5093", "84720170", "0.761277"),
 }
 
 
@@ -80,9 +84,13 @@ def test_easy_is_pyss_to_the_last_digit(name: str, limit: int | None) -> None:
     assert figures == PYSS[name, limit]
 
 
-def test_one_pass_for_all_that_happens_at_one_time(kth: Workload) -> None:
-    batch = run(kth, Policy.EASY, ties=Ties.BATCH, checking=True)
-    assert f"{means(kth.jobs, batch, everybody(kth)).mean_wait_s:.2f}" == "6894.20"
+@pytest.mark.parametrize(
+    ("name", "wait"), [("KTH", "6894.20"), ("CTC", "13943.01"), ("SDSC", "20570.88"), ("BLUE", "7191.34")]
+)
+def test_one_pass_for_all_that_happens_at_one_time(name: str, wait: str) -> None:
+    jobs = workload(name)
+    batch = run(jobs, Policy.EASY, ties=Ties.BATCH, checking=True)
+    assert f"{means(jobs.jobs, batch, everybody(jobs)).mean_wait_s:.2f}" == wait
 
 
 @pytest.mark.parametrize(("limit", "wait"), [(FEW, "199184.16"), (None, "353995.47")])
@@ -100,94 +108,138 @@ def test_conservative_backfilling_is_near_pyss(limit: int | None, wait: float) -
     assert means(jobs.jobs, outcome, everybody(jobs)).mean_wait_s == pytest.approx(wait, rel=0.01)
 
 
-def test_the_papers_figures_of_easy_on_kth(kth: Workload) -> None:
-    """Table 5's "before" and Table 6's, to the last digit printed: terminations first, and the paper's trim."""
-    easy = run(kth, Policy.EASY, ties=Ties.PAPER)
-    m = means(kth.jobs, easy, paper_trim(kth.jobs, easy))
-    assert (m.jobs, round(m.mean_wait_s), round(m.mean_run_s), round(m.mean_turnaround_s)) == (
-        28_203, 6_929, 8_907, 15_836,
-    )  # fmt: skip
-    assert f"{idle_while_queued(easy):.1f}" == "16.0"
-
-
-SINGLE: dict[str, tuple[dict[str, Any], float]] = {  # what is changed, and the change of the turnaround, %
-    "O_max 2": ({"omax": 2}, -17.8),
-    "O_max 16": ({"omax": 16}, -42.9),
-    "O_max 64": ({"omax": 64}, -45.9),
-    "lambda 600": ({"lambda_s": 600.0}, -36.1),
-    "Delta 2": ({"delta": 2.0}, -29.8),
-    "no migration": ({"lambda_s": float("inf")}, -25.2),
+# Table 5's "before" and Table 6's, to the last digit printed: terminations first, and the paper's trim
+BEFORE = {
+    "KTH": (28_203, 6_929, 8_907, 15_836, "16.0"),
+    "BLUE": (240_862, 7_235, 4_033, 11_268, "129.5"),
 }
 
 
-def test_tables_3_and_4_on_kth(kth: Workload) -> None:
-    s = run_targets(kth, checking=True).summary()
-    assert s["targets"] == pytest.approx(4_399, abs=1)
-    printed = {
-        "wait_change_percent": -66.5,
-        "run_change_percent": 34.9,
-        "turnaround_change_percent": -37.8,
-        "migration_duration_percent": 6.4,
-    }
-    for key, value in printed.items():
-        assert s[key] == pytest.approx(value, abs=1.0), key
-    assert s["mean_subjobs"] == pytest.approx(2.7, abs=0.15)
-    assert s["mean_migrations"] == pytest.approx(1.6, abs=0.1)
-    assert s["overhead_percent"] == pytest.approx(21.2, abs=0.5)  # the paper prints 24.1, see docs/simulator.md
+@pytest.mark.parametrize("name", BEFORE)
+def test_the_papers_figures_of_easy(name: str) -> None:
+    jobs = workload(name)
+    easy = run(jobs, Policy.EASY, ties=Ties.PAPER)
+    m = means(jobs.jobs, easy, paper_trim(jobs.jobs, easy))
+    assert (m.jobs, round(m.mean_wait_s), round(m.mean_run_s), round(m.mean_turnaround_s)) == BEFORE[name][:4]
+    assert f"{idle_while_queued(easy):.1f}" == BEFORE[name][4]
 
 
-@pytest.mark.parametrize("name", SINGLE)
-def test_sensitivity_on_kth(kth: Workload, name: str) -> None:
-    changes, turnaround = SINGLE[name]
-    s = run_targets(kth, parameters=BundlingParameters(**changes), checking=True).summary()
-    assert s["turnaround_change_percent"] == pytest.approx(turnaround, abs=0.5)
+@functools.cache
+def easy_of(name: str) -> Outcome:
+    return run(workload(name), Policy.EASY)
 
 
-def test_without_j0_beside_the_subjobs(kth: Workload) -> None:
-    s = run_targets(kth, keep_placeholder=False, checking=True).summary()
-    assert s["turnaround_change_percent"] == pytest.approx(-35.3, abs=1.0)
+def single(name: str, *, keep_placeholder: bool = True, **changes: Any) -> dict[str, Any]:
+    """One elastic job a simulation, over all targets of the log, every event checked."""
+    parameters = BundlingParameters(**changes)
+    jobs = workload(name)
+    return run_targets(
+        jobs, parameters=parameters, baseline=easy_of(name), keep_placeholder=keep_placeholder, checking=True
+    ).summary()
 
 
-def test_single_targets_beyond_the_paper(kth: Workload) -> None:
-    suspend = run_targets(kth, parameters=BundlingParameters(suspend=True), checking=True).summary()
-    assert suspend["turnaround_change_percent"] <= -42.7
-    wide = BundlingParameters(suspend=True, omax=64, whole_slots=True, act_in_migration=True)
-    assert run_targets(kth, parameters=wide, checking=True).summary()["turnaround_change_percent"] <= -48.4
+# The paper's: wait, run, turnaround (Table 3), subjobs, migrations, migration duration (Table 4). Two of the logs are
+# rebuilt ones, and their counts are not the paper's.
+TABLES_3_AND_4 = {
+    "KTH": (4_399, 1.0, (-66.5, 34.9, -37.8, 6.4), (2.7, 1.6), 21.2),
+    "BLUE": (64_090, 1.0, (-59.8, 26.9, -36.1, 8.6), (2.7, 1.5), 16.5),
+    "CTC": (16_279, 2.0, (-50.4, 29.3, -33.9, 8.5), (3.3, 2.1), 17.4),
+    "SDSC": (14_266, 2.0, (-68.9, 57.6, -48.4, 5.6), (2.8, 1.7), 13.4),
+}
 
 
-def changes_of(kth: Workload, parameters: BundlingParameters, narrowest: int) -> list[float]:
+@pytest.mark.parametrize("name", TABLES_3_AND_4)
+def test_tables_3_and_4(name: str) -> None:
+    targets, band, printed, counts, overhead = TABLES_3_AND_4[name]
+    s = single(name)
+    assert s["targets"] == pytest.approx(targets, abs=1)
+    keys = ("wait_change_percent", "run_change_percent", "turnaround_change_percent", "migration_duration_percent")
+    for key, value in zip(keys, printed, strict=True):
+        assert s[key] == pytest.approx(value, abs=band), key
+    assert s["mean_subjobs"] == pytest.approx(counts[0], abs=0.2)
+    assert s["mean_migrations"] == pytest.approx(counts[1], abs=0.15)
+    assert s["overhead_percent"] == pytest.approx(overhead, abs=0.5)  # golden: docs/simulator.md
+
+
+SENSITIVITY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]] = {  # golden, in the order of NAMES
+    "O_max 2": ({"omax": 2}, (-11.7, -18.5, -15.9, -17.8)),
+    "O_max 16": ({"omax": 16}, (-39.6, -54.3, -40.1, -42.9)),
+    "O_max 64": ({"omax": 64}, (-42.7, -56.3, -42.3, -45.9)),
+    "lambda 600": ({"lambda_s": 600.0}, (-31.4, -47.3, -34.1, -36.1)),
+    "Delta 2": ({"delta": 2.0}, (-28.5, -40.5, -30.6, -29.8)),
+    "J0 cancelled at the first subjob": ({"keep_placeholder": False}, (-31.6, -47.0, -34.3, -35.3)),
+    "no migration": ({"lambda_s": float("inf")}, (-19.6, -32.4, -23.2, -25.2)),
+}
+NAMES = ("CTC", "SDSC", "BLUE", "KTH")
+
+
+@pytest.mark.parametrize("row", SENSITIVITY)
+@pytest.mark.parametrize("name", NAMES)
+def test_sensitivity(name: str, row: str) -> None:
+    changes, golden = SENSITIVITY[row]
+    turnaround = single(name, **changes)["turnaround_change_percent"]
+    assert turnaround == pytest.approx(golden[NAMES.index(name)], abs=1.5)
+
+
+# What the improvements must reach: turnaround of one elastic job a simulation
+SUSPEND = dict(zip(NAMES, (-46.5, -55.6, -42.9, -42.8), strict=True))
+SUSPEND_AND_ALL = dict(zip(NAMES, (-51.0, -60.2, -47.1, -48.5), strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_single_targets_beyond_the_paper(name: str) -> None:
+    assert single(name, suspend=True)["turnaround_change_percent"] < SUSPEND[name]
+    wide = single(name, suspend=True, omax=64, whole_slots=True, act_in_migration=True)
+    assert wide["turnaround_change_percent"] < SUSPEND_AND_ALL[name]
+
+
+def many(name: str, *, narrowest: int = 8, **changes: Any) -> list[float]:
     """Change of the mean turnaround of elastic, other and all jobs, and of the idle processors, over the lambdas."""
-    easy = run(kth, Policy.EASY)
+    jobs, easy = workload(name), easy_of(name)
     rows = []
     for lambda_s in LAMBDAS:
-        of_run = BundlingParameters(
-            lambda_s=float(lambda_s),
-            least_work_first=parameters.least_work_first,
-            suspend=parameters.suspend,
-            omax=parameters.omax,
-        )
-        ejb = run(kth, Policy.EJB, parameters=of_run, min_processors=narrowest, checking=lambda_s == 120)
-        kept = paper_trim(kth.jobs, easy) & (ejb.end <= kth.jobs.submit.max())
+        of_run = BundlingParameters(lambda_s=float(lambda_s), **changes)
+        ejb = run(jobs, Policy.EJB, parameters=of_run, min_processors=narrowest, checking=lambda_s == 120)
+        kept = paper_trim(jobs.jobs, easy) & (ejb.end <= jobs.jobs.submit.max())
         elastic = ejb.elastic != 0
         row = []
         for chosen in (kept & elastic, kept & ~elastic, kept):
-            before, after = means(kth.jobs, easy, chosen), means(kth.jobs, ejb, chosen)
+            before, after = means(jobs.jobs, easy, chosen), means(jobs.jobs, ejb, chosen)
             row.append(change(before.mean_turnaround_s, after.mean_turnaround_s))
         rows.append([*row, change(idle_while_queued(easy), idle_while_queued(ejb))])
     return [float(value) for value in np.mean(rows, axis=0)]
 
 
-def test_tables_5_and_6_on_kth(kth: Workload) -> None:
-    elastic, others, all_jobs, idle = changes_of(kth, BundlingParameters(), 8)
-    assert elastic == pytest.approx(-21.0, abs=1.0)
-    assert others == pytest.approx(0.4, abs=1.0)
-    assert all_jobs == pytest.approx(-8.7, abs=0.5)
-    assert idle == pytest.approx(-58.8, abs=1.0)
+# The paper's Tables 5 and 6: elastic, non-elastic, all jobs, idle processors
+TABLES_5_AND_6 = {
+    "KTH": (-21.0, 0.4, -8.7, -58.8),
+    "BLUE": (-11.8, -22.2, -13.4, -58.0),
+    "CTC": (-11.8, -7.2, -9.3, -34.0),
+    "SDSC": (-29.8, -18.1, -26.5, -57.4),
+}
 
 
-def test_many_elastic_jobs_beyond_the_paper(kth: Workload) -> None:
-    everything = BundlingParameters(least_work_first=True, suspend=True, omax=64)
-    assert changes_of(kth, everything, 1)[2] < -18.2
+@pytest.mark.parametrize("name", TABLES_5_AND_6)
+def test_tables_5_and_6(name: str) -> None:
+    # 3 points for SDSC: its rebuilt log lacks a tenth of the jobs, and golden is 2.8 off among the non-elastic ones
+    band = 3.0 if name == "SDSC" else 2.0
+    for ours, printed in zip(many(name), TABLES_5_AND_6[name], strict=True):
+        assert ours == pytest.approx(printed, abs=band)
+
+
+MANY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]] = {
+    "order": ({"least_work_first": True}, (-14.6, -36.3, -22.0, -12.0)),
+    "order, suspend": ({"least_work_first": True, "suspend": True}, (-23.9, -39.4, -28.6, -14.6)),
+    "all": ({"least_work_first": True, "suspend": True, "omax": 64, "narrowest": 1}, (-29.9, -42.4, -28.6, -18.2)),
+}
+
+
+@pytest.mark.parametrize("row", MANY)
+@pytest.mark.parametrize("name", NAMES)
+def test_many_elastic_jobs_beyond_the_paper(name: str, row: str) -> None:
+    """Reached or passed within the scatter of such runs, which is half a point."""
+    changes, golden = MANY[row]
+    assert many(name, **changes)[2] < golden[NAMES.index(name)] + 0.5
 
 
 @pytest.mark.parametrize(
@@ -196,8 +248,8 @@ def test_many_elastic_jobs_beyond_the_paper(kth: Workload) -> None:
 @pytest.mark.parametrize("name", LOGS)
 def test_invariants_hold_at_every_event(name: str, words: str) -> None:
     file, processors = LOGS[name]
-    workload(name, FEW)
-    jobs, outcome, _ = play(Source(TRACES / file, processors, limit=FEW), parse_setting(words), checking=True)
+    workload(name)
+    jobs, outcome, _ = play(Source(TRACES / file, processors), parse_setting(words), checking=True)
     assert (outcome.end > outcome.start).all()
     assert outcome.elastic.sum() > 100
     assert (outcome.start >= jobs.jobs.submit).all()
