@@ -166,7 +166,8 @@ def plan_running(
     Case 1 is a subjob that lasts to the completion, case 2 one that has to be left before, case 3 one of each. Every
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Of equal completions the fewest processors win. With `suspend`, a job that cannot complete on what it
-    holds, and would not with more, takes what lets it make the most work until it is suspended.
+    holds, and would not with more, takes what lets it make the most work until it is suspended, if that is worth a
+    migration.
     """
     seen = tuple(slots)
     present, _ = expected_completion(state, now, params)

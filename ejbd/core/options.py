@@ -226,8 +226,8 @@ def running_options(
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Only what completes strictly earlier than the present plan is feasible; the earliest completion wins,
     then the fewest processors, then the first. With `suspend`, where neither the present plan nor any other completes,
-    the one that leaves the least work at its end is best, if it is less than the present plan leaves. The first `count`
-    of `ends`, `held` and `anchors` are the subjobs in the order of their ends.
+    the one that leaves the least work at its end is best, if that is worth a migration. The first `count` of `ends`,
+    `held` and `anchors` are the subjobs in the order of their ends.
     """
     if count == 0:
         return NO_SUBJOB, 0, -1
@@ -255,7 +255,7 @@ def running_options(
     listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, rules, options)
     best = -1
     most = -1
-    least = stuck
+    least = stuck - rules.lambda_s  # more work has to be worth a migration
     for at in range(listed):
         _merge(ends, held, anchors, count, scratch)
         duration = slot_durations[options.slot[at]]

@@ -27,10 +27,10 @@ class BundlingParameters:
     that lasts that long is as good as one without an end.
 
     What goes beyond the paper is off unless asked for. `suspend`: a slot too short to carry the job to its end is used
-    all the same, and left by a checkpoint. `least_work_first`: waiting jobs look for slots before running ones, least
-    work left first. `whole_slots`: take all of a slot, not the fewest processors that reach its degree.
-    `act_in_migration`: look for more while a migration is under way. `min_left_s`: no move
-    once no more than this is left to the expected completion.
+    all the same, and left by a checkpoint; meanwhile the job grows where that makes more work. `least_work_first`:
+    waiting jobs look for slots before running ones, least work left first. `whole_slots`: take all of a slot, not the
+    fewest processors that reach its degree. `act_in_migration`: look for more while a migration is under way.
+    `min_left_s`: no move once no more than this is left to the expected completion.
     """
 
     omax: int = 8

@@ -266,7 +266,8 @@ SUSPEND = replace(PAPER, suspend=True)
         ((4, 1000), (4, 1000, 0)),  # 760 s at degree 2 make 380 s of work instead of 220
         ((4, 2000), (4, 2000, 0)),  # and 220 more on the new subjob alone
         ((4, 250), None),  # 10 s at degree 2 are not worth two migrations
-        ((1, 1000), None),  # does not lower the degree
+        ((2, 1000), None),  # 760 s at degree 3 instead of 880 at 4: 33 s of work more, not worth a migration
+        ((1, 1000), None),  # 5 processors have degree 4 as 4 have
     ],
 )
 def test_a_run_that_will_be_suspended_grows_where_it_makes_more_work(
@@ -292,9 +293,9 @@ def test_what_completes_goes_before_what_makes_more_work() -> None:
 
 def test_a_slot_without_an_end_is_held_no_longer_than_it_is_of_use() -> None:
     """One processor for good is too few for O_max; beside the others it lowers the degree until they end."""
-    state = running(HeldSubjob("J1", 3, 1000))
+    state = running(HeldSubjob("J1", 3, 2000))
     decision = plan_running(state, slots((1, UNLIMITED)), 0, SUSPEND)
-    assert shapes(decision) == [(1, 1000, 0)]
+    assert shapes(decision) == [(1, 2000, 0)]
 
 
 @pytest.mark.parametrize("free", [1, 2])
