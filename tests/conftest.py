@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
+
 from tests.store_fixtures import postgres_server, postgres_url, sqlite_url, store, store_url
 
 __all__ = ["postgres_server", "postgres_url", "sqlite_url", "store", "store_url"]
+
+# No test asserts how fast this machine is, not even an example of a property.
+settings.register_profile("ejb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ejb")
