@@ -27,7 +27,10 @@ def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
 
 
 def ranks_of(job: str) -> dict[int, int]:
-    """Process id -> rank of every live rank of a job, by the processes' environments."""
+    """Process id -> rank of every live rank of a job, by the processes' environments.
+
+    The fake of dmtcp_launch, which in truth becomes the rank, is not one.
+    """
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -37,6 +40,8 @@ def ranks_of(job: str) -> dict[int, int]:
                 item.split(b"=", 1) for item in (entry / "environ").read_bytes().split(b"\0") if b"=" in item
             )
             state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            if b"dmtcp_commands.py" in (entry / "cmdline").read_bytes():
+                continue
         except OSError:
             continue
         if environment.get(b"EJB_JOB_ID") == job.encode() and b"EJB_RANK" in environment and state not in "ZX":

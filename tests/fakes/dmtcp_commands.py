@@ -7,6 +7,9 @@ is exit code 2 whatever the text says.
 
 `faults.json` beside the commands makes them go wrong: `{"refuse": true}`, `{"version": "4.2.0"}`, and by the name of a
 checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint.
+
+Two faults work with the real commands, too (`wrap`): a program `before-checkpoint` beside the commands is run before
+`-kc` is sent, and a file `hold-restart-<name of the checkpoint folder>` lets one restart of that process hang.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -37,6 +41,35 @@ def install(folder: Path) -> Path:
         path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {Path(__file__).resolve()} {name} {target} "$@"\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return target
+
+
+def wrap(folder: Path) -> Path:
+    """The real commands, each behind a script of its name in `folder`/bin that knows the two faults."""
+    found = shutil.which("dmtcp_launch")
+    assert found is not None
+    real = Path(found).resolve().parent
+    target = folder / "bin"
+    target.mkdir(parents=True)
+    (folder / "lib").symlink_to(real.parent / "lib")  # where a plugin's library is looked for
+    for name in COMMANDS:
+        path = target / name
+        path.write_text(f"#!/bin/sh\nhere='{target}'\n{WRAPPED.get(name, '')}exec '{real}/{name}' \"$@\"\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return target
+
+
+WRAPPED = {
+    "dmtcp_restart": """last=
+for word in "$@"; do
+    [ "$last" = --ckptdir ] && rm "$here/hold-restart-${word##*/}" 2>/dev/null && exec sleep 600
+    last=$word
+done
+""",
+    "dmtcp_command": """for word in "$@"; do
+    [ "$word" = -kc ] && [ -x "$here/before-checkpoint" ] && "$here/before-checkpoint"
+done
+""",
+}
 
 
 def set_faults(target: Path, **faults: Any) -> None:
@@ -132,8 +165,10 @@ def _serve(target: Path, line: Line, message: dict[str, Any], peers: dict[Line, 
     return False
 
 
-def command(options: dict[str, str]) -> int:
+def command(target: Path, options: dict[str, str]) -> int:
     word = next(name for name in options if name in ("-s", "-kc", "-k"))
+    if word == "-kc" and (target / "before-checkpoint").exists():
+        subprocess.run([str(target / "before-checkpoint")], check=False)
     try:
         line = Line(socket.create_connection((options["--coord-host"], int(options["--coord-port"])), 10))
     except OSError:
@@ -218,11 +253,16 @@ def main(name: str, target: Path, words: list[str]) -> int:
     if name == "dmtcp_coordinator":
         return coordinator(target, options)
     if name == "dmtcp_command":
-        return command(options)
+        return command(target, options)
     if name == "dmtcp_launch":
         with (target / "launched").open("a") as file:
             file.write(" ".join(word for word in options if "gzip" in word) + "\n")
         return member(target, options, rest, 1)
+    try:
+        (target / f"hold-restart-{Path(options['--ckptdir']).name}").unlink()
+        time.sleep(600)
+    except FileNotFoundError:
+        pass
     image = json.loads(Path(rest[0]).read_text())
     return member(target, options, image["argv"], image["peers"])
 

@@ -1,0 +1,367 @@
+"""What goes wrong under engine `dmtcp`, on the embedded cluster; the outcome of each is its test's docstring.
+
+Each with commands that only behave as DMTCP's (they checkpoint nothing: the program keeps its own count), and again
+with DMTCP itself where it is on PATH. docs/faults.md is the table of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only, ranks_of
+from tests.acceptance.sites import LocalSite
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.dmtcp_commands import install, wrap
+from tests.fakes.mpi import build_rank, missing_mpich
+
+pytestmark = pytest.mark.xdist_group("dmtcp-faults")
+RANKS = 4
+
+# Knows nothing of EJB but its rank. Its count is in its memory, and in a file for those who checkpoint nothing.
+COUNTER = """
+import os, sys, time
+folder, rank = sys.argv[1], os.environ["EJB_RANK"]
+path = os.path.join(folder, "count-" + rank)
+count = int(open(path).read()) if os.path.exists(path) else 0
+print("rank", rank, "begins with", count, flush=True)
+while not os.path.exists(os.path.join(folder, "end")):
+    count += 1
+    with open(path + ".new", "w") as file:
+        file.write(str(count))
+    os.replace(path + ".new", path)
+    time.sleep(0.02)
+print("rank", rank, "ends", flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Dmtcp:
+    """Commands in a folder that is first on PATH, and their two faults."""
+
+    bin: Path
+    real: bool
+
+    def hold_restart(self, rank: int) -> None:
+        """The next restart of a rank hangs."""
+        (self.bin / f"hold-restart-rank-{rank}").touch()
+
+    def held(self, rank: int) -> bool:
+        return not (self.bin / f"hold-restart-rank-{rank}").exists()
+
+    def before_checkpoint(self, line: str) -> None:
+        """Run a line of shell each time before `dmtcp_command -kc` is sent."""
+        path = self.bin / "before-checkpoint"
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.dmtcp)])
+def dmtcp(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dmtcp:
+    real = request.param == "real"
+    if real and shutil.which("dmtcp_launch") is None:
+        pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
+    target = wrap(tmp_path / "dmtcp") if real else install(tmp_path / "dmtcp")
+    monkeypatch.setenv("PATH", f"{target}:{os.environ['PATH']}")
+    return Dmtcp(target, real)
+
+
+def submit(daemon: Daemon, folder: Path, *argv: str, mpi: str = "none") -> str:
+    words = argv or (sys.executable, "-c", COUNTER, str(folder))
+    overrides = {"engine": "dmtcp", "mpi": mpi, "output": str(folder / "out")}
+    return daemon.submit(*words, ranks=RANKS, time="3:00", overrides=overrides)
+
+
+def begin(daemon: Daemon, folder: Path) -> str:
+    """A job whose four ranks count, on one processor."""
+    job = submit(daemon, folder)
+    daemon.wait_event(job, "epoch.running")
+    counting(daemon, folder)
+    return job
+
+
+def counting(daemon: Daemon, folder: Path) -> None:
+    """Wait until every rank counts (again)."""
+    before = {rank: count(folder, rank) for rank in range(RANKS)}
+    until(lambda: all(count(folder, r) > n for r, n in before.items()), "a rank does not count", 30)
+
+
+def count(folder: Path, rank: int) -> int:
+    path = folder / f"count-{rank}"
+    return int(path.read_text()) if path.exists() else -1
+
+
+def epochs(daemon: Daemon, job: str) -> list[int | None]:
+    """What each placement was restarted from (None: from the start)."""
+    return [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+
+
+def why_failed(daemon: Daemon, job: str) -> list[str]:
+    return [e["data"]["reason"] for e in daemon.events(job) if e["kind"] == "epoch.failed"]
+
+
+def worker(daemon: Daemon, subjob: str) -> psutil.Process:
+    found = []
+    for process in daemon.processes():
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if "agent" in words and any(word.endswith(f"/{subjob}") for word in words) and "-c" not in words:
+            found.append(process)
+    (one,) = [p for p in found if not any(p.ppid() == other.pid for other in found)]
+    return one
+
+
+def coordinator(job: str) -> psutil.Process:
+    """The one coordinator of a job's present placement."""
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if any(word.endswith("dmtcp_coordinator") for word in words) and any(f"/{job}/" in w for w in words):
+                return process
+        except psutil.Error:
+            continue
+    raise AssertionError("there is no coordinator")
+
+
+def of_rank(job: str, rank: int) -> list[psutil.Process]:
+    """The rank's process, and its fake launcher."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            continue
+        if environment.get("EJB_JOB_ID") == job and environment.get("EJB_RANK") == str(rank):
+            found.append(process)
+    return found
+
+
+def completes(daemon: Daemon, site: LocalSite, folder: Path, job: str) -> None:
+    """Told to end it does, well, and leaves nothing."""
+    counting(daemon, folder)
+    (folder / "end").touch()
+    final = daemon.wait(job)
+    assert (final["state"], final["exit_code"]) == ("completed", 0), final
+    lines = (folder / "out").read_text().splitlines()
+    assert {f"rank {rank} ends" for rank in range(RANKS)} <= set(lines)
+    nothing_left(daemon, site, job)
+    each_tag_once(daemon, site, job)
+
+
+def test_the_coordinator_is_killed(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """Every rank ends with 99, which is not taken for the program's own: back to the last checkpoint."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        with one_copy_only(job):
+            site.more()
+            daemon.wait_event(job, "epoch.running", 2)
+            counting(daemon, tmp_path)
+            coordinator(job).kill()
+            daemon.wait_event(job, "epoch.running", 3)
+            assert epochs(daemon, job)[:3] == [None, 1, 1]
+            completes(daemon, site, tmp_path, job)
+        assert daemon.job(job)["state"] == "completed"
+
+
+def test_one_rank_is_killed(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """That is the application's own end: the job FAILED with 137, and nothing is left."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        for process in of_rank(job, 2):
+            process.kill()
+        final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("failed", 137), final
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
+
+
+def test_a_restart_that_never_completes(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """One process does not come back: given up after the time-out, then the old placement from the same checkpoint."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path, launch_timeout_s=8) as daemon:
+        job = begin(daemon, tmp_path)
+        dmtcp.hold_restart(1)
+        with one_copy_only(job):
+            site.more()
+            daemon.wait_event(job, "epoch.running", 2, timeout_s=90)
+            assert epochs(daemon, job)[:3] == [None, 1, 1]
+            assert "was not up in time" in why_failed(daemon, job)[0]
+            completes(daemon, site, tmp_path, job)
+
+
+def test_a_truncated_image(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """Found before anything is started. There is no other checkpoint here, so that the job starts over, and says so."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        images = daemon.state / "spool" / "jobs" / job / "epochs" / "1" / "checkpoint" / "rank-1"
+        (image,) = images.glob("*.dmtcp")
+        os.truncate(image, image.stat().st_size - 5)
+        with one_copy_only(job):
+            worker(daemon, f"{job}.2").kill()
+            daemon.wait_event(job, "checkpoint.given-up")
+            told = next(e["data"] for e in daemon.events(job) if e["kind"] == "checkpoint.given-up")
+            assert "the image of rank-1 is not as it was written" in told["reason"]
+            until(lambda: len(ranks_of(job)) == RANKS, "it did not start over")
+            completes(daemon, site, tmp_path, job)
+        assert epochs(daemon, job) == [None, 1, 1, 1, None]
+
+
+def test_a_node_lost_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """Some images are written when a node goes: they count for nothing, and the job restarts from the one before."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        counting(daemon, tmp_path)
+        lost = worker(daemon, f"{job}.2")
+        below = {process.pid for process in lost.children(recursive=True)}
+        ranks = [rank for pid, rank in ranks_of(job).items() if pid in below]
+        with one_copy_only(job):
+            for process in of_rank(job, ranks[0]):
+                process.send_signal(signal.SIGSTOP)  # it will not write an image, and the others will have
+            site.more()
+            daemon.wait_event(job, "epoch.stopping", 2)
+            checkpoint = daemon.state / "spool" / "jobs" / job / "epochs" / "2" / "checkpoint"
+            until(lambda: any(checkpoint.glob("*/*.dmtcp*")), "no image was begun", 20)
+            lost.kill()
+            daemon.wait_event(job, "epoch.running", 3)
+            assert epochs(daemon, job)[:3] == [None, 1, 1]
+            completes(daemon, site, tmp_path, job)
+
+
+def test_a_node_lost_in_mid_restart(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """The new node goes while ranks are being restarted: the old placement goes on from the same checkpoint."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        dmtcp.hold_restart(1)
+        with one_copy_only(job):
+            site.more()
+            daemon.wait_event(job, "epoch.launching", 2)
+            until(lambda: dmtcp.held(1), "the restart did not begin")
+            worker(daemon, f"{job}.2").kill()
+            daemon.wait_event(job, "epoch.running", 2)
+            assert epochs(daemon, job)[:3] == [None, 1, 1]
+            completes(daemon, site, tmp_path, job)
+
+
+def test_the_home_is_lost(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """The worker that keeps the coordinator is killed: all ranks go with it, and restart where others are."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        counting(daemon, tmp_path)
+        with one_copy_only(job):
+            home = coordinator(job).parent()
+            assert home is not None
+            home.kill()
+            daemon.wait_event(job, "epoch.running", 3)
+            assert epochs(daemon, job)[:3] == [None, 1, 1]
+            completes(daemon, site, tmp_path, job)
+
+
+def test_the_application_ends_as_it_is_to_be_stopped(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """An end is not taken for a stop: COMPLETED, and nothing is run twice."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = begin(daemon, tmp_path)
+        dmtcp.before_checkpoint(f"touch '{tmp_path}/end'; sleep 0.5")
+        site.more()
+        final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), final
+        assert (tmp_path / "out").read_text().count(" ends\n") == RANKS
+        assert "epoch.stopping" in daemon.kinds(job)
+        nothing_left(daemon, site, job)
+
+
+def test_a_plugin_that_does_not_match(tmp_path: Path, dmtcp: Dmtcp) -> None:
+    """No rank is started with it: the job FAILED with a sentence that says what to do."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        folder = daemon.state / "spool" / "dmtcp"
+        folder.mkdir(parents=True, exist_ok=True)
+        library = dmtcp.bin.parent / "lib" / "dmtcp" / "libdmtcp.so"
+        if not dmtcp.real:
+            library.parent.mkdir(parents=True)
+            library.write_bytes(b"what is installed")
+        (folder / "libejbmove.so").touch()
+        record = {"trusted": True, "version": "4.9", "library": "0", "machine": "x"}
+        (folder / "libejbmove.so.json").write_text(json.dumps(record))
+        job = submit(daemon, tmp_path)
+        final = daemon.wait(job)
+        assert final["state"] == "failed"
+        assert "the DMTCP plugin was built for DMTCP 4.9, which is not the one on this node" in final["reason"]
+        assert "ejb doctor --build-plugin" in final["reason"]
+        assert not (tmp_path / "out").exists() or not (tmp_path / "out").read_text()
+        nothing_left(daemon, site, job)
+
+
+@pytest.mark.parametrize(("how", "code"), [("abort", 7), ("leave", 1)])
+def test_an_mpi_program_that_fails(tmp_path: Path, dmtcp: Dmtcp, how: str, code: int) -> None:
+    """MPI_Abort keeps its code, a rank that leaves without MPI_Finalize is a failure (1), and nobody waits for ever."""
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    site = LocalSite(tmp_path)
+    program = build_rank(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon, tmp_path, str(program), "5", how, mpi="mpich")
+        final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("failed", code), final
+        nothing_left(daemon, site, job)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 200 MB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200m,mode=700", "ejb-test", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, timeout=30)
+
+
+def test_a_spool_that_fills_up_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp, small_disk: Path) -> None:
+    """There was room, and then there was none: what was written counts for nothing, and the job starts again."""
+    site = LocalSite(tmp_path, settings=f'spool = "{small_disk}/spool"\n')
+    with daemon_on(site, tmp_path, checkpoint_timeout_s=10) as daemon:
+        job = begin(daemon, tmp_path)
+        fill = f"[ -e '{tmp_path}/filled' ] || head -c 200m /dev/zero >'{small_disk}/ballast' 2>/dev/null"
+        dmtcp.before_checkpoint(f"{fill}; touch '{tmp_path}/filled'")
+        with one_copy_only(job):
+            site.more()
+            until(lambda: (tmp_path / "filled").exists(), "no checkpoint was begun", 60)
+            until(lambda: bool(why_failed(daemon, job)), "the checkpoint did not fail", 60)
+            (small_disk / "ballast").unlink()
+            assert why_failed(daemon, job)[0].startswith("checkpoint incomplete: ")
+            daemon.wait_event(job, "epoch.running", 2)
+            assert not list((small_disk / "spool" / "jobs" / job / "epochs" / "1" / "checkpoint").glob("manifest-*"))
+            completes(daemon, site, tmp_path, job)
