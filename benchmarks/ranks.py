@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness import ROOT
 
-from ejbd.manager.checkpointing import profiles
+from ejbd.manager.mpi import profiles
 from tests.fakes.mpi import build_progress, missing_mpich, mpicc
 
 SECONDS = re.compile(r"seconds (\S+)")

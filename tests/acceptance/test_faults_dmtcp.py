@@ -67,14 +67,24 @@ class Dmtcp:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.dmtcp)])
-def dmtcp(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dmtcp:
-    real = request.param == "real"
+def usable(folder: Path, monkeypatch: pytest.MonkeyPatch, real: bool) -> Dmtcp:
     if real and shutil.which("dmtcp_launch") is None:
         pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
-    target = wrap(tmp_path / "dmtcp") if real else install(tmp_path / "dmtcp")
+    target = wrap(folder / "dmtcp") if real else install(folder / "dmtcp")
     monkeypatch.setenv("PATH", f"{target}:{os.environ['PATH']}")
     return Dmtcp(target, real)
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.dmtcp)])
+def dmtcp(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dmtcp:
+    """The commands, faked and real."""
+    return usable(tmp_path, monkeypatch, request.param == "real")
+
+
+@pytest.fixture
+def real_dmtcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dmtcp:
+    """Where other tests (of the worker) have shown the same with the fakes."""
+    return usable(tmp_path, monkeypatch, True)
 
 
 def submit(daemon: Daemon, folder: Path, *argv: str, mpi: str = "none") -> str:
@@ -94,7 +104,7 @@ def begin(daemon: Daemon, folder: Path) -> str:
 def counting(daemon: Daemon, folder: Path) -> None:
     """Wait until every rank counts (again)."""
     before = {rank: count(folder, rank) for rank in range(RANKS)}
-    until(lambda: all(count(folder, r) > n for r, n in before.items()), "a rank does not count", 30)
+    until(lambda: all(count(folder, r) > n for r, n in before.items()), "a rank does not count", 60)
 
 
 def count(folder: Path, rank: int) -> int:
@@ -177,7 +187,8 @@ def test_the_coordinator_is_killed(tmp_path: Path, dmtcp: Dmtcp) -> None:
         assert daemon.job(job)["state"] == "completed"
 
 
-def test_one_rank_is_killed(tmp_path: Path, dmtcp: Dmtcp) -> None:
+@pytest.mark.dmtcp
+def test_one_rank_is_killed(tmp_path: Path, real_dmtcp: Dmtcp) -> None:
     """That is the application's own end: the job FAILED with 137, and nothing is left."""
     site = LocalSite(tmp_path)
     with daemon_on(site, tmp_path) as daemon:
@@ -264,7 +275,8 @@ def test_a_node_lost_in_mid_restart(tmp_path: Path, dmtcp: Dmtcp) -> None:
             completes(daemon, site, tmp_path, job)
 
 
-def test_the_home_is_lost(tmp_path: Path, dmtcp: Dmtcp) -> None:
+@pytest.mark.dmtcp
+def test_the_home_is_lost(tmp_path: Path, real_dmtcp: Dmtcp) -> None:
     """The worker that keeps the coordinator is killed: all ranks go with it, and restart where others are."""
     site = LocalSite(tmp_path)
     with daemon_on(site, tmp_path) as daemon:
@@ -295,30 +307,25 @@ def test_the_application_ends_as_it_is_to_be_stopped(tmp_path: Path, dmtcp: Dmtc
         nothing_left(daemon, site, job)
 
 
-def test_a_plugin_that_does_not_match(tmp_path: Path, dmtcp: Dmtcp) -> None:
-    """No rank is started with it: the job FAILED with a sentence that says what to do."""
+@pytest.mark.dmtcp
+def test_a_plugin_that_does_not_match(tmp_path: Path, real_dmtcp: Dmtcp) -> None:
+    """It is not used: on nodes that are one host the job moves without it, elsewhere it would not be split."""
     site = LocalSite(tmp_path)
     with daemon_on(site, tmp_path) as daemon:
         folder = daemon.state / "spool" / "dmtcp"
         folder.mkdir(parents=True, exist_ok=True)
-        library = dmtcp.bin.parent / "lib" / "dmtcp" / "libdmtcp.so"
-        if not dmtcp.real:
-            library.parent.mkdir(parents=True)
-            library.write_bytes(b"what is installed")
-        (folder / "libejbmove.so").touch()
+        (folder / "libejbmove.so").write_bytes(b"not a library")
         record = {"trusted": True, "version": "4.9", "library": "0", "machine": "x"}
         (folder / "libejbmove.so.json").write_text(json.dumps(record))
-        job = submit(daemon, tmp_path)
-        final = daemon.wait(job)
-        assert final["state"] == "failed"
-        assert "the DMTCP plugin was built for DMTCP 4.9, which is not the one on this node" in final["reason"]
-        assert "ejb doctor --build-plugin" in final["reason"]
-        assert not (tmp_path / "out").exists() or not (tmp_path / "out").read_text()
-        nothing_left(daemon, site, job)
+        job = begin(daemon, tmp_path)
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        completes(daemon, site, tmp_path, job)
 
 
+@pytest.mark.dmtcp
 @pytest.mark.parametrize(("how", "code"), [("abort", 7), ("leave", 1)])
-def test_an_mpi_program_that_fails(tmp_path: Path, dmtcp: Dmtcp, how: str, code: int) -> None:
+def test_an_mpi_program_that_fails(tmp_path: Path, real_dmtcp: Dmtcp, how: str, code: int) -> None:
     """MPI_Abort keeps its code, a rank that leaves without MPI_Finalize is a failure (1), and nobody waits for ever."""
     if reason := missing_mpich():
         pytest.skip(reason)
@@ -349,13 +356,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True, timeout=30)
 
 
-def test_a_spool_that_fills_up_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp, small_disk: Path) -> None:
+@pytest.mark.dmtcp
+def test_a_spool_that_fills_up_in_mid_checkpoint(tmp_path: Path, real_dmtcp: Dmtcp, small_disk: Path) -> None:
     """There was room, and then there was none: what was written counts for nothing, and the job starts again."""
     site = LocalSite(tmp_path, settings=f'spool = "{small_disk}/spool"\n')
     with daemon_on(site, tmp_path, checkpoint_timeout_s=10) as daemon:
         job = begin(daemon, tmp_path)
         fill = f"[ -e '{tmp_path}/filled' ] || head -c 200m /dev/zero >'{small_disk}/ballast' 2>/dev/null"
-        dmtcp.before_checkpoint(f"{fill}; touch '{tmp_path}/filled'")
+        real_dmtcp.before_checkpoint(f"{fill}; touch '{tmp_path}/filled'")
         with one_copy_only(job):
             site.more()
             until(lambda: (tmp_path / "filled").exists(), "no checkpoint was begun", 60)

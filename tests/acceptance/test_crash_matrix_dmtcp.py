@@ -1,0 +1,67 @@
+"""The daemon killed with SIGKILL at the boundaries of a move under engine `dmtcp`, and started again.
+
+Four ranks count on one processor and move to two. Wherever the daemon dies between the decision and the new placement:
+the move completes (or is not begun), no rank is lost or doubled. The points that have nothing to do with how an
+application is checkpointed are test_crash_matrix.py's. With DMTCP itself where it is on PATH, and some with commands that behave as DMTCP's.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ejbd.manager.crashpoints import CrashPoint
+from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only
+from tests.acceptance.sites import LocalSite
+from tests.acceptance.test_faults_dmtcp import begin, completes, usable
+from tests.fakes.daemon import Daemon, until
+
+pytestmark = pytest.mark.xdist_group("dmtcp-crashes")
+
+# In the order of the move. The n-th time from the moment on at which the processors come free.
+MOMENTS = [
+    (CrashPoint.OPERATION_AFTER_LEASE, 1, True),  # the checkpoint is handed out, and the worker has not got it
+    (CrashPoint.REPORT_BEFORE_COMMIT, 1, True),  # the ranks are stopped and their images whole, and nobody knows
+    (CrashPoint.REPORT_AFTER_COMMIT, 1, False),  # the checkpoint is recorded
+    (CrashPoint.OPERATION_AFTER_LEASE, 2, True),  # the restart is handed out to the first worker
+    (CrashPoint.REPORT_BEFORE_COMMIT, 2, False),  # one worker's ranks are back
+    (CrashPoint.REPORT_AFTER_COMMIT, 3, False),  # all ranks run
+]
+
+
+def _parameters() -> Iterator[object]:
+    for point, nth, also_faked in MOMENTS:
+        if also_faked:
+            yield pytest.param(point, nth, False, id=f"fake-{point.value}:{nth}")
+        yield pytest.param(point, nth, True, marks=pytest.mark.dmtcp, id=f"real-{point.value}:{nth}")
+
+
+@pytest.mark.parametrize(("point", "nth", "real"), list(_parameters()))
+def test_a_move_survives_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, nth: int, real: bool
+) -> None:
+    usable(tmp_path, monkeypatch, real)
+    site = LocalSite(tmp_path)
+    daemon = Daemon(tmp_path, site.toml)
+    try:
+        site.fill()
+        daemon.start()
+        job = begin(daemon, tmp_path)
+        with one_copy_only(job):
+            daemon.kill()
+            daemon.start(EJBD_CRASH_AT=f"{point.value}:{nth}")
+            site.more()
+            until(daemon.ended, f"the daemon never came to {point.value} for the {nth}. time", 60)
+            assert daemon.process is not None and daemon.process.returncode == -signal.SIGKILL
+            daemon.start()
+            daemon.wait_event(job, "epoch.running", 2)
+            completes(daemon, site, tmp_path, job)
+        assert not {"epoch.failed", "job.fault", "checkpoint.given-up"} & set(daemon.kinds(job))
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
+    finally:
+        daemon.stop()
+        site.close()
