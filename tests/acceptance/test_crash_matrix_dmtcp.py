@@ -2,7 +2,8 @@
 
 Four ranks count on one processor and move to two. Wherever the daemon dies between the decision and the new placement:
 the move completes (or is not begun), no rank is lost or doubled. The points that have nothing to do with how an
-application is checkpointed are test_crash_matrix.py's. With DMTCP itself where it is on PATH, and some with commands that behave as DMTCP's.
+application is checkpointed are test_crash_matrix.py's. With DMTCP itself where it is on PATH, and some with commands
+that behave as DMTCP's.
 """
 
 from __future__ import annotations
