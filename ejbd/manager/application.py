@@ -28,6 +28,7 @@ from ejbd.store.transitions import add_event, move_epoch, move_job
 
 CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
+SETBACK_PAUSES_S = 0.0, 0.0, 1.0, 5.0, 15.0, 30.0  # before the next placement, by the setbacks so far
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 
 
@@ -78,7 +79,7 @@ def _between_epochs(world: JobWorld) -> bool:
             return True
         return False
     members = [s for s in world.open_subjobs if s.id in job.members]
-    if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members):
+    if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members) or _pauses(world):
         return False
     if _too_narrow(world, members):
         back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
@@ -139,6 +140,17 @@ def _waits_for_siblings(world: JobWorld, members: list[Subjob]) -> bool:
         return True  # the script can begin nowhere else; the anchor's grace bounds this
     since = min(s.start_s or world.ctx.now for s in members)
     return world.ctx.now - since < 2 * world.ctx.settings.poll_s
+
+
+def _pauses(world: JobWorld) -> bool:
+    """Placements that fail before they run may have a cause that passes (a full disk): do not use all of them up."""
+    epoch = world.epoch
+    if epoch is None or epoch.state != EpochState.FAILED or epoch.running_s is not None:
+        return False
+    if any((o.result or {}).get("spoiled") for o in world.operations("launch", epoch=epoch.number)):
+        return False  # waiting mends no checkpoint
+    pause = SETBACK_PAUSES_S[min(world.job.setbacks, len(SETBACK_PAUSES_S) - 1)]
+    return world.ctx.now < (epoch.ended_s or 0.0) + pause
 
 
 def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
@@ -290,7 +302,7 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
         if epoch.restart_from is not None and bad:
             fail_epoch(world, epoch, f"rank {bad[0][0]} ended with code {bad[0][1]} at its restart")
             return True
-        if ctx.now - epoch.created_s <= ctx.settings.limits.launch_timeout_s:
+        if ctx.waited_s(epoch.created_s) <= ctx.settings.limits.launch_timeout_s:
             return False
         fail_epoch(world, epoch, f"not up within {ctx.settings.limits.launch_timeout_s:g} s")
         return True

@@ -34,6 +34,7 @@ class Context:
     """One transaction at time `now` (seconds since the epoch). `view` is the latest poll's, if there was one.
 
     `spool_speed`: bytes a second that the daemon itself wrote, for as long as no checkpoint has told better.
+    `up_since`: when this daemon started, before which no worker could tell it anything.
     """
 
     session: Session
@@ -46,7 +47,12 @@ class Context:
     plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.together)
     spool_speed: float | None = None
     known: Known = field(default_factory=Known)  # what earlier transactions have read of the history
+    up_since: float = 0.0
     _queues: dict[str, QueueSettings] | None = None
+
+    def waited_s(self, since_s: float) -> float:
+        """For how long since `since_s` workers could have told us something: not while there was no daemon."""
+        return self.now - max(since_s, self.up_since)
 
     def queue_settings(self, name: str) -> QueueSettings:
         """The TOML file's settings of a queue with what was changed at run time on top."""

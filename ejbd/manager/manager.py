@@ -128,9 +128,17 @@ class Manager:
         self._spool_speed = await asyncio.to_thread(self.spool.measure_speed)
 
     def _context(self, session: Session) -> Context:
-        now, seen, offers, speed = self.clock(), self._seen, self._offers, self._spool_speed
         return Context(
-            session, now, self.settings, self.spool, self.view, seen, offers, spool_speed=speed, known=self._known
+            session,
+            self.clock(),
+            self.settings,
+            self.spool,
+            self.view,
+            self._seen,
+            self._offers,
+            spool_speed=self._spool_speed,
+            known=self._known,
+            up_since=self.started_s,
         )
 
     async def _prune(self) -> None:

@@ -241,7 +241,7 @@ def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob
             continue
         if subjob.role == "rigid" or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
             continue
-        if ctx.now - (subjob.start_s or ctx.now) <= limit or world.ready(subjob):
+        if ctx.waited_s(subjob.start_s or ctx.now) <= limit or world.ready(subjob):
             continue
 
         def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:

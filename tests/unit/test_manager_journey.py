@@ -14,7 +14,7 @@ from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.models import Job
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld
+from tests.fakes.live import LiveWorld, Worker
 
 
 @pytest.fixture
@@ -364,6 +364,56 @@ async def test_restart_of_the_daemon_goes_on_where_it_was(live: LiveWorld) -> No
     await live.poll(1)
     await live.work()
     assert live.epochs(job)[-1].processors == 8
+
+
+async def deaf_to_launches(live: LiveWorld, subjob: str) -> Worker:
+    """The subjob starts, and its worker is told of a launch and does not answer."""
+    live.batch.start(f"ejb-{subjob}")
+    await live.poll()
+    worker = live.workers[subjob] = Worker(live, subjob, 4)
+    worker.deaf.add("launch")
+    await worker.register()
+    await live.work()
+    return worker
+
+
+async def test_the_time_in_which_there_was_no_daemon_is_no_delay_of_a_restart(live: LiveWorld) -> None:
+    """The ranks may have been up for long when the daemon comes back: first it listens to what workers have to tell."""
+    job = await running_on_first(live)
+    await live.poll(10)
+    second = await deaf_to_launches(live, f"{job}.2")
+    assert [e.state for e in live.epochs(job)] == ["stopped", "launching"]
+    live.clock.now += 600
+    await live.restart()
+    await live.poll(1)
+    assert [e.state for e in live.epochs(job)] == ["stopped", "launching"]
+    second.deaf.clear()
+    live.clock.now += live.settings.limits.lease_s
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["stopped", "running"]
+
+
+async def test_a_restart_that_is_late_with_the_daemon_there_has_failed(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(10)
+    await deaf_to_launches(live, f"{job}.2")
+    await live.restart()
+    await live.poll(live.settings.limits.launch_timeout_s + 1)
+    assert live.epochs(job)[1].state == "failed"
+    assert any(d.get("reason") == "not up within 60 s" for k, d in live.events(job) if k == "epoch.failed")
+
+
+async def test_a_subjob_that_began_while_there_was_no_daemon_is_waited_for(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    await live.poll(10)
+    live.batch.start(f"ejb-{job}.2")
+    await live.poll()
+    live.clock.now += 600
+    await live.restart()
+    await live.poll(1)
+    assert not live.subjobs(job)[2].releasing
+    await live.poll(live.settings.limits.launch_timeout_s + 1)
+    assert live.subjobs(job)[2].releasing
 
 
 async def test_script_launches_are_remembered_by_their_ordinal(live: LiveWorld) -> None:

@@ -111,6 +111,12 @@ async def test_a_whole_checkpoint_is_never_given_up_for_nothing(live: LiveWorld)
     job = await running(live)
     live.workers[f"{job}.1"].fail["launch"] = {}
     await grow(live, job, 2, launch={})
+    for count, pause in ((3, 1), (4, 5), (5, 15), (6, 30)):
+        assert [e.restart_from for e in live.epochs(job)] == [None, *[1] * (count - 1)]
+        await live.poll(pause - 0.5)
+        assert len(live.epochs(job)) == count, "what failed may need a while to pass"
+        await live.poll(1)
+        await live.work(12)
     assert [e.restart_from for e in live.epochs(job)] == [None, 1, 1, 1, 1, 1, 1]
     live.workers[f"{job}.1"].fail.clear()
     await live.work(12)

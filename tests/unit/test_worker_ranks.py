@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from tests.fakes.manager_server import Json
 from tests.fakes.worker_process import World, alive, eventually, world
+from workers.ejb_worker.epochs import LaunchError, code_of
 
 
 @pytest.fixture
@@ -94,6 +96,12 @@ def test_a_program_that_cannot_be_started(there: World, argv: list[str], code: i
     assert not result["ok"]
     assert words in result["error"]
     assert result["data"] == {"code": code}
+
+
+@pytest.mark.parametrize(("number", "data"), [(errno.ENOSPC, {}), (errno.EAGAIN, {}), (errno.ENOEXEC, {"code": 1})])
+def test_a_full_disk_is_not_the_programs_fault(number: int, data: Json) -> None:
+    error = OSError(number, os.strerror(number))
+    assert LaunchError(str(error), code_of(error)).data == data
 
 
 def test_a_working_directory_that_is_not_there(there: World) -> None:

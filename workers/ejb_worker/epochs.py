@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -27,6 +28,21 @@ BRING_UP_POLL_S = 0.02
 BRING_UP_S = 60.0
 """How long a launch may take, where its payload does not say."""
 SERVICE_GRACE_S = 2.0
+
+# What a launch meets where a disk or a table of the system is full, or a disk is gone.
+_NOT_THE_PROGRAMS_FAULT = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.ESTALE,
+        errno.EROFS,
+        errno.ENOMEM,
+        errno.EAGAIN,
+        errno.EMFILE,
+        errno.ENFILE,
+    )
+)
 
 # Of the script's own world, not of the ranks'.
 _NOT_FOR_RANKS = ("EJB_LAUNCH_SOCKET", "EJB_SHIMS", "EJB_RESTART_DIR")
@@ -165,7 +181,7 @@ class EpochRun:
         except EngineError as error:
             self._brought_up(LaunchError(str(error), 0, spoiled=isinstance(error, SpoiledCheckpoint)))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self._brought_up(LaunchError(_sentence(error)))
+            self._brought_up(LaunchError(_sentence(error), code_of(error)))
         else:
             self._loop.call_later(BRING_UP_POLL_S, self._proceed)
 
@@ -459,6 +475,11 @@ def _launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[st
     }
     plain.update({str(name): str(value) for name, value in more.items()})
     return plain
+
+
+def code_of(error: Exception) -> int:
+    """What a launch that met this error tells of its program."""
+    return 0 if isinstance(error, OSError) and error.errno in _NOT_THE_PROGRAMS_FAULT else 1
 
 
 def _sentence(error: Exception) -> str:
