@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,10 +28,12 @@ def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
 
 
 def ranks_of(job: str) -> dict[int, int]:
-    """Process id -> rank of every live rank of a job, by the processes' environments.
+    """Process id -> rank of every live rank of a job, by the processes' environments, or by where they write to.
 
-    The fake of dmtcp_launch, which in truth becomes the rank, is not one.
+    What /proc shows as the environment of a process that DMTCP has restored may be anything. The fake of dmtcp_launch,
+    which in truth becomes the rank, is not one.
     """
+    written = re.compile(rf"/{re.escape(job)}/epochs/\d+/output/(\d+)\.out$")
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -40,12 +43,14 @@ def ranks_of(job: str) -> dict[int, int]:
                 item.split(b"=", 1) for item in (entry / "environ").read_bytes().split(b"\0") if b"=" in item
             )
             state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-            if b"dmtcp_commands.py" in (entry / "cmdline").read_bytes():
+            if state in "ZX" or b"dmtcp_commands.py" in (entry / "cmdline").read_bytes():
                 continue
+            if environment.get(b"EJB_JOB_ID") == job.encode() and b"EJB_RANK" in environment:
+                found[int(entry.name)] = int(environment[b"EJB_RANK"])
+            elif output := written.search(str((entry / "fd" / "1").readlink())):
+                found[int(entry.name)] = int(output.group(1))
         except OSError:
             continue
-        if environment.get(b"EJB_JOB_ID") == job.encode() and b"EJB_RANK" in environment and state not in "ZX":
-            found[int(entry.name)] = int(environment[b"EJB_RANK"])
     return found
 
 

@@ -135,11 +135,16 @@ def worker(daemon: Daemon, subjob: str) -> psutil.Process:
 
 
 def coordinator(job: str) -> psutil.Process:
-    """The one coordinator of a job's present placement."""
+    """The one coordinator of a job's present placement: a child of one of the job's workers.
+
+    DMTCP's own writes over its command line and ends its name with its port.
+    """
     for process in psutil.process_iter():
         try:
-            words = process.cmdline()
-            if any(word.endswith("dmtcp_coordinator") for word in words) and any(f"/{job}/" in w for w in words):
+            parent = process.parent()
+            if parent is None or not any(f"/{job}/subjobs/" in word for word in parent.cmdline()):
+                continue
+            if process.name().startswith("dmtcp_coor") or "dmtcp_coordinator" in process.cmdline():
                 return process
         except psutil.Error:
             continue
@@ -148,15 +153,9 @@ def coordinator(job: str) -> psutil.Process:
 
 def of_rank(job: str, rank: int) -> list[psutil.Process]:
     """The rank's process, and its fake launcher."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except psutil.Error:
-            continue
-        if environment.get("EJB_JOB_ID") == job and environment.get("EJB_RANK") == str(rank):
-            found.append(process)
-    return found
+    own = [psutil.Process(pid) for pid, number in ranks_of(job).items() if number == rank]
+    above = [parent for process in own if (parent := process.parent()) is not None]
+    return own + [parent for parent in above if any("dmtcp_commands.py" in word for word in parent.cmdline())]
 
 
 def completes(daemon: Daemon, site: LocalSite, folder: Path, job: str) -> None:
@@ -232,11 +231,14 @@ def test_a_truncated_image(tmp_path: Path, dmtcp: Dmtcp) -> None:
             assert "the image of rank-1 is not as it was written" in told["reason"]
             until(lambda: len(ranks_of(job)) == RANKS, "it did not start over")
             completes(daemon, site, tmp_path, job)
-        assert epochs(daemon, job) == [None, 1, 1, 1, None]
+        assert epochs(daemon, job)[:5] == [None, 1, 1, 1, None]
 
 
 def test_a_node_lost_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp) -> None:
-    """Some images are written when a node goes: they count for nothing, and the job restarts from the one before."""
+    """A node goes when the checkpoint has begun: it counts for nothing, and the job restarts from the one before.
+
+    With the fake the other ranks have written their images by then. DMTCP waits until each rank stands still.
+    """
     site = LocalSite(tmp_path)
     with daemon_on(site, tmp_path) as daemon:
         job = begin(daemon, tmp_path)
@@ -248,11 +250,14 @@ def test_a_node_lost_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp) -> None:
         ranks = [rank for pid, rank in ranks_of(job).items() if pid in below]
         with one_copy_only(job):
             for process in of_rank(job, ranks[0]):
-                process.send_signal(signal.SIGSTOP)  # it will not write an image, and the others will have
+                process.send_signal(signal.SIGSTOP)  # it will not write an image
+            dmtcp.before_checkpoint(f"touch '{tmp_path}/asked'")
             site.more()
             daemon.wait_event(job, "epoch.stopping", 2)
             checkpoint = daemon.state / "spool" / "jobs" / job / "epochs" / "2" / "checkpoint"
-            until(lambda: any(checkpoint.glob("*/*.dmtcp*")), "no image was begun", 20)
+            until(lambda: (tmp_path / "asked").exists(), "no checkpoint was begun", 30)
+            if not dmtcp.real:
+                until(lambda: any(checkpoint.glob("*/*.dmtcp*")), "no image was begun", 30)
             lost.kill()
             daemon.wait_event(job, "epoch.running", 3)
             assert epochs(daemon, job)[:3] == [None, 1, 1]
