@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
 import tempfile
 import uuid
@@ -83,8 +84,10 @@ def live(
         omax,
         suspend,
         pace,
+        poll,
         patience,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its jobs are cancelled
     with _folder(shared) as folder:
         toml = (
             f'batch = "slurm"\npoll_s = {poll}\n[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\n'

@@ -8,7 +8,20 @@ from ejbd.core.conservative import conservative_schedule
 from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
 from ejbd.sim.heap import set_event
-from ejbd.sim.world import BAD_FREE, DUE, FAULT, FREE, NOW, QUEUED, RIGID, TOTAL, World
+from ejbd.sim.world import (
+    BAD_FREE,
+    DUE,
+    FAULT,
+    FREE,
+    LAUNCH_S,
+    NOW,
+    QUEUED,
+    RELEASE_S,
+    RIGID,
+    STAYS_RIGID,
+    TOTAL,
+    World,
+)
 
 FCFS, EASY, CONSERVATIVE, EJB = 0, 1, 2, 3  # policies
 APPLICATION_ENDS, JOB_ENDS, MIGRATION_ENDS, SHRINKS = 0, 1, 2, 3  # ranks of events at one time, in this order
@@ -175,7 +188,10 @@ def start_rigid(w: World, job: int) -> None:
     now = w.clock[NOW]
     w.mode[job] = RIGID
     w.start[job] = now
-    set_event(w, job, now + w.run[job], JOB_ENDS)
+    seconds = w.run[job]
+    if w.candidate[job] != STAYS_RIGID:
+        seconds += w.clock[LAUNCH_S] + w.clock[RELEASE_S]
+    set_event(w, job, now + seconds, JOB_ENDS)
 
 
 @kernel

@@ -35,12 +35,17 @@ from ejbd.sim.world import (
     DUE,
     FAULT,
     FREE,
+    KEEP_S,
     LATER,
+    LAUNCH_S,
     NOW,
     ON_PLACE_HOLDER,
     OVERCOMMITTED,
     QUEUED,
+    RELEASE_S,
+    RELEASING,
     RUNNING,
+    SLACK_S,
     SPARE,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
@@ -121,7 +126,9 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
         time = w.leave_at[job]
         rank = MIGRATION_ENDS
     else:
-        code, _ = _shrink(w, job, rules)
+        code = NOBODY_LEAVES  # J0 lasts as long as the job may
+        if w.mode[job] != ON_PLACE_HOLDER:
+            code, _ = _shrink(w, job, rules)
         if code != NOBODY_LEAVES:
             time = max(now, w.held.ends[w.row[job]][0] - rules.lambda_s)
     if w.stalled[job] > now and w.stalled[job] <= time:
@@ -152,6 +159,9 @@ def _shrink(w: World, job: int, rules: Rules) -> tuple[int, int]:
 @kernel
 def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
     """An event of an elastic job that runs."""
+    if w.mode[job] == RELEASING:
+        _released(w, job)
+        return
     advance(w, job, rules)
     if rank == APPLICATION_ENDS:
         complete(w, job)
@@ -203,8 +213,25 @@ def _release_all(w: World, job: int) -> None:
 
 
 @kernel
+def _keep_for_a_while(w: World, job: int) -> None:
+    """The subjobs that are left for J0 hold their processors until the move is known to have succeeded."""
+    if w.row[job] < 0:
+        return
+    ends = w.held.ends[w.row[job]]
+    held = w.held.processors[w.row[job]]
+    now = w.clock[NOW]
+    for index in range(w.held_count[job]):
+        end = min(ends[index], now + w.clock[KEEP_S])
+        if end > now:
+            give_back(w, held[index], ends[index], now)
+            hold(w, held[index], end)
+            w.used[job] += held[index] * (end - now)
+    w.held_count[job] = 0
+
+
+@kernel
 def complete(w: World, job: int) -> None:
-    """The application is done: its subjobs end, a J0 that still waits is cancelled."""
+    """The application is done: its J0 is cancelled if it waits, its subjobs end now or when they are released."""
     now = w.clock[NOW]
     if abs(w.work[job] - w.run[job]) > 1.0 + _SLACK:  # whole seconds: at most the last one is not needed in full
         w.count[FAULT] = BROKEN_PROGRESS
@@ -212,13 +239,6 @@ def complete(w: World, job: int) -> None:
         w.count[FAULT] = LATER
     if w.mode[job] != ON_PLACE_HOLDER:
         dequeue(w, job)
-    _release_all(w, job)
-    w.end[job] = now
-    w.mode[job] = DONE
-    w.spare[w.count[SPARE]] = w.row[job]
-    w.count[SPARE] += 1
-    w.row[job] = -1
-    drop_event(w, job)
     count = w.count[VISITS]
     kept = 0
     for index in range(count):
@@ -226,6 +246,24 @@ def complete(w: World, job: int) -> None:
             w.visits[kept] = w.visits[index]
             kept += 1
     w.count[VISITS] = kept
+    drop_event(w, job)
+    if w.clock[RELEASE_S] > 0.0:
+        w.mode[job] = RELEASING
+        set_event(w, job, now + w.clock[RELEASE_S], APPLICATION_ENDS)
+    else:
+        _released(w, job)
+
+
+@kernel
+def _released(w: World, job: int) -> None:
+    """The subjobs of a job that is done have ended."""
+    w.used[job] += held_processors(w, job) * (w.clock[NOW] - w.as_of[job])
+    _release_all(w, job)
+    w.end[job] = w.clock[NOW]
+    w.mode[job] = DONE
+    w.spare[w.count[SPARE]] = w.row[job]
+    w.count[SPARE] += 1
+    w.row[job] = -1
 
 
 @kernel
@@ -288,6 +326,8 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     if choice == GO_ON:
         give_back(w, processes, end, now)
         return True
+    if choice == MIGRATE and w.clock[KEEP_S] > 0.0:
+        _keep_for_a_while(w, job)
     _release_all(w, job)
     _take_row(w, job)
     if w.count[FAULT] != 0:
@@ -299,7 +339,8 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
         w.moves[job] += 1
     else:
         w.work[job] = 0.0
-        w.stalled[job] = now
+        w.stalled[job] = now + w.clock[LAUNCH_S]
+        seconds += w.clock[LAUNCH_S]
     if w.start[job] < 0.0:
         w.start[job] = now
     w.expected[job] = now + seconds
@@ -394,10 +435,12 @@ def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
         return True
     w.as_of[job] = now
     w.mode[job] = RUNNING
-    w.stalled[job] = now + rules.lambda_s if w.work[job] > 0.0 else now
+    launch_s = w.clock[LAUNCH_S] if w.work[job] <= 0.0 else 0.0
+    w.stalled[job] = now + (rules.lambda_s if w.work[job] > 0.0 else launch_s)
     if w.start[job] < 0.0:
         w.start[job] = now
     _add(w, job, best, o.kind[best] == TWO_SUBJOBS, rules)
+    w.expected[job] += launch_s
     if w.candidate[job] == WITHOUT_J0 and o.kind[best] != SUSPENDED_RUN:
         dequeue(w, job)
     return True
@@ -436,16 +479,26 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
 
 
 @kernel
+def asked_walltime(w: World, length: float, limit: float, rules: Rules) -> float:
+    """What a subjob asks for: its plan's length and the slack, as far as its slot lasts."""
+    if w.clock[SLACK_S] <= 0.0:
+        return length
+    return max(length, min(round_up(length + w.clock[SLACK_S], rules.walltime_quantum_s), limit))
+
+
+@kernel
 def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
     """Submit the subjobs of an option; they fit, so they start at once."""
     o = w.options
     now = w.clock[NOW]
     expected = now + o.seconds[best]
-    hold(w, o.processors[best], now + o.length[best])
-    _hold_subjob(w, job, o.processors[best], now + o.length[best])
+    end = now + asked_walltime(w, o.length[best], w.slot_durations[o.slot[best]], rules)
+    hold(w, o.processors[best], end)
+    _hold_subjob(w, job, o.processors[best], end)
     if two:
-        hold(w, o.processors_2[best], now + o.length_2[best])
-        _hold_subjob(w, job, o.processors_2[best], now + o.length_2[best])
+        end = now + asked_walltime(w, o.length_2[best], w.slot_durations[o.slot_2[best]], rules)
+        hold(w, o.processors_2[best], end)
+        _hold_subjob(w, job, o.processors_2[best], end)
     if expected > w.expected[job] + _SLACK:
         w.count[FAULT] = LATER
     w.expected[job] = expected

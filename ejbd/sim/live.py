@@ -19,9 +19,10 @@ from ejbd.core.progress import round_up
 from ejbd.errors import Code, EjbError
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.workload import Workload
-from ejbd.sim.world import Jobs
+from ejbd.sim.world import Costs, Jobs
 
 LOOK_S = 0.5
+ROOM, ROOM_S = 1.1, 5.0  # the least walltime of a run time
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,15 @@ class Overheads:
 
     `arrival_s`: from the submission to the start of a job that fits at once. `handover_s`: from the end of a job to
     the start of the next one on its processors. Of elastic jobs: `start_up_s` from the start of the first subjob until
-    its ranks compute, `giving_back_s` from the end until the processors are given back, `move_s` one move, and
-    `pace`, by how much longer than meant they compute.
+    its ranks run, `begin_s` until they compute, `giving_back_s` from the end until the processors are given back,
+    `move_s` one move, and `pace`, by how much longer than meant they compute.
     """
 
     arrival_s: float = 0.0
     handover_s: float = 0.0
     elastic_arrival_s: float = 0.0
     start_up_s: float = 0.0
+    begin_s: float = 0.0
     giving_back_s: float = 0.0
     move_s: float | None = None
     pace: float = 1.0
@@ -83,7 +85,8 @@ def rows_of(workload: Workload, skip: int, limit: int | None) -> Workload:
 def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) -> Workload:
     """The workload with every time multiplied by `scale`, on a cluster of another size, walltimes in whole quanta.
 
-    Widths are scaled by the ratio of the sizes and rounded up. Run times are whole seconds, 1 at least.
+    Widths are scaled by the ratio of the sizes and rounded up. Run times are whole seconds, 1 at least. A walltime
+    leaves room for what a start costs, so that a job that nearly fills its own is not killed for it.
     """
     if not scale > 0:
         raise EjbError(Code.INVALID, f"times cannot be scaled by {scale:g}; give a scale above 0")
@@ -91,7 +94,7 @@ def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) 
     width = np.ceil(jobs.processors * (processors / workload.processors) - 1e-9).astype(np.int64)
     submit = (jobs.submit - jobs.submit[0]) * scale
     run_s = np.maximum(1.0, np.round(jobs.run * scale))
-    walltime = np.maximum(jobs.walltime * scale, run_s + 1.0)
+    walltime = np.maximum(jobs.walltime * scale, run_s * ROOM + ROOM_S)
     walltime = np.array([round_up(float(value), quantum_s) for value in walltime])
     made = Jobs(submit, run_s, walltime, np.clip(width, 1, processors), jobs.id)
     return Workload(workload.name, processors, made, workload.faults)
@@ -175,19 +178,24 @@ def simulated_fate(
     min_processors: int,
     overheads: Overheads,
     *,
+    slack_s: float = 0.0,
     plain: bool = False,
 ) -> Fate:
-    """The simulation of what was played, with the measured overheads put in."""
+    """The simulation of what is played, with the measured overheads put in. `slack_s`: as in :class:`Costs`."""
     jobs = workload.jobs
     candidate = (jobs.processors >= min_processors) & (policy is Policy.EJB)
     late = np.where(candidate, overheads.elastic_arrival_s, overheads.arrival_s)
+    kept_s = 0.0 if overheads.move_s is None else overheads.move_s + overheads.handover_s
+    costs = Costs(
+        overheads.start_up_s + overheads.begin_s, overheads.giving_back_s + overheads.handover_s, slack_s, kept_s
+    )
     # After its end a job's processors are not the next one's at once: the job holds them so much longer.
-    after = overheads.handover_s + np.where(candidate, overheads.giving_back_s, 0.0)
-    held = np.where(candidate, jobs.run * overheads.pace + overheads.start_up_s, jobs.run) + after
+    after = np.where(candidate, costs.release_s, overheads.handover_s)
+    run_s = np.where(candidate, jobs.run * overheads.pace, jobs.run + overheads.handover_s)
     arrivals = jobs.submit + late
     order = np.argsort(arrivals, kind="stable")
-    walltime = np.maximum(jobs.walltime, held)
-    shifted = Jobs(arrivals[order], held[order], walltime[order], jobs.processors[order], jobs.id[order])
+    walltime = np.maximum(jobs.walltime, run_s + np.where(candidate, costs.launch_s + costs.release_s, 0.0))
+    shifted = Jobs(arrivals[order], run_s[order], walltime[order], jobs.processors[order], jobs.id[order])
     outcome = run(
         Workload(workload.name, workload.processors, shifted),
         policy,
@@ -195,6 +203,7 @@ def simulated_fate(
         parameters=parameters,
         min_processors=min_processors,
         plain=plain,
+        costs=costs,
     )
     back = np.empty_like(order)
     back[order] = np.arange(order.size)

@@ -11,12 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import EjbError
 from ejbd.sim.live import Lived, Overheads
 from ejbd.sim.replay_jobs import JobBook
 
 CLOSE_S = 30.0
+CUT_S = 0.5  # Slurm tells whole seconds: the mean of what is cut off
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
 
@@ -71,10 +74,9 @@ class ElasticRuns:
         found: dict[int, Lived] = {}
         for number, id in self._ids.items():
             job = self._over[id]
-            starts = [s["start_s"] for s in job["subjobs"] if s["start_s"] is not None]
             end = job["end_s"] if job["state"] == "completed" else None
             epochs = [event for event in self._events(id) if event["kind"] == "epoch.launching"]
-            found[number] = Lived(job["submit_s"], min(starts, default=None), end, max(0, len(epochs) - 1))
+            found[number] = Lived(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1))
         return found
 
     def close(self) -> None:
@@ -90,29 +92,43 @@ class ElasticRuns:
 
     def measured(self, base: Overheads) -> Overheads:
         """`base` with the means of what these jobs' events say about elastic ones."""
-        arrivals, starts, backs, moves, paces = [], [], [], [], []
+        arrivals, starts, backs, moves = [], [], [], []
+        meant, took = [], []
         for number, id in self._ids.items():
             job, events = self._over[id], self._events(id)
             arrivals += _gap(job["submit_s"], _first(events, "subjob.pending"))
-            first = min((s["start_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
-            starts += _gap(first, _first(events, "epoch.running"))
-            backs += _gap(job["end_s"], max((s["end_s"] for s in job["subjobs"] if s["start_s"]), default=None))
+            starts += _gap(_first_start(job), _first(events, "epoch.running"))
+            last = max((s["end_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
+            backs += _gap(job["end_s"], last + CUT_S if last is not None else None)
             moves += _moves(events)
             book = JobBook()
             for event in events:
                 book.note(event["kind"], event["at_s"], id, event["data"])
-            paces.append(book.jobs()[0].run_s / self._run_s[number])
+            meant.append(self._run_s[number])
+            took.append(book.jobs()[0].run_s)
+        pace, begin_s = line_through(meant, took)
         return replace(
             base,
             elastic_arrival_s=base.arrival_s + _mean(arrivals, 0.0),
-            start_up_s=_mean(starts, 0.0),
+            start_up_s=max(0.0, _mean(starts, 0.0)),
+            begin_s=begin_s,
             giving_back_s=max(0.0, _mean(backs, 0.0)),
-            move_s=_mean(moves, None) if moves else None,
-            pace=_mean(paces, 1.0),
+            move_s=_mean(moves, None),
+            pace=pace,
         )
 
     def _events(self, id: str) -> list[dict[str, Any]]:
         return list(self._daemon.get(f"/v1/jobs/{id}/events", limit=10_000)["events"])
+
+
+def line_through(meant: Sequence[float], took: Sequence[float]) -> tuple[float, float]:
+    """Slope and intercept (0 at least) of the least squares; without different lengths the ratio of the sums, and 0."""
+    x, y = np.array(meant), np.array(took)
+    if np.ptp(x) > 0:
+        slope, intercept = np.polyfit(x, y, 1)
+        if slope > 0 and intercept > 0:
+            return float(slope), float(intercept)
+    return float(y.sum() / x.sum()), 0.0
 
 
 _LIVE = ("planned", "pending", "running")
@@ -120,6 +136,11 @@ _LIVE = ("planned", "pending", "running")
 
 def _first(events: Iterable[Mapping[str, Any]], kind: str) -> float | None:
     return next((float(event["at_s"]) for event in events if event["kind"] == kind), None)
+
+
+def _first_start(job: Mapping[str, Any]) -> float | None:
+    starts = [subjob["start_s"] for subjob in job["subjobs"] if subjob["start_s"] is not None]
+    return min(starts) + CUT_S if starts else None
 
 
 def _gap(begin: float | None, end: float | None) -> list[float]:

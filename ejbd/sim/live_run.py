@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
 from ejbd.sim.run import Policy
 from ejbd.sim.swf import read_swf
 from ejbd.sim.workload import workload_of
+
+START_UP_POLLS = 3.0  # what the manager adds to the length of a subjob, beside one lambda
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class LiveSetting:
     omax: int = 8
     suspend: bool = True
     pace_s: float = 0.05
+    poll_s: float = 1.0
     patience_s: float = 1800.0
 
 
@@ -82,11 +85,18 @@ def live_comparison(
         least_work_first=True,
     )
     live = live_fate(lived)
-    simulated = simulated_fate(workload, policy, parameters, least, overheads, plain=True)
+    as_submitted = replace(workload, jobs=workload.jobs._replace(submit=live.submit))
+    slack_s = setting.lambda_s + START_UP_POLLS * setting.poll_s
+    simulated = simulated_fate(as_submitted, policy, parameters, least, overheads, slack_s=slack_s, plain=True)
     document = comparison(workload, policy, least, overheads, live, simulated)
     given: dict[str, Any] = {"scale": setting.scale, "skip": setting.skip, "original_procs": original.processors}
     if policy is Policy.EJB:
         given |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
-        given |= {"decision_lambda_s": setting.lambda_s, "min_procs": least, "pace_s": setting.pace_s}
+        given |= {
+            "decision_lambda_s": setting.lambda_s,
+            "min_procs": least,
+            "pace_s": setting.pace_s,
+            "poll_s": setting.poll_s,
+        }
     load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
     return {**document, "parameters": given, "load_average": load}

@@ -19,6 +19,7 @@ from ejbd.sim.world import (
     EVENTS,
     FAULT,
     FAULTS,
+    FREE_OF_COSTS,
     IDLE_S,
     NOW,
     QUEUED_S,
@@ -27,6 +28,7 @@ from ejbd.sim.world import (
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
     WITHOUT_J0,
+    Costs,
     World,
     new_world,
 )
@@ -63,12 +65,14 @@ def run(
     keep_placeholder: bool = True,
     checking: bool = False,
     plain: bool = False,
+    costs: Costs = FREE_OF_COSTS,
 ) -> Outcome:
     """Simulate every job to its end.
 
     `min_processors`: from which width on a job is a candidate (EJB only). `keep_placeholder`: J0 stays queued until it
     starts; without, it is cancelled as soon as a subjob carries the job to its end. `checking` looks at the invariants
-    after every event. `plain` runs the kernels uncompiled. Raises SimulationError where an invariant does not hold.
+    after every event. `plain` runs the kernels uncompiled. `costs`: of a live manager (EJB only); a candidate's end is
+    then the time at which its processors are free. Raises SimulationError where an invariant does not hold.
     """
     rules = (parameters or BundlingParameters()).rules
     wide = workload.jobs.processors >= min_processors
@@ -77,7 +81,9 @@ def run(
     begin = time.perf_counter()
     play = engine.simulate if plain else compiled(engine.simulate)
     while True:
-        w = new_world(workload.jobs, workload.processors, candidates, elastic_rows=rows, width=width, plain=plain)
+        w = new_world(
+            workload.jobs, workload.processors, candidates, elastic_rows=rows, width=width, plain=plain, costs=costs
+        )
         play(w, int(policy), int(ties), rules, checking)
         if w.count[FAULT] == TOO_MANY_ELASTIC:
             rows *= 4

@@ -11,7 +11,8 @@ from ejbd.core.options import Options, Scratch
 from ejbd.sim.compiled import can_compile
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
-RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE = 0, 1, 2, 3, 4
+# RELEASING: it is done, but its processors are not given back yet.
+RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE, RELEASING = 0, 1, 2, 3, 4, 5
 
 # What a job may become (`candidate`). WITHOUT_J0: J0 is cancelled once a subjob carries the job to its end.
 STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
@@ -19,9 +20,9 @@ STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 # Entries of `count`.
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD = range(13)
 COUNTS = 13
-# Entries of `clock`.
-NOW, IDLE_S, QUEUED_S, SHADOW = 0, 1, 2, 3
-CLOCKS = 4
+# Entries of `clock`. The last four are the costs of candidates, :class:`Costs`.
+NOW, IDLE_S, QUEUED_S, SHADOW, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S = range(8)
+CLOCKS = 8
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -35,6 +36,23 @@ FAULTS = {
     LATER: "a decision made an expected completion later",
     BAD_FREE: "processors were given back that nobody held",
 }
+
+
+class Costs(NamedTuple):
+    """What a live manager costs its jobs and its decisions do not count, in seconds.
+
+    `launch_s`: from the start of the first subjob until its ranks compute. `release_s`: from the application's end
+    until its processors are free. `slack_s`: what a subjob asks for beyond its plan, as far as its slot lasts.
+    `keep_s`: from the start of a J0 that is moved to until the old subjobs are given back.
+    """
+
+    launch_s: float = 0.0
+    release_s: float = 0.0
+    slack_s: float = 0.0
+    keep_s: float = 0.0
+
+
+FREE_OF_COSTS = Costs()
 
 
 class Rows(NamedTuple):
@@ -118,7 +136,14 @@ class Jobs(NamedTuple):
 
 
 def new_world(
-    jobs: Jobs, total: int, candidates: Any, *, elastic_rows: int, width: int = 64, plain: bool = False
+    jobs: Jobs,
+    total: int,
+    candidates: Any,
+    *,
+    elastic_rows: int,
+    width: int = 64,
+    plain: bool = False,
+    costs: Costs = FREE_OF_COSTS,
 ) -> World:
     """An empty cluster of `total` processors before the first submission; `plain` forbids arrays and compiling."""
     as_lists = plain or not can_compile()
@@ -149,13 +174,15 @@ def new_world(
     counts[TOTAL] = counts[FREE] = total
     counts[SPARE] = rows
     counts[HEAD] = -1
+    clock = floats(CLOCKS)
+    clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs
     spare = ints(rows)
     for index in range(rows):
         spare[index] = rows - 1 - index
     return World(
         given(jobs.submit), given(jobs.run), given(jobs.walltime), given(jobs.processors), given(candidates),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
-        counts, floats(CLOCKS), ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
+        counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),
         floats(n + 1), ints(n + 1), ints(n + 1), ints(n, -1),
         ints(n), floats(n), floats(n), floats(n), floats(n), floats(n), ints(n), ints(n, -1), ints(n), held, spare,

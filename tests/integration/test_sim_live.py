@@ -49,3 +49,17 @@ def test_a_log_is_played_on_a_real_slurm_beside_its_simulation(slurm: SlurmClust
         assert job["simulated"][1] - job["simulated"][0] == pytest.approx(run, abs=0.01)
     assert (tmp_path / "plot.png").stat().st_size > 1000 and (tmp_path / "plot.svg").stat().st_size > 1000
     assert not slurm.run("squeue", "--noheader").strip()
+
+
+def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The second of 16 processors finds 8 free, and starts on them before the first, of 24, has ended."""
+    write(tmp_path / "log.swf", ((0, 12, 24, 60), (3, 4, 16, 60), (4, 1, 1, 60)))
+    folder = tmp_path / "kept"
+    told = live(slurm, tmp_path, "--policy", "ejb", "--min-procs", "16", "--lambda", "2", "--dir", str(folder))
+    assert (told["elastic"]["jobs"], told["non_elastic"]["jobs"]) == (2, 1)
+    first, second, _ = told["each"]
+    assert second["live"][0] < first["live"][1]
+    assert second["simulated"][0] < first["simulated"][1]
+    assert told["overheads"]["start_up_s"] > 0 and told["overheads"]["pace"] > 0
+    assert (folder / "state" / "ejbd.sqlite").is_file()
+    assert not slurm.run("squeue", "--noheader").strip()

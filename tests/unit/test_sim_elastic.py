@@ -12,12 +12,13 @@ from ejbd.core.bundling import BundlingParameters
 from ejbd.core.easy import easy_slots
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.core.windows import windows
+from ejbd.sim.elastic import asked_walltime
 from ejbd.sim.engine import simulate
 from ejbd.sim.run import Policy, SimulationError, refuse_fault, run
 from ejbd.sim.settings import differing
 from ejbd.sim.targets import run_targets
 from ejbd.sim.workload import Workload
-from ejbd.sim.world import FAULT, OVERCOMMITTED, new_world
+from ejbd.sim.world import FAULT, OVERCOMMITTED, Costs, new_world
 from tests.fakes.sim_worlds import Row, SlowEjb, workload
 
 BEYOND: list[dict[str, Any]] = [
@@ -124,6 +125,36 @@ def test_an_elastic_job_by_hand() -> None:
     outcome = run(load, Policy.EJB, parameters=BundlingParameters(lambda_s=10), plain=True, checking=True)
     assert (outcome.start[1], outcome.end[1]) == (1, 1116)
     assert (outcome.subjobs[1], outcome.moves[1]) == (3, 2)  # J0, which runs it in the end, is the third
+
+
+def test_the_costs_of_a_live_manager_by_hand() -> None:
+    """The same job, which computes 5 s after its start, and holds its processors 3 s longer than it computes.
+
+    984 s at degree 2 make 492 of 600 s. A third job waits for the subjob that is left: until the move is over.
+    """
+    rows = [(0, 6, 1000, 1000), (1, 8, 600, 600), (10, 2, 50, 50)]
+    parameters = BundlingParameters(lambda_s=10)
+    costs = Costs(launch_s=5, release_s=3, keep_s=10)
+    at_once = run(workload(rows, 10), Policy.EJB, parameters=parameters, plain=True, checking=True)
+    paid = run(workload(rows, 10), Policy.EJB, parameters=parameters, plain=True, checking=True, costs=costs)
+    assert (at_once.start.tolist(), at_once.end.tolist()) == ([0, 1, 1000], [1000, 1116, 1050])
+    assert (paid.start.tolist(), paid.end.tolist()) == ([0, 1, 1010], [1000, 1121, 1060])
+
+
+def test_a_candidate_that_starts_at_once_pays_them_too() -> None:
+    costs = Costs(launch_s=5, release_s=3)
+    outcome = run(workload([(0, 8, 700, 600), (0, 1, 700, 600)], 10), Policy.EJB, plain=True, costs=costs)
+    assert outcome.end.tolist() == [608, 600]
+
+
+def test_a_subjob_asks_for_more_than_its_plan_as_far_as_its_slot_lasts() -> None:
+    load = workload([(0, 1, 1, 1)], 1)
+    rules = BundlingParameters(walltime_quantum_s=60).rules
+    asked = {}
+    for slack_s in (0.0, 30.0):
+        w = new_world(load.jobs, 1, np.zeros(1), elastic_rows=1, plain=True, costs=Costs(slack_s=slack_s))
+        asked[slack_s] = [asked_walltime(w, 240.0, limit, rules) for limit in (np.inf, 300.0, 240.0)]
+    assert asked == {0.0: [240, 240, 240], 30.0: [300, 300, 240]}
 
 
 def test_suspended_jobs_keep_their_work() -> None:

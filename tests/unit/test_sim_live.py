@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from ejbd.cli.sim_live import factor
 from ejbd.core.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim.live import Lived, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
+from ejbd.sim.live_ejb import ElasticRuns, line_through
 from ejbd.sim.live_figure import draw
 from ejbd.sim.run import Policy
 from ejbd.sim.workload import Workload
@@ -70,7 +73,7 @@ def test_times_are_scaled_widths_follow_the_cluster_and_walltimes_are_whole_quan
     assert found.processors == 32
     assert found.jobs.submit.tolist() == [0, 10, 20]
     assert found.jobs.run.tolist() == [10, 1, 100]
-    assert found.jobs.walltime.tolist() == [120, 60, 120]
+    assert found.jobs.walltime.tolist() == [120, 60, 120]  # the last: 100 s, and room for a start
     assert found.jobs.processors.tolist() == [32, 1, 5]
 
 
@@ -188,3 +191,75 @@ def test_what_cannot_be_played_is_told_in_one_sentence(
     told = capsys.readouterr()
     assert (ended.value.code, told.out) == (code, "")
     assert said in told.err and len(told.err.splitlines()) == 1
+
+
+class FakeDaemon:
+    """Answers as the REST API does about one job that starts on a subjob, moves once, and ends."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, Mapping[str, Any]]] = []
+        self.over = False
+        self.events = [
+            (100.5, "job.received", {"elastic": True}),
+            (100.5, "subjob.planned", {"role": "placeholder", "processors": 8, "walltime_s": 120.0}),
+            (101.0, "subjob.pending", {}),
+            (104.0, "epoch.launching", {"epoch": 1, "ranks": 8, "restart_from": None, "launch": 0}),
+            (107.0, "epoch.running", {"processors": 4}),
+            (117.0, "epoch.stopping", {}),
+            (118.0, "epoch.stopped", {}),
+            (118.5, "epoch.launching", {"epoch": 2, "ranks": 8, "restart_from": 1, "launch": 0}),
+            (121.0, "epoch.running", {"processors": 8}),
+            (127.0, "epoch.ended", {}),
+            (127.5, "job.completed", {}),
+        ]
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        self.posted.append((path, body))
+        return {"id": "abc"}
+
+    def get(self, path: str, **query: Any) -> Any:
+        if path.endswith("/events"):
+            return {"events": [{"at_s": at, "kind": kind, "data": data} for at, kind, data in self.events]}
+        return {
+            "state": "completed" if self.over else "running",
+            "submit_s": 100.5,
+            "end_s": 127.5,
+            "subjobs": [
+                {"state": "ended", "start_s": 119.0, "end_s": 129.0},
+                {"state": "ended", "start_s": 104.0, "end_s": 122.0},
+                {"state": "cancelled", "start_s": None, "end_s": None},
+            ],
+        }
+
+
+def test_elastic_jobs_run_the_paced_program_and_their_costs_are_those_of_their_events(tmp_path: Path) -> None:
+    daemon = FakeDaemon()
+    runs = ElasticRuns(daemon, Path("heat.py"), tmp_path, 0.05)
+    runs.submit(7, 8, 120.0, 10.0)
+    path, body = daemon.posted[0]
+    assert path == "/v1/jobs"
+    assert body["command"][1:] == ["heat.py", "--steps", "200", "--size", "32", "--pace", "50ms"]
+    assert (body["overrides"]["ntasks"], body["overrides"]["time"]) == (8, "00:02:00")
+    assert runs.running() == 1
+    daemon.over = True
+    assert runs.running() == 0
+    assert runs.lived() == {7: Lived(100.5, 104.5, 127.5, 1)}
+    found = runs.measured(Overheads(arrival_s=0.25, handover_s=0.5))
+    # 10 s at half speed and 6 s at full speed were needed for 10 s of work.
+    assert found == Overheads(
+        arrival_s=0.25,
+        handover_s=0.5,
+        elastic_arrival_s=0.75,
+        start_up_s=2.5,
+        giving_back_s=2.0,
+        move_s=4.0,
+        pace=1.1,
+    )
+    runs.close()
+    assert len(daemon.posted) == 1  # there was nothing left to cancel
+
+
+def test_what_a_start_takes_and_what_computing_takes_longer_are_told_apart() -> None:
+    told = [line_through(x, y) for x, y in (([10, 20, 40], [12, 23, 45]), ([10, 10], [12, 14]), ([10, 20], [9, 19.5]))]
+    assert [pace for pace, _ in told] == pytest.approx([1.1, 1.3, 0.95])
+    assert [begin_s for _, begin_s in told] == pytest.approx([1.0, 0.0, 0.0])
