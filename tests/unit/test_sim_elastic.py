@@ -132,7 +132,7 @@ def test_the_costs_of_a_live_manager_by_hand() -> None:
 
     984 s at degree 2 make 492 of 600 s. A third job waits for the subjob that is left: until the move is over.
     """
-    rows = [(0, 6, 1000, 1000), (1, 8, 600, 600), (10, 2, 50, 50)]
+    rows: list[Row] = [(0, 6, 1000, 1000), (1, 8, 600, 600), (10, 2, 50, 50)]
     parameters = BundlingParameters(lambda_s=10)
     costs = Costs(launch_s=5, release_s=3, keep_s=10)
     at_once = run(workload(rows, 10), Policy.EJB, parameters=parameters, plain=True, checking=True)
