@@ -125,12 +125,12 @@ def move_cost(
         found = _guessed(guess, configured_s, look_s + TELLING_S)
     if found is None:
         why = f"configured: {configured_s:.3g} s, nothing was measured yet"
-        found = MoveCost(configured_s, configured_s, Source.CONFIGURED, why)
+        found = MoveCost(configured_s, configured_s + look_s + TELLING_S, Source.CONFIGURED, why)
     if job_s is None:
         return found
     told = {**asdict(found), "lambda_s": job_s, "source": Source.JOB, "why": f"the job says {job_s:.3g} s"}
     if found.source is Source.CONFIGURED:
-        told["reserve_s"] = job_s
+        told["reserve_s"] = job_s + look_s + TELLING_S
     return MoveCost(**told)
 
 
@@ -170,7 +170,7 @@ def _guessed(guess: Guess, configured_s: float, telling_s: float) -> MoveCost:
         why += f", which the configured {configured_s:.3g} s cover"
     return MoveCost(
         lambda_s=max(configured_s, moved_s),
-        reserve_s=max(configured_s, GUESS_SAFETY * write_s + telling_s),
+        reserve_s=max(configured_s, GUESS_SAFETY * write_s) + telling_s,
         source=Source.GUESSED,
         why=why,
         bytes=guess.bytes,

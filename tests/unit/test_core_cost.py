@@ -43,9 +43,9 @@ def test_whatever_is_known_the_figures_hold_together(
         parts = [m.checkpoint_s for m in measured] + [m.restart_s or 0.0 for m in measured]
         assert cost.lambda_s <= max(floor, 3 * max([*parts, *whole])) + 1e-6
     elif guess is not None:
-        assert cost.source is Source.GUESSED and cost.lambda_s >= configured and cost.reserve_s >= configured
+        assert cost.source is Source.GUESSED and cost.lambda_s >= configured and cost.reserve_s >= configured + look
     else:
-        assert (cost.source, cost.lambda_s, cost.reserve_s) == (Source.CONFIGURED, configured, configured)
+        assert (cost.source, cost.lambda_s, cost.reserve_s) == (Source.CONFIGURED, configured, configured + look + 2.0)
     if measured:  # no checkpoint that took no longer than the longest of the recent ones meets its subjob's end
         longest = max(m.checkpoint_s for m in nearest(measured, size))
         assert cost.reserve_s >= longest + look
@@ -78,7 +78,7 @@ def test_measured_beats_guessed_beats_configured() -> None:
     assert (cost.lambda_s, cost.source) == (120.0, Source.GUESSED), "a guess makes planning only more careful"
     assert cost.why == "guessed: 1 GB of memory at 100 MB/s, which the configured 120 s cover"
     cost = move_cost([], 8, guess, configured_s=5.0)
-    assert (cost.lambda_s, cost.reserve_s) == (22.0, 22.0)
+    assert (cost.lambda_s, cost.reserve_s) == (22.0, 22.0), "written, read, told; twice the writing, and telling"
     cost = move_cost([ONE], 8, guess, configured_s=120.0)
     assert (cost.lambda_s, cost.reserve_s, cost.samples, cost.bytes) == (3.5, 5.0, 1, 800_000_000)
     assert cost.why == "measured once on 8 processors: 800 MB, checkpoint 2 s, restart 1 s, wait 0.5 s"
@@ -90,7 +90,7 @@ def test_what_the_job_says_holds_for_the_plan_and_not_for_the_reserve() -> None:
     cost = move_cost([replace(ONE, checkpoint_s=60.0)], 8, None, configured_s=120.0, job_s=10.0, look_s=5.0)
     assert (cost.lambda_s, cost.reserve_s, cost.tail_s) == (10.0, 97.0, 87.0)
     assert cost.why == "the job says 10 s"
-    assert move_cost([], 8, None, configured_s=120.0, job_s=10.0).reserve_s == 10.0
+    assert move_cost([], 8, None, configured_s=120.0, job_s=10.0, look_s=5.0).reserve_s == 17.0, "and the telling"
 
 
 def test_the_nearest_size() -> None:
