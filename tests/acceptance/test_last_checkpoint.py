@@ -1,4 +1,4 @@
-"""A program whose checkpoints take their time leaves a subjob in time: none of its ranks is killed by that subjob's end.
+"""A program whose checkpoints take their time leaves a subjob in time: no rank of it is killed by that subjob's end.
 
 Nothing tells beforehand how long its checkpoints take, and the configured cost of a move is less than that. It is its
 application's first move that shows it, and every later subjob keeps so much room.
