@@ -18,12 +18,12 @@ from ejbd.store.engine import is_trouble, migration_engine, place, store_error
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def upgrade(url: URL) -> None:
-    """Bring the tables of `url` to the newest revision known here, in one transaction. Nothing to do: nothing done.
+def upgrade(url: URL, revision: str = "head") -> None:
+    """Bring the tables of `url` to a revision (the newest known here), in one transaction. Nothing to do: nothing done.
 
     Raises EjbError if they are of a revision not known here, since a newer daemon has been there.
     """
-    _migrate(url, lambda config: command.upgrade(config, "head"))
+    _migrate(url, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(url: URL, revision: str) -> None:

@@ -69,7 +69,6 @@ def upgrade() -> None:
         sa.Column("elastic", sa.Boolean(), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("engine", sa.String(length=32), nullable=False),
-        sa.Column("application", sa.String(length=512), nullable=False),
         sa.Column("processes", sa.Integer(), nullable=False),
         sa.Column("walltime_s", sa.Float(), nullable=False),
         sa.Column("spec", sa.JSON(), nullable=False),
@@ -100,28 +99,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_jobs_state", "jobs", ["state"])
     op.create_index("ix_jobs_user_submit", "jobs", ["user", "submit_s"])
-    op.create_table(
-        "moves",
-        sa.Column("id", SERIAL, autoincrement=True, nullable=False),
-        sa.Column("application", sa.String(length=512), nullable=False),
-        sa.Column("job_id", sa.String(length=16), nullable=False),
-        sa.Column("epoch", sa.Integer(), nullable=False),
-        sa.Column("at_s", sa.Float(), nullable=False),
-        sa.Column("processors", sa.Integer(), nullable=False),
-        sa.Column("nodes", sa.Integer(), nullable=False),
-        sa.Column("bytes", sa.BigInteger(), nullable=False),
-        sa.Column("checkpoint_s", sa.Float(), nullable=False),
-        sa.Column("write_s", sa.Float(), nullable=False),
-        sa.Column("wait_s", sa.Float(), nullable=False),
-        sa.Column("restart_s", sa.Float(), nullable=True),
-        sa.Column("to_processors", sa.Integer(), nullable=True),
-        sa.Column("to_nodes", sa.Integer(), nullable=True),
-        sa.Column("by_node", sa.JSON(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_moves")),
-        sqlite_autoincrement=True,
-    )
-    op.create_index("ix_moves_application", "moves", ["application", "id"])
-    op.create_index("ix_moves_job", "moves", ["job_id", "epoch"])
     op.create_table(
         "queue_overrides",
         sa.Column("name", sa.String(length=256), nullable=False),
@@ -223,7 +200,6 @@ def upgrade() -> None:
         sa.Column("registered_s", sa.Float(), nullable=False),
         sa.Column("last_seen_s", sa.Float(), nullable=False),
         sa.Column("reports_stored", sa.Integer(), nullable=False),
-        sa.Column("resident_bytes", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_workers_job_id")),
         sa.ForeignKeyConstraint(["subjob_id"], ["subjobs.id"], name=op.f("fk_workers_subjob_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
@@ -260,7 +236,6 @@ def downgrade() -> None:
     op.drop_table("epochs")
     op.drop_table("tokens")
     op.drop_table("queue_overrides")
-    op.drop_table("moves")
     op.drop_table("jobs")
     op.drop_table("intents")
     op.drop_table("idempotency_keys")
