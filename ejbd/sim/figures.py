@@ -54,7 +54,7 @@ def _pairs(axes: Any, names: Sequence[str], before: Sequence[float], after: Sequ
     for bar, old, new in zip(bars, before, after, strict=True):
         if old:
             text = f"{100 * (new / old - 1):+.0f} %"
-            axes.annotate(text, (bar.get_x() + 0.18, new), ha="center", va="bottom", fontsize=7)
+            axes.annotate(text, (bar.get_x() + 0.18, new), ha="center", va="bottom", fontsize=6)
     axes.set_xticks(places, names)
     axes.grid(axis="x", visible=False)
 
@@ -128,7 +128,8 @@ def fairness(
         slopes[trace] = (found[0], found[1])
         axes.set_title(trace)
         axes.set_xlabel("processors of the job")
-        axes.legend(fontsize=7, loc="lower right")
+        axes.set_ylim(top=1.2 * axes.get_ylim()[1])  # room for the legend
+        axes.legend(fontsize=7, loc="upper left", borderaxespad=0.0)
     np.atleast_1d(all_axes)[0].set_ylabel("waiting time (h), regression")
     return _save(figure, folder, "figure-11-fairness"), slopes
 
@@ -142,6 +143,7 @@ def loads(folder: Path, panels: Mapping[str, Sequence[tuple[float, float, float]
         axes.plot(x, [b / 3600 for _, _, b in points], color=AFTER, marker="s", ms=4, label="EJB")
         axes.set_title(trace)
         axes.set_xlabel("utilization under EASY (%)")
+        axes.margins(x=0.08)
     first = np.atleast_1d(all_axes)[0]
     first.set_ylabel("mean turnaround time (h)")
     first.legend()

@@ -54,6 +54,11 @@ BEYOND_MULTI: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("order, suspend", 8, {"least_work_first": True, "suspend": True}),
     ("order, suspend, P >= 1", 1, {"least_work_first": True, "suspend": True}),
     ("order, suspend, P >= 1, O_max 64", 1, {"least_work_first": True, "suspend": True, "omax": 64}),
+    (
+        "order, suspend, P >= 1, O_max 64, whole slots",
+        1,
+        {"least_work_first": True, "suspend": True, "omax": 64, "whole_slots": True},
+    ),
 )
 
 
