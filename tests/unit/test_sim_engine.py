@@ -31,16 +31,45 @@ def test_easy_is_the_slow_easy(rows: list[tuple[int, int, int, int]], ties: Ties
     assert outcome.end.tolist() == [job.end for job in slow]
 
 
-def test_easy_is_the_slow_easy_where_the_queue_is_long() -> None:
+def long_queue() -> Workload:
     dice = random.Random(5)
     rows: list[Row] = []
     for _ in range(300):
         walltime = dice.randint(10, 900)
         rows.append((dice.randint(0, 3000), dice.randint(1, 30), walltime, dice.randint(1, walltime)))
-    load = workload(rows, 32)
+    return workload(rows, 32)
+
+
+def test_easy_is_the_slow_easy_where_the_queue_is_long() -> None:
+    load = long_queue()
     for ties in Ties:
         outcome = run(load, Policy.EASY, ties=ties, checking=True, plain=True)
         assert outcome.start.tolist() == [job.start for job in SlowEasy(load, ties.name.lower()).run()]
+
+
+class LetsEverybodyPast(SlowEasy):
+    """Not EASY: whatever fits starts, and the head of the queue is put off."""
+
+    def schedule(self, now: float) -> None:
+        for job in list(self.queue):
+            if job.processors <= self.free_at(now, now):
+                self.begin(job, now)
+
+
+class IgnoresTheExtra(SlowEasy):
+    """Not EASY: nobody starts who runs past the shadow time, on whichever processors."""
+
+    def free_at(self, time: float, now: float) -> int:
+        free = super().free_at(time, now)
+        return free if time <= now or not self.queue else min(free, self.queue[0].processors)
+
+
+@pytest.mark.parametrize("wrong", [LetsEverybodyPast, IgnoresTheExtra])
+def test_a_scheduler_that_is_not_easy_is_told_from_it(wrong: type[SlowEasy]) -> None:
+    """The comparison above can fail: it does, with one rule of EASY broken."""
+    load = long_queue()
+    outcome = run(load, Policy.EASY, ties=Ties.PYSS, checking=True, plain=True)
+    assert outcome.start.tolist() != [job.start for job in wrong(load, "pyss").run()]
 
 
 @settings(max_examples=100, deadline=None)
