@@ -110,6 +110,16 @@ def table(logs: list[tuple[str, Source]], runs: int) -> None:
     print(f"\nall targets: {sums[0]:,.0f} simulations in {sums[1]:.1f} s of one core")
 
 
+def uncompiled(source: Source) -> None:
+    """The same kernels as plain Python, beside the compiled ones, on the log's first rows."""
+    few = load(Source(source.path, source.processors, limit=2000))
+    slow, _ = cpu(lambda: run(few, Policy.EASY, plain=True))
+    fast, _ = cpu(lambda: run(few, Policy.EASY), 3)
+    print(
+        f"\nEASY uncompiled, first {len(few):,} rows: {len(few) / slow:,.0f} jobs/s, compiled {slow / fast:,.0f} times that"
+    )
+
+
 def peers(logs: list[tuple[str, Source]], given: list[str]) -> None:
     for text in given:
         name, _, command = text.partition("=")
@@ -206,6 +216,7 @@ def main() -> None:
         if not logs:
             raise SystemExit(f"sim_speed: there is no log in {given.traces}")
         table(logs, given.runs)
+        uncompiled(logs[0][1])
         peers(logs, given.peer)
         queue, (name, source) = by_queue(), logs[-1]
         length = by_length(source)
