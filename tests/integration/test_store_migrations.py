@@ -55,9 +55,7 @@ def test_sqlite_tables_are_word_for_word_those_of_the_models(table: str, tmp_pat
         with engine.connect() as connection:
             texts.append(
                 [
-                    sorted(
-                        line.rstrip(", ").replace('"', "") for line in row.split("\n")
-                    )
+                    sorted(line.rstrip(", ").replace('"', "") for line in row.split("\n"))
                     for row in connection.scalars(query, {"table": table})
                 ]
             )
