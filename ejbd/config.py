@@ -52,6 +52,13 @@ class QueueSettings(BaseModel):
     order: Annotated[Order, Field(description="who looks for room first")] = Order.LEAST_WORK
     whole_slots: Annotated[bool, Field(description="take all that is free, not the fewest for its degree")] = False
     act_in_migration: Annotated[bool, Field(description="look for more room while a move is under way")] = False
+    checkpoint_every: Annotated[
+        Literal["off", "auto"] | Annotated[float, Field(ge=1, le=31 * 86400, allow_inf_nan=False)],
+        Field(description="checkpoints against lost nodes: off, seconds, or auto by cost and node_mtbf_s"),
+    ] = "off"
+    node_mtbf_s: Annotated[
+        float, Field(ge=1, le=1e11, description="mean time between failures of one node, for checkpoint_every auto")
+    ] = 365 * 86400.0
     min_left_s: Annotated[
         float, Field(ge=0, le=31 * 86400, description="no growth when the job is done within this time")
     ] = 0.0

@@ -46,6 +46,7 @@ class OverridesBody(Api):
     omax: int | None = None
     lambda_s: Annotated[float | None, Field(allow_inf_nan=False)] = None
     delta: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    checkpoint: Annotated[str | None, Field(max_length=64, description="off, auto, or seconds between two")] = None
     restartable: bool | None = None
     hold: bool | None = None
     options: Annotated[
@@ -208,6 +209,14 @@ class PastDecision(Api):
     cost: Annotated[dict[str, Any] | None, Field(description="what a move was thought to cost then")] = None
 
 
+class CheckpointInterval(Api):
+    """Periodic checkpoints against lost nodes. `next_s`: when the next one is due; null while no rank runs."""
+
+    interval_s: Annotated[float | None, Field(description="null: there are none")]
+    why: str
+    next_s: float | None
+
+
 class NodeShare(Api):
     """One node's part of a checkpoint."""
 
@@ -243,6 +252,7 @@ class Explanation(Api):
     decisions: list[PastDecision]
     present: dict[str, Any] | None
     cost: Annotated[MoveCost | None, Field(description="what a move costs, as planning sees it now")] = None
+    checkpoints: Annotated[CheckpointInterval | None, Field(description="null: of a job that is passed through")] = None
     moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []
 
 

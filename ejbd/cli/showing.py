@@ -134,6 +134,8 @@ def explanation(found: dict[str, Any], out: Output) -> None:
     out.line(printable(found["now"]))
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
+    if found.get("checkpoints"):
+        out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
     for past in found["decisions"]:
         out.line()
         out.line(clock(past["at_s"]))

@@ -121,6 +121,9 @@ def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
         "order": "" if settings["order"] == "arrival" else settings["order"],
         "whole_slots": "whole-slots" if settings["whole_slots"] else "",
         "act_in_migration": "act-in-migration" if settings["act_in_migration"] else "",
+        "checkpoint_every": ""
+        if settings["checkpoint_every"] == "off"
+        else f"checkpoint {settings['checkpoint_every']}",
         "min_left_s": f"min-left {settings['min_left_s']:g}" if settings["min_left_s"] else "",
     }
     told = [

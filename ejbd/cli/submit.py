@@ -68,6 +68,9 @@ def submit(
     omax: Annotated[int | None, typer.Option("--omax", help="Most ranks on a processor.")] = None,
     lambda_s: Annotated[float | None, typer.Option("--lambda", help="Seconds that a move costs.")] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="Overhead of over-subscription.")] = None,
+    checkpoint: Annotated[
+        MaybeText, typer.Option("--checkpoint", metavar="off|auto|SECONDS", help="Checkpoints against lost nodes.")
+    ] = None,
     restartable: Annotated[
         bool | None, typer.Option("--restartable/--no-restartable", help="The script may be started again.")
     ] = None,
@@ -104,6 +107,7 @@ def submit(
         "omax": omax,
         "lambda_s": lambda_s,
         "delta": delta,
+        "checkpoint": checkpoint,
         "restartable": restartable,
         "hold": hold or None,
         "options": option or None,

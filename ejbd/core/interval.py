@@ -7,6 +7,8 @@ uses together. What comes out is the time from the end of one checkpoint to the 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 
 def young(cost_s: float, mtbf_s: float) -> float:
@@ -28,3 +30,33 @@ def daly(cost_s: float, mtbf_s: float) -> float:
 def mtbf_of(nodes: int, node_mtbf_s: float) -> float:
     """The mean time between failures of `nodes` nodes that fail independently of each other."""
     return node_mtbf_s / max(1, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Seconds of computing between two checkpoints against lost nodes (None: there are none), and why."""
+
+    seconds: float | None
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"interval_s": self.seconds, "why": self.why}
+
+
+def interval(setting: str | float, whose: str, cost_s: float, nodes: int, node_mtbf_s: float) -> Interval:
+    """What `setting` (`off`, `auto` or seconds) comes to on `nodes` nodes. `whose`: who says so.
+
+    `auto` is Daly's optimum for a checkpoint that costs `cost_s`, and never less than that cost.
+    """
+    if setting == "off":
+        return Interval(None, f"no periodic checkpoints: {whose} says off")
+    if setting != "auto":
+        return Interval(float(setting), f"every {float(setting):.6g} s: {whose} says so")
+    mtbf_s = mtbf_of(nodes, node_mtbf_s)
+    seconds = max(cost_s, daly(cost_s, mtbf_s))
+    why = (
+        f"every {seconds:.3g} s ({whose} says auto): a checkpoint costs {cost_s:.3g} s, and one of {nodes} "
+        f"nodes fails every {mtbf_s:.3g} s"
+    )
+    return Interval(seconds, why)

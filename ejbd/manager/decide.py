@@ -20,7 +20,7 @@ from ejbd.core.plan import BundlingParameters, Shrink
 from ejbd.core.question import Question, Situation
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.windows import Windows, windows
-from ejbd.manager import application, ending, setbacks, together
+from ejbd.manager import application, ending, periodic, setbacks, together
 from ejbd.manager.context import Context, JobWorld, holds_shell, work_now
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.store.models import Job, Subjob
@@ -99,6 +99,7 @@ class Decider:
             self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
             self._run(world)
+            periodic.checkpoint_in_time(world)
         if job.elastic and (job.members or job.state in (JobState.RUNNING, JobState.ENDING)):
             application.advance(world)
 

@@ -26,7 +26,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import observe, requests, workers
+from ejbd.manager import observe, periodic, requests, workers
 from ejbd.manager.checkpointing import recent_offers
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -315,12 +315,14 @@ class Manager:
             for row in rows
         ]
         present = self._present(session, job)
+        world = JobWorld(self._context(session), job)
         return {
             "state": job.state,
             "now": self._why(job, present),
             "decisions": decisions,
             "present": present.to_json() if present else None,
-            "cost": JobWorld(self._context(session), job).cost.to_json() if job.elastic else None,
+            "cost": world.cost.to_json() if job.elastic else None,
+            "checkpoints": periodic.told(world) if job.elastic else None,
             "moves": [move_json(move) for move in moves_of(session, job.application)] if job.elastic else [],
         }
 

@@ -89,6 +89,32 @@ def test_a_killed_worker_after_a_checkpoint(tmp_path: Path) -> None:
             completed(daemon, site, tmp_path, job, 250)
 
 
+def test_a_killed_worker_of_a_job_with_periodic_checkpoints(tmp_path: Path) -> None:
+    """A job that never moves loses its only worker by SIGKILL: it goes back by what it computed since the last one."""
+    site = LocalSite(tmp_path)
+    every_s = 3.0
+    with daemon_on(site, tmp_path) as daemon:
+        command = daemon.heat(300, tmp_path / "moved")
+        job = daemon.submit(*command, ranks=4, time="2:00", overrides={"checkpoint": f"{every_s:g}"})
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running", 3)
+            (worker,) = workers(daemon, f"{job}.1")
+            worker.kill()
+            daemon.wait_event(job, "epoch.failed")
+            lost = daemon.events(job)
+            saved = [e for e in lost if e["kind"] == "epoch.stopped"]
+            runs = [e for e in lost if e["kind"] == "epoch.running"]
+            again = len(epochs(daemon, job))
+            until(lambda: len(epochs(daemon, job)) > again, "it is not started again", 60)
+            assert epochs(daemon, job)[again] == len(saved) >= 2, "from the newest of the checkpoints"
+            fault = next(e for e in lost if e["kind"] == "epoch.failed")
+            assert fault["at_s"] - runs[-1]["at_s"] < every_s + 10, "the interval, and what it took to be noticed"
+            told = daemon.explain(job)
+            assert told["checkpoints"]["why"] == "every 3 s: the job says so"
+            assert [d["kind"] for d in told["decisions"]].count("checkpoint") >= 2
+            completed(daemon, site, tmp_path, job, 300)
+
+
 def test_a_killed_worker_beside_others_of_its_subjob(tmp_path: Path) -> None:
     """One of a subjob's two workers dies by SIGKILL: the whole subjob is given back, and the job starts over."""
     site = LocalSite(tmp_path, nodes=8, cpus=1, block=4, fillers=(2,))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.core.cost import RECENT, Guess, Measurement, Source, in_words, move_cost, nearest, spool_speed
-from ejbd.core.interval import daly, mtbf_of, young
+from ejbd.core.interval import Interval, daly, interval, mtbf_of, young
 
 seconds = st.floats(0.0, 1e5)
 sizes = st.integers(1, 4096)
@@ -143,3 +143,17 @@ def test_daly_is_an_optimum(cost: float, mtbf: float) -> None:
 
 def test_more_nodes_fail_more_often() -> None:
     assert mtbf_of(1, 1e8) == 1e8 and mtbf_of(100, 1e8) == 1e6 and mtbf_of(0, 1e8) == 1e8
+
+
+def test_how_often_to_checkpoint() -> None:
+    assert interval("off", "queue batch", 5.0, 4, 1e6) == Interval(
+        None, "no periodic checkpoints: queue batch says off"
+    )
+    assert interval("600", "the job", 5.0, 4, 1e6) == Interval(600.0, "every 600 s: the job says so")
+    assert interval(90.5, "queue batch", 5.0, 4, 1e6).seconds == 90.5
+    auto = interval("auto", "the job", 60.0, 16, 365 * 86400.0)
+    assert auto.seconds == pytest.approx(daly(60.0, 365 * 86400.0 / 16))
+    assert auto.why == (
+        "every 1.53e+04 s (the job says auto): a checkpoint costs 60 s, and one of 16 nodes fails every 1.97e+06 s"
+    )
+    assert interval("auto", "the job", 7200.0, 1, 3600.0).seconds == 7200.0, "no more often than they cost"

@@ -126,6 +126,9 @@ def test_control_characters_are_refused_by_name(name: str) -> None:
         ("#EJB lambda=-1", "line 2", "from 0 to 86400"),
         ("#EJB lambda=nan", "line 2", "from 0 to 86400"),
         ("#EJB delta=0.5", "line 2", "from 1 to 100"),
+        ("#EJB checkpoint=0", "line 2", "off, auto or seconds from 1 to 2678400, not '0'"),
+        ("#EJB checkpoint", "line 2", "off, auto or seconds"),
+        ("#EJB checkpoint=often", "line 2", "not 'often'"),
         ("#EJB elastic=maybe", "line 2", "on or off"),
         ("#EJB engine=dmtcp2", "line 2", "no checkpoint engine"),
         ("#EJB colour=red", "line 2", "no setting 'colour'"),
@@ -196,6 +199,9 @@ def test_ejb_lines() -> None:
     assert (spec.restartable, spec.engine, spec.elastic) == (True, "application", False)
     assert (spec.omax, spec.lambda_s, spec.delta) == (16, 30.0, 1.2)
     assert spec_of("#SBATCH -n 4 -t 5", "#EJBX foo").omax is None
+    for word, told in (("off", "off"), ("AUTO", "auto"), ("600", "600"), ("90.5", "90.5")):
+        assert spec_of("#SBATCH -n 4 -t 5", f"#EJB checkpoint={word}").checkpoint == told
+    assert spec_of("#SBATCH -n 4 -t 5").checkpoint is None
 
 
 def test_the_command_line_wins() -> None:

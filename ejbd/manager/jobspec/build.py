@@ -112,6 +112,7 @@ def read(request: JobRequest) -> Reading:
         omax=values.count(settings["ejb:omax"], "omax", 1024) if "ejb:omax" in settings else None,
         lambda_s=_number(settings, "ejb:lambda", "lambda", 0, 86400),
         delta=_number(settings, "ejb:delta", "delta", 1, 100),
+        checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")

@@ -15,7 +15,7 @@ from ejbd.manager.jobspec.options import BY_LETTER, Argument, Option, matching
 
 _SBATCH, _SLURM, _EJB = "#SBATCH", "#SLURM", "#EJB"
 _SPACE = " \t\v\f\r"
-EJB_KEYS = ("restartable", "engine", "mpi", "elastic", "omax", "lambda", "delta")
+EJB_KEYS = ("restartable", "engine", "mpi", "elastic", "omax", "lambda", "delta", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)

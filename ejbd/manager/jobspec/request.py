@@ -34,6 +34,7 @@ class Overrides:
     omax: str | None = None
     lambda_s: str | None = None
     delta: str | None = None
+    checkpoint: str | None = None
     restartable: bool | None = None
     hold: bool | None = None
     options: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ _NAMES = {
     "omax": "ejb:omax",
     "lambda_s": "ejb:lambda",
     "delta": "ejb:delta",
+    "checkpoint": "ejb:checkpoint",
 }
 
 

@@ -23,7 +23,7 @@ class JobSpec:
     queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
-    override the queue's.
+    override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones).
     """
 
     name: str
@@ -49,6 +49,7 @@ class JobSpec:
     omax: int | None = None
     lambda_s: float | None = None
     delta: float | None = None
+    checkpoint: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_json` is its inverse."""

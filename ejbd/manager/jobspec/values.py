@@ -6,6 +6,7 @@ import math
 import re
 
 from ejbd.core.walltime import parse_walltime
+from ejbd.errors import EjbError
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, invalid, shortened
 
 MOST_PROCESSES = 1_000_000
@@ -59,6 +60,18 @@ def number(given: Given, what: str, least: float, most: float) -> float:
     if not least <= value <= most or "_" in text:
         raise invalid(given.where, f"{what} must be a number from {least:g} to {most:g}, not {shortened(text)}")
     return value
+
+
+def every(given: Given) -> str:
+    """How often to checkpoint: `off`, `auto`, or seconds."""
+    text = (given.value or "").strip().lower()
+    if text in ("off", "auto"):
+        return text
+    try:
+        return f"{number(given, 'checkpoint', 1, 31 * 86400):.12g}"
+    except EjbError:
+        what = f"checkpoint must be off, auto or seconds from 1 to {31 * 86400}, not {shortened(text)}"
+        raise invalid(given.where, what) from None
 
 
 def switch(given: Given) -> bool:

@@ -1,0 +1,85 @@
+"""Checkpoints against lost nodes: the ranks are stopped, saved, and started again where they were.
+
+It is a move that leads nowhere else, so that every engine that can move can do it, and each one is measured as a move
+is. Nothing is saved where a move or an end is near that saves as well or makes it useless.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ejbd.core.interval import Interval, interval
+from ejbd.core.plan import expected_completion, next_shrink
+from ejbd.manager import application
+from ejbd.manager.context import MOVING_ENGINES, JobWorld, walltime_end, work_now
+from ejbd.store.models import Epoch
+from ejbd.store.states import EpochState, JobState
+from ejbd.store.transitions import add_event
+
+
+def interval_of(world: JobWorld) -> Interval:
+    """How often the job is checkpointed: as it says itself, else as its queue says."""
+    job = world.job
+    if job.engine not in MOVING_ENGINES:
+        return Interval(None, f"no periodic checkpoints: engine {job.engine} has none")
+    settings = world.ctx.queue_settings(job.queue)
+    own = job.spec.get("checkpoint")
+    whose = "the job" if own is not None else f"queue {job.queue}"
+    setting = own if own is not None else settings.checkpoint_every
+    epoch = world.live_epoch
+    placed = {worker for _, worker, _ in epoch.placement} if epoch is not None else set()
+    nodes = len({w.node for w in world.workers if w.id in placed}) if setting == "auto" else 0
+    return interval(setting, whose, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
+
+
+def checkpoint_in_time(world: JobWorld) -> None:
+    """Checkpoint the ranks where they are, if that is due and worth it."""
+    ctx, job = world.ctx, world.job
+    if job.state != JobState.RUNNING or world.moving or world.awaited:
+        return
+    epoch = world.epoch
+    if epoch is None or epoch.state != EpochState.RUNNING or ctx.now < job.move_not_before_s:
+        return
+    every = interval_of(world)
+    due_s = _due(epoch, every)
+    if due_s is None or ctx.now < due_s or not application.can_move(world) or _not_worth_it(world):
+        return
+    add_event(
+        ctx.session,
+        "decision.checkpoint",
+        ctx.now,
+        job_id=job.id,
+        epoch=epoch.number,
+        interval_s=every.seconds,
+        work_s=work_now(job, ctx.now),
+        reason=every.why,
+    )
+    application.begin_checkpoint(world, epoch)
+
+
+def told(world: JobWorld) -> dict[str, Any]:
+    """The interval and when the next checkpoint is due, for `explain`."""
+    every = interval_of(world)
+    epoch = world.live_epoch
+    running = epoch if epoch is not None and epoch.state == EpochState.RUNNING else None
+    return {**every.to_json(), "next_s": _due(running, every) if running is not None else None}
+
+
+def _due(epoch: Epoch, every: Interval) -> float | None:
+    if every.seconds is None or epoch.running_s is None:
+        return None
+    return epoch.running_s + every.seconds
+
+
+def _not_worth_it(world: JobWorld) -> bool:
+    """Whether the ranks are soon checkpointed anyway, are nearly done, or would not run again before their end."""
+    now, parameters = world.ctx.now, world.parameters()
+    lambda_s = parameters.lambda_s
+    state = world.elastic_state(True)
+    j0 = world.placeholder
+    if j0 is not None and j0.id in world.job.members:
+        return now + max(lambda_s, world.cost.reserve_s) >= walltime_end(j0, now)
+    shrink = next_shrink(state, now, parameters)
+    if shrink is not None:
+        return shrink.begin_s - now <= lambda_s
+    return expected_completion(state, now, parameters)[0] - now <= lambda_s
