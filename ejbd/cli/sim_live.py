@@ -21,6 +21,7 @@ from ejbd.cli.output import Output
 from ejbd.cli.own_daemon import own_daemon
 from ejbd.errors import Code, EjbError
 
+START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "heat.py"
 
 MaybePath = Optional[Path]  # noqa: UP045  # typer reads it at run time
@@ -92,6 +93,7 @@ def live(
         toml = (
             f'batch = "slurm"\npoll_s = {poll}\n[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\n'
             f"min_processors = {min_procs}\nlambda_s = {lambda_s}\nomax = {omax}\nsuspend = {str(suspend).lower()}\n"
+            f"[limits]\nstart_grace_s = {START_GRACE_POLLS * poll}\n"
         )
         own = own_daemon(folder, toml, conf) if elastic and conf is not None else nullcontext()
         with own as started:

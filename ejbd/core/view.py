@@ -81,6 +81,7 @@ class BatchJobView:
     planned_nodes: tuple[str, ...] = ()  # and where (Reservations.NODES only)
     exit_code: int | None = None  # 128+signal for a signal
     reason: str = ""
+    blocked: bool = False  # pending for another reason than room: a dependency, a limit, a begin time
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,11 @@ def windows(view: ClusterView, queue: str, now: float) -> Windows:
     if found is None or not found.up:
         return Windows(now, ())
     nodes = {node.name: node for node in view.usable_nodes(queue)}
-    pending = [job for job in view.jobs if job.state is BatchState.PENDING]
-    if view.reservations is Reservations.NODES:
+    waiting = [job for job in view.jobs if job.state is BatchState.PENDING]
+    pending = [job for job in waiting if job.planned_start_s is not None or not job.blocked]
+    # Where jobs wait and none has a plan, the batch system has not looked at them yet: its nodes are not known then.
+    unplanned = bool(pending) and all(job.planned_start_s is None for job in pending)
+    if view.reservations is Reservations.NODES and not unplanned:
         stairs = _by_nodes(nodes, pending, found.processor_quantum, now)
     else:
         stairs = _by_processors(view, found, nodes, pending, now)

@@ -48,6 +48,7 @@ class Context:
     spool_speed: float | None = None
     known: Known = field(default_factory=Known)  # what earlier transactions have read of the history
     up_since: float = 0.0
+    fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:

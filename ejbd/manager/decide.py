@@ -19,10 +19,11 @@ from ejbd.core.options import visit_key
 from ejbd.core.plan import BundlingParameters, Shrink
 from ejbd.core.question import Question, Situation
 from ejbd.core.shapes import BackfillSlot
+from ejbd.core.view import BatchState
 from ejbd.core.windows import Windows, windows
 from ejbd.manager import application, ending, periodic, setbacks, together
 from ejbd.manager.context import Context, JobWorld, holds_shell, work_now
-from ejbd.manager.subjobs import add_subjob, release
+from ejbd.manager.subjobs import TAG_PREFIX, add_subjob, release
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
@@ -41,6 +42,7 @@ class Decider:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self._windows: dict[str, Windows] = {}
+        self._listed = {job.name for job in ctx.view.jobs} if ctx.view else set()
 
     def decide_all(self) -> None:
         """Every job that is not over, in its queue's order. One job's fault is its own."""
@@ -87,8 +89,15 @@ class Decider:
         return True
 
     def _not_now(self, world: JobWorld) -> bool:
-        """Whether no subjob is to be asked for at this time, whatever the windows."""
-        return world.job.held or bool(world.awaited) or self.ctx.now < world.job.not_before_s
+        """Whether no subjob is to be asked for at this time, whatever the windows.
+
+        Not before the batch system shows J0: the windows know nothing of its reservation until then.
+        """
+        j0 = world.placeholder
+        unseen = j0 is not None and j0.state == SubjobState.PENDING and j0.tag not in self._listed
+        unsent = j0 is not None and j0.state == SubjobState.PLANNED
+        kept_back = unseen or unsent or world.job.held or bool(world.awaited)
+        return kept_back or self.ctx.now < world.job.not_before_s
 
     def decide(self, world: JobWorld) -> None:
         """One job: what its policy says, then whatever its application can do now."""
@@ -191,8 +200,29 @@ class Decider:
         found = self._windows.get(queue)
         if found is None:
             found = windows(self.ctx.view, queue, self.ctx.now) if self.ctx.view else Windows(self.ctx.now, ())
+            found = self._less_what_starts_next(queue, found)
             found = self._less_what_is_coming(queue, found)
             self._windows[queue] = found
+        return found
+
+    def _less_what_starts_next(self, queue: str, found: Windows) -> Windows:
+        """Processors that came free a moment ago go to the waiting jobs that fit, at the batch system's next pass.
+
+        One that fits and does not start waits for something else than room, and holds nobody up for long.
+        """
+        fitting: dict[str, float] = {}
+        if self.ctx.view is not None:
+            for job in self.ctx.view.jobs:
+                waits = job.queue == queue and job.state is BatchState.PENDING and not job.blocked
+                if not waits or job.name.startswith(TAG_PREFIX) or job.walltime_s is None:
+                    continue
+                if job.processors <= found.available(job.walltime_s):
+                    since = fitting[job.id] = self.ctx.fitting.get((queue, job.id), self.ctx.now)
+                    if self.ctx.now - since <= START_UP_POLLS * self.ctx.settings.poll_s:
+                        found = found.take(job.processors, job.walltime_s)
+        for known in [known for known in self.ctx.fitting if known[0] == queue]:
+            del self.ctx.fitting[known]
+        self.ctx.fitting.update({(queue, id): since for id, since in fitting.items()})
         return found
 
     def _less_what_is_coming(self, queue: str, found: Windows) -> Windows:

@@ -82,6 +82,7 @@ class Manager:
         self._events = asyncio.Condition()
         self._worker_calls: dict[str, asyncio.Event] = {}
         self._executor: Executor | None = None
+        self._fitting: dict[tuple[str, str], float] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -139,6 +140,7 @@ class Manager:
             spool_speed=self._spool_speed,
             known=self._known,
             up_since=self.started_s,
+            fitting=self._fitting,
         )
 
     async def _prune(self) -> None:

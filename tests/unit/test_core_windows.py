@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -78,6 +79,16 @@ def test_a_conservative_system_gives_one_step_more_for_every_job_that_is_in_the_
 def test_without_any_planned_start_the_first_that_does_not_fit_is_the_head() -> None:
     jobs = [running("r", 3, 70), pending("head", 4, None), pending("next", 5, None)]
     assert slots(view([node("a", 2)], jobs)) == [(1, UNLIMITED), (2, 70)]
+
+
+def test_where_jobs_wait_and_nodes_are_not_planned_yet_room_is_counted_in_processors() -> None:
+    jobs = [running("r", 3, 70, "b"), pending("head", 4, None)]
+    nodes = [node("a", 2), node("b", 0)]
+    assert slots(view(nodes, jobs, by=Reservations.NODES)) == [(1, UNLIMITED), (2, 70)]
+    planned = [jobs[0], pending("head", 4, 70, "a", "b"), pending("new", 2, None)]
+    assert slots(view(nodes, planned, by=Reservations.NODES)) == [(2, 70)]
+    blocked = [jobs[0], replace(jobs[1], blocked=True)]
+    assert slots(view(nodes, blocked, by=Reservations.NODES)) == [(2, UNLIMITED)]
 
 
 def test_a_held_job_reserves_nothing() -> None:

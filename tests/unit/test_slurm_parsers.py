@@ -73,8 +73,11 @@ def test_recorded_jobs() -> None:
     assert jobs["8"].queue == "whole" and jobs["8"].user == "root"
 
 
-def test_a_planned_start_in_the_past_does_not_count() -> None:
+def test_a_start_that_is_due_is_still_planned_and_a_forgotten_one_is_not() -> None:
     rows, _ = SQUEUE.parse(SQUEUE_TEXT, at("09:58:29"))
+    big = next(row.view for row in rows if row.view.id == "11")
+    assert (big.planned_start_s, len(big.planned_nodes)) == (at("09:58:29"), 6)
+    rows, _ = SQUEUE.parse(SQUEUE_TEXT, at("09:59:30"))
     big = next(row.view for row in rows if row.view.id == "11")
     assert (big.planned_start_s, big.planned_nodes) == (None, ())
 

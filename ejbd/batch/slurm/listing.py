@@ -90,6 +90,10 @@ class Squeue:
         return found, unparsed
 
 
+OVERDUE_S = 60.0  # twice Slurm's own interval between two looks at the whole queue
+WAITS_FOR_ROOM = ("None", "Priority", "Resources", "")
+
+
 def _job(row: dict[str, str], now_s: float) -> JobRow:
     id, reason = row["JobArrayID"].strip(), row["Reason"].strip()
     if not _JOB_ID.fullmatch(id):
@@ -98,7 +102,9 @@ def _job(row: dict[str, str], now_s: float) -> JobRow:
     waiting = state in (BatchState.PENDING, BatchState.HELD)
     start = states.epoch_s(row["StartTime"])
     end = states.epoch_s(row["EndTime"])
-    planned = start if state is BatchState.PENDING and start is not None and start > now_s else None
+    # A start that is due stays planned until it happens, or turns out to be forgotten.
+    due = start is not None and start > now_s - OVERDUE_S
+    planned = start if state is BatchState.PENDING and due else None
     view = BatchJobView(
         id=id,
         name=row["Name"],
@@ -115,6 +121,7 @@ def _job(row: dict[str, str], now_s: float) -> JobRow:
         planned_nodes=states.hosts(row["SchedNodes"]) if planned is not None else (),
         exit_code=states.exit_code(row["exit_code"]) if state.ended else None,
         reason="" if reason == "None" else reason,
+        blocked=state is BatchState.PENDING and reason not in WAITS_FOR_ROOM,
     )
     return JobRow(view, int(row["UserID"]), int(row["PriorityLong"]))
 
