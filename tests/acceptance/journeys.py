@@ -31,10 +31,10 @@ def ranks_of(job: str) -> dict[int, int]:
     """Process id -> rank of every live rank of a job, by the processes' environments, or by where they write to.
 
     What /proc shows as the environment of a process that DMTCP has restored may be anything. The fake of dmtcp_launch,
-    which in truth becomes the rank, is not one.
+    which in truth becomes the rank, is not one, nor is what a rank has forked (DMTCP does, at a checkpoint).
     """
     written = re.compile(rf"/{re.escape(job)}/epochs/\d+/output/(\d+)\.out$")
-    found = {}
+    found, parents = {}, {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -42,7 +42,8 @@ def ranks_of(job: str) -> dict[int, int]:
             environment = dict(
                 item.split(b"=", 1) for item in (entry / "environ").read_bytes().split(b"\0") if b"=" in item
             )
-            state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            parents[int(entry.name)] = int(parent)
             if state in "ZX" or b"dmtcp_commands.py" in (entry / "cmdline").read_bytes():
                 continue
             if environment.get(b"EJB_JOB_ID") == job.encode() and b"EJB_RANK" in environment:
@@ -51,7 +52,7 @@ def ranks_of(job: str) -> dict[int, int]:
                 found[int(entry.name)] = int(output.group(1))
         except OSError:
             continue
-    return found
+    return {pid: rank for pid, rank in found.items() if found.get(parents[pid]) != rank}
 
 
 def met(ranks: Collection[int]) -> bool:

@@ -37,6 +37,8 @@ class DmtcpCheckpoint(Checkpoint):
     is refused answers 2.
     """
 
+    poll_s = 0.02  # two commands are waited for in turn before the ranks stop, and the application waits with them
+
     def __init__(self, epoch: EpochContext) -> None:
         self._epoch = epoch
         state = epoch.state
