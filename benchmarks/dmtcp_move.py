@@ -198,7 +198,9 @@ def compare(ranks: int, megabytes: int, rounds: int, parent: Path | None) -> Non
                 ejb = Through(where / f"ejb-{number}", program, ranks, megabytes)
                 try:
                     for _ in range(ejb.moves):
+                        os.sync()  # what one has written is not to be the other's burden
                         plain.move(bare)
+                        os.sync()
                         ejb.move(through, parts)
                 finally:
                     ejb.close()

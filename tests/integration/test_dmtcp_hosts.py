@@ -93,6 +93,8 @@ class Site:
             worker.wait(20)
         for manager in self.managers.values():
             manager.stop()
+        for image in self.folder.rglob("*.dmtcp"):  # gigabytes, where each test is done twenty times
+            image.unlink()
 
     def place(self, argv: list[str], size: int, epoch: int, on_hosts: list[int], mpi: bool) -> None:
         file = self.folder / "jobs" / "7" / "launches" / "0.json"
