@@ -146,7 +146,7 @@ class Site:
         for host in on_hosts:
             manager = self.managers[host]
             count = len([rank for rank in range(size) if on_hosts[rank % len(on_hosts)] == host])
-            reports = manager.wait_for(lambda m=manager, c=count: len(m.of_kind("rank-exit")) >= c and m.reports, 90)  # type: ignore[misc]
+            reports = manager.wait_for(lambda m=manager, c=count: len(m.of_kind("rank-exit")) >= c and m.reports, 240)  # type: ignore[misc]
             codes.update({r["rank"]: r["code"] for r in reports if r["kind"] == "rank-exit"})
         return codes
 
