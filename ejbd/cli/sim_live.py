@@ -24,7 +24,8 @@ from ejbd.errors import Code, EjbError
 START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "heat.py"
 
-MaybePath = Optional[Path]  # noqa: UP045  # typer reads it at run time
+MaybePath = Optional[Path]  # noqa: UP045  # typer reads these at run time
+ManyPaths = Optional[list[Path]]  # noqa: UP045
 
 
 def live(
@@ -56,10 +57,11 @@ def live(
     ] = None,
     plot: Annotated[MaybePath, typer.Option("--plot", metavar="FILE", help="Write FILE.png and FILE.svg.")] = None,
     beside: Annotated[
-        MaybePath, typer.Option("--beside", metavar="FILE", help="Another run's JSON, drawn in the same plot.")
+        ManyPaths, typer.Option("--beside", metavar="FILE", help="Another run's JSON, for the plot; may be repeated.")
     ] = None,
 ) -> None:
     """Play a log against a real Slurm with sleeping jobs (and a real EJB), and compare with its simulation."""
+    from ejbd.sim.live import pooled
     from ejbd.sim.live_figure import draw
     from ejbd.sim.live_run import LiveSetting, live_comparison
 
@@ -71,7 +73,7 @@ def live(
     conf = cluster / "slurm.conf" if cluster is not None else None
     if conf is not None and not conf.is_file():
         raise EjbError(Code.INVALID, f"{cluster} is no folder of a running scripts/cluster", where=str(conf))
-    others = [_read(beside)] if beside is not None else []
+    others = [_read(path) for path in beside or []]
     if json_file not in (None, "-"):
         _write(Path(str(json_file)), "")  # refused now rather than when all has been played
     setting = LiveSetting(
@@ -105,7 +107,7 @@ def live(
     elif json_file is not None:
         _write(Path(json_file), _lines(told))
     if plot is not None:
-        for path in draw(plot, [*others, told]):
+        for path in draw(plot, pooled([*others, told])):
             out.note(f"wrote {path}")
     if json_file != "-":
         _table(told, out)

@@ -147,8 +147,11 @@ def easy_schedule(
     capacity: int,
     now: float,
     started: Ints,
+    unit: int = 1,
 ) -> tuple[int, int, float, int]:
     """One pass: (how many start, index of the head or -1, its shadow time, what is left of extra).
+
+    The head's reservation is of whole units (nodes of `unit` processors), as far as there are any.
 
     The first `count` entries of `processors` and `walltimes` are the queue, the first `due` of `ends` and `freed` what
     the active jobs release, in order of time; both must have room for the jobs that start ahead of the head, which are
@@ -171,6 +174,7 @@ def easy_schedule(
     if head < 0:
         return starts, -1, math.inf, free
     shadow, extra = shadow_time(processors[head], ends, freed, due, free, now)
+    extra = max(0, extra - (-processors[head]) % unit)
     if free > 0:
         for index in range(head + 1, count):
             need = processors[index]
@@ -243,10 +247,12 @@ def easy_slots(
     now: float,
     slot_processors: Ints,
     slot_durations: Floats,
+    unit: int = 1,
 ) -> int:
     """What may be used under EASY once a pass is over: how many slots, longest first, written to the two vectors.
 
-    `head_processors` is what the head of the queue waits for, 0 where nobody waits. The type-I slot has no end; the
+    `head_processors` is what the head of the queue waits for, 0 where nobody waits; whole units of it are reserved, as
+    in :func:`easy_schedule`. The type-I slot has no end; the
     type-II slot, which contains it, ends at the head's shadow time.
     """
     if free <= 0:
@@ -256,6 +262,7 @@ def easy_slots(
         slot_durations[0] = math.inf
         return 1
     shadow, extra = shadow_time(head_processors, ends, freed, due, free, now)
+    extra = max(0, extra - (-head_processors) % unit)
     slots = 0
     if min(free, extra) > 0:
         slot_processors[0] = min(free, extra)

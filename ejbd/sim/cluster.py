@@ -20,6 +20,7 @@ from ejbd.sim.world import (
     RIGID,
     STAYS_RIGID,
     TOTAL,
+    UNIT,
     World,
 )
 
@@ -148,6 +149,7 @@ def schedule(w: World, policy: int) -> int:
             w.count[TOTAL],
             now,
             w.started,
+            w.count[UNIT],
         )
         ahead = 0  # those ahead of the head are in the profile already
         while ahead < starts and (head < 0 or w.started[ahead] < head):

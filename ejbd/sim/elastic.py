@@ -50,6 +50,7 @@ from ejbd.sim.world import (
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
     TOO_WIDE,
+    UNIT,
     VISITS,
     WAITING,
     WITHOUT_J0,
@@ -352,8 +353,9 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
 def _slots(w: World, rules: Rules) -> int:
     head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
     slots = easy_slots(
-        head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations
-    )
+        head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations,
+        w.count[UNIT],
+    )  # fmt: skip
     quantum = rules.walltime_quantum_s
     if quantum <= 1.0:
         return slots

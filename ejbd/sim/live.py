@@ -8,7 +8,7 @@ each under its name; nothing else is fitted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -179,9 +179,13 @@ def simulated_fate(
     overheads: Overheads,
     *,
     slack_s: float = 0.0,
+    unit: int = 1,
     plain: bool = False,
 ) -> Fate:
-    """The simulation of what is played, with the measured overheads put in. `slack_s`: as in :class:`Costs`."""
+    """The simulation of what is played, with the measured overheads put in. `slack_s`: as in :class:`Costs`.
+
+    `unit`: processors of a node, where whole nodes are reserved.
+    """
     jobs = workload.jobs
     candidate = (jobs.processors >= min_processors) & (policy is Policy.EJB)
     late = np.where(candidate, overheads.elastic_arrival_s, overheads.arrival_s)
@@ -204,6 +208,7 @@ def simulated_fate(
         min_processors=min_processors,
         plain=plain,
         costs=costs,
+        unit=unit,
     )
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
@@ -212,9 +217,19 @@ def simulated_fate(
 
 
 def comparison(
-    workload: Workload, policy: Policy, min_processors: int, overheads: Overheads, live: Fate, simulated: Fate
+    workload: Workload,
+    policy: Policy,
+    min_processors: int,
+    overheads: Overheads,
+    live: Fate,
+    simulations: Sequence[Fate],
 ) -> dict[str, Any]:
-    """Live and simulated means side by side, and the error of the simulation against the live run in per cent."""
+    """Live and simulated means side by side, and the error of the simulation against the live run in per cent.
+
+    Simulated means are those of all `simulations`, with their standard deviation as `spread_s`; job by job, and the
+    moves, it is the first one.
+    """
+    simulated = simulations[0]
     everybody = np.full(len(workload), True)
     groups = {"all": everybody}
     if policy is Policy.EJB:
@@ -231,9 +246,12 @@ def comparison(
     for name, kept in groups.items():
         if not kept.any():
             continue
-        real, model = live.means(kept), simulated.means(kept)
+        real, told = live.means(kept), [one.means(kept) for one in simulations]
+        model = {key: float(np.mean([means[key] for means in told])) for key in real}
+        spread = {key: float(np.std([means[key] for means in told])) for key in real}
         errors = {key: 100.0 * (model[key] / real[key] - 1.0) if real[key] else None for key in real}
         document[name] = {"jobs": int(kept.sum()), "live": real, "simulated": model, "error_percent": errors}
+        document[name]["spread_s"] = spread
     document["each"] = [
         {
             "job_id": int(workload.jobs.id[n]),
@@ -245,3 +263,24 @@ def comparison(
         for n in range(len(workload))
     ]
     return document
+
+
+def pooled(comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Several comparisons as one for each policy: the means of all their jobs, and the errors of those."""
+    found: list[dict[str, Any]] = []
+    for policy in dict.fromkeys(one["policy"] for one in comparisons):
+        plays = [one for one in comparisons if one["policy"] == policy]
+        document: dict[str, Any] = {"policy": policy, "plays": len(plays), "procs": plays[0]["procs"]}
+        document["jobs"] = sum(one["jobs"] for one in plays)
+        document["each"] = [job for one in plays for job in one["each"]]
+        real, model = (
+            {
+                key: sum(one["all"][world][key] * one["jobs"] for one in plays) / document["jobs"]
+                for key in plays[0]["all"][world]
+            }
+            for world in ("live", "simulated")
+        )
+        errors = {key: 100.0 * (model[key] / real[key] - 1.0) if real[key] else None for key in real}
+        document["all"] = {"jobs": document["jobs"], "live": real, "simulated": model, "error_percent": errors}
+        found.append(document)
+    return found

@@ -59,7 +59,8 @@ def _bars(axes: Any, found: Mapping[str, Any]) -> None:
             axes.annotate(f"{error:+.1f} %", (place, top), ha="center", va="bottom", fontsize=8)
     axes.set_xticks(places, [name for _, name in _MEANS])
     axes.set_ylabel("mean of all jobs (s)")
-    axes.set_title(f"{found['policy'].upper()}: {found['jobs']} jobs, {found['procs']} processors", fontsize=9)
+    plays = f" in {found['plays']} plays" if found.get("plays", 1) > 1 else ""
+    axes.set_title(f"{found['policy'].upper()}: {found['jobs']} jobs{plays}, {found['procs']} processors", fontsize=9)
     axes.margins(y=0.15)
     axes.legend(loc="upper left", fontsize=8)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ejbd.core.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import comparison, live_fate, play, rows_of, scaled, simulated_fate
+from ejbd.sim.live import Fate, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
 from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
 from ejbd.sim.run import Policy
 from ejbd.sim.swf import read_swf
-from ejbd.sim.workload import workload_of
+from ejbd.sim.workload import Workload, workload_of
 
+# The real system looks once a second, at times that nobody knows: simulations that differ in that, and their mean.
+SIMULATIONS, GRAIN_S, SEED = 21, 1.0, 1
 START_UP_POLLS = 3.0  # what the manager adds to the length of a subjob, beside one lambda
 
 
@@ -48,12 +52,10 @@ def live_comparison(
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     """The document that `ejb sim live --json` prints. Whatever still runs when this fails is cancelled."""
-    log = read_swf(setting.trace)
-    name = setting.trace.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
-    original = rows_of(workload_of(log, name, processors=setting.processors), setting.skip, setting.limit)
+    original = _original(setting)
     sleeps = SlurmSleeps(folder, conf)
     workload = scaled(original, setting.scale, sleeps.processors(), QUANTUM_S)
-    overheads = sleeps.measure(workload.processors)
+    overheads, unit = sleeps.measure(workload.processors), sleeps.node_processors()
     tell(f"starts after {overheads.arrival_s:.2f} s, hands over in {overheads.handover_s:.2f} s")
     elastic = None
     if setting.min_processors is not None:
@@ -73,10 +75,45 @@ def live_comparison(
         sleeps.close()
         if elastic is not None:
             elastic.close()
-    policy = Policy.EASY
     if elastic is not None:
-        policy = Policy.EJB
         overheads = elastic.measured(overheads)
+    document = _compared(setting, workload, overheads, unit, live_fate(lived))
+    load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
+    given = {"scale": setting.scale, "skip": setting.skip, "original_procs": original.processors}
+    return {**document, "parameters": given | document["parameters"], "load_average": load}
+
+
+def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
+    """What an earlier play told, beside the simulation as it is now; nothing is played."""
+    given, elastic = told["parameters"], told["policy"] == "ejb"
+    setting = LiveSetting(
+        trace, given["scale"], given["skip"], told["jobs"], given["original_procs"],
+        given["min_procs"] if elastic else None,
+    )  # fmt: skip
+    if elastic:
+        setting = replace(
+            setting, lambda_s=given["decision_lambda_s"], omax=given["omax"], suspend=given["suspend"],
+            pace_s=given["pace_s"], poll_s=given["poll_s"],
+        )  # fmt: skip
+    workload = scaled(_original(setting), setting.scale, told["procs"], QUANTUM_S)
+    jobs = told["each"]
+    submit = np.array([job["submit_s"] for job in jobs])
+    start, end = (np.array([job["live"][which] for job in jobs]) for which in (0, 1))
+    live = Fate(submit, start, end, told["moves"]["live"])
+    document = _compared(setting, workload, Overheads(**told["overheads"]), given["node_procs"], live)
+    return {**document, "parameters": given | document["parameters"], "load_average": told["load_average"]}
+
+
+def _original(setting: LiveSetting) -> Workload:
+    log = read_swf(setting.trace)
+    name = setting.trace.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
+    return rows_of(workload_of(log, name, processors=setting.processors), setting.skip, setting.limit)
+
+
+def _compared(setting: LiveSetting, workload: Workload, overheads: Overheads, unit: int, live: Fate) -> dict[str, Any]:
+    """The simulation of what was played, of the very submissions, beside it."""
+    policy = Policy.EASY if setting.min_processors is None else Policy.EJB
+    least = setting.min_processors or workload.processors + 1
     parameters = BundlingParameters(
         omax=setting.omax,
         lambda_s=setting.lambda_s if overheads.move_s is None else overheads.move_s,
@@ -84,19 +121,18 @@ def live_comparison(
         suspend=setting.suspend,
         least_work_first=True,
     )
-    live = live_fate(lived)
-    as_submitted = replace(workload, jobs=workload.jobs._replace(submit=live.submit))
     slack_s = setting.lambda_s + START_UP_POLLS * setting.poll_s
-    simulated = simulated_fate(as_submitted, policy, parameters, least, overheads, slack_s=slack_s, plain=True)
-    document = comparison(workload, policy, least, overheads, live, simulated)
-    given: dict[str, Any] = {"scale": setting.scale, "skip": setting.skip, "original_procs": original.processors}
+    grain = np.random.default_rng(SEED)
+    simulations = []
+    for number in range(SIMULATIONS):
+        late = grain.uniform(0.0, GRAIN_S, len(workload)) if number else 0.0
+        submitted = replace(workload, jobs=workload.jobs._replace(submit=live.submit + late))
+        fate = simulated_fate(submitted, policy, parameters, least, overheads, slack_s=slack_s, unit=unit, plain=True)
+        simulations.append(fate)
+    document = comparison(workload, policy, least, overheads, live, simulations)
+    given: dict[str, Any] = {"node_procs": unit}
     if policy is Policy.EJB:
         given |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
-        given |= {
-            "decision_lambda_s": setting.lambda_s,
-            "min_procs": least,
-            "pace_s": setting.pace_s,
-            "poll_s": setting.poll_s,
-        }
-    load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
-    return {**document, "parameters": given, "load_average": load}
+        given |= {"decision_lambda_s": setting.lambda_s, "min_procs": least}
+        given |= {"pace_s": setting.pace_s, "poll_s": setting.poll_s}
+    return {**document, "parameters": given}

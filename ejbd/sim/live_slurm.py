@@ -45,6 +45,10 @@ class SlurmSleeps:
             raise EjbError(Code.INVALID, "Slurm has no default partition to play the log on")
         return sizes[default]
 
+    def node_processors(self) -> int:
+        """Of the smallest node of all partitions: Slurm's reservations are of whole nodes."""
+        return min(int(word.rstrip("+")) for word in self._run("sinfo", "--noheader", "--Node", "--format=%c").split())
+
     def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None:
         start, end = (shlex.quote(str(self._note(number, what))) for what in ("start", "end"))
         script = f"#!/bin/sh\ndate +%s.%N > {start}\nsleep {run_s:g}\ndate +%s.%N > {end}\n"

@@ -66,13 +66,15 @@ def run(
     checking: bool = False,
     plain: bool = False,
     costs: Costs = FREE_OF_COSTS,
+    unit: int = 1,
 ) -> Outcome:
     """Simulate every job to its end.
 
     `min_processors`: from which width on a job is a candidate (EJB only). `keep_placeholder`: J0 stays queued until it
     starts; without, it is cancelled as soon as a subjob carries the job to its end. `checking` looks at the invariants
     after every event. `plain` runs the kernels uncompiled. `costs`: of a live manager (EJB only); a candidate's end is
-    then the time at which its processors are free. Raises SimulationError where an invariant does not hold.
+    then the time at which its processors are free. `unit`: processors of a node, where the head of the queue gets
+    whole nodes (EASY and EJB). Raises SimulationError where an invariant does not hold.
     """
     rules = (parameters or BundlingParameters()).rules
     wide = workload.jobs.processors >= min_processors
@@ -82,7 +84,14 @@ def run(
     play = engine.simulate if plain else compiled(engine.simulate)
     while True:
         w = new_world(
-            workload.jobs, workload.processors, candidates, elastic_rows=rows, width=width, plain=plain, costs=costs
+            workload.jobs,
+            workload.processors,
+            candidates,
+            elastic_rows=rows,
+            width=width,
+            plain=plain,
+            costs=costs,
+            unit=unit,
         )
         play(w, int(policy), int(ties), rules, checking)
         if w.count[FAULT] == TOO_MANY_ELASTIC:

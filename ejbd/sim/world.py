@@ -17,9 +17,9 @@ RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE, RELEASING = 0, 1, 2, 3, 4, 5
 # What a job may become (`candidate`). WITHOUT_J0: J0 is cancelled once a subjob carries the job to its end.
 STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 
-# Entries of `count`.
-TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD = range(13)
-COUNTS = 13
+# Entries of `count`. UNIT: reservations are of whole units.
+TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT = range(14)
+COUNTS = 14
 # Entries of `clock`. The last four are the costs of candidates, :class:`Costs`.
 NOW, IDLE_S, QUEUED_S, SHADOW, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S = range(8)
 CLOCKS = 8
@@ -144,8 +144,12 @@ def new_world(
     width: int = 64,
     plain: bool = False,
     costs: Costs = FREE_OF_COSTS,
+    unit: int = 1,
 ) -> World:
-    """An empty cluster of `total` processors before the first submission; `plain` forbids arrays and compiling."""
+    """An empty cluster of `total` processors before the first submission; `plain` forbids arrays and compiling.
+
+    `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB).
+    """
     as_lists = plain or not can_compile()
     n = jobs.submit.shape[0]
     active = total + 2
@@ -174,6 +178,7 @@ def new_world(
     counts[TOTAL] = counts[FREE] = total
     counts[SPARE] = rows
     counts[HEAD] = -1
+    counts[UNIT] = unit
     clock = floats(CLOCKS)
     clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs
     spare = ints(rows)

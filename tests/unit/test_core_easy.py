@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, planned_starts
+from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, easy_schedule, easy_slots, planned_starts
 
 QUEUE = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 60)), max_size=10).map(
     lambda shapes: [QueuedJob(f"q{i}", p, float(w)) for i, (p, w) in enumerate(shapes)]
@@ -118,3 +120,20 @@ def test_planned_starts_look_no_further_than_their_limit() -> None:
     queue = [QueuedJob(f"q{i}", 1, 10) for i in range(50)]
     starts = planned_starts(queue, [], 1, 0, limit=5)
     assert starts == {"q0": 0, "q1": 10, "q2": 20, "q3": 30, "q4": 40}
+
+
+def test_whole_nodes_are_reserved_for_the_head() -> None:
+    """10 processors, 4 of them held until 100. The head of 7 leaves 3 over, or 2 where it gets two nodes of 4."""
+    left = {}
+    for unit in (1, 4):
+        ends, freed = [100.0, 0.0, 0.0, 0.0], [4, 0, 0, 0]
+        started = [0] * 4
+        starts, _, shadow, extra = easy_schedule([7, 3], [50.0, 500.0], 2, ends, freed, 1, 6, 10, 10.0, started, unit)
+        assert shadow == 100
+        left[unit] = (started[:starts], extra)
+    assert left == {1: ([1], 0), 4: ([], 2)}
+    processors, durations = [0, 0], [0.0, 0.0]
+    assert easy_slots(7, [100.0], [4], 1, 6, 10.0, processors, durations, 4) == 2
+    assert (processors, durations) == ([2, 6], [math.inf, 90.0])
+    assert easy_slots(7, [100.0], [4], 1, 6, 10.0, processors, durations) == 2
+    assert processors == [3, 6]

@@ -15,7 +15,7 @@ from ejbd.cli.main import main
 from ejbd.cli.sim_live import factor
 from ejbd.core.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Lived, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
+from ejbd.sim.live import Lived, Overheads, comparison, live_fate, play, pooled, rows_of, scaled, simulated_fate
 from ejbd.sim.live_ejb import ElasticRuns, line_through
 from ejbd.sim.live_figure import draw
 from ejbd.sim.run import Policy
@@ -121,7 +121,7 @@ def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() 
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     live = live_fate([Lived(100, 100, 110, 1), Lived(102, 112, 120)])
     simulated = live_fate([Lived(0, 0, 11), Lived(2, 10, 20)])
-    told = comparison(log, Policy.EJB, 4, Overheads(), live, simulated)
+    told = comparison(log, Policy.EJB, 4, Overheads(), live, [simulated])
     assert told["all"]["live"] == {"mean_wait_s": 5, "mean_run_s": 9, "mean_turnaround_s": 14}
     assert told["all"]["simulated"] == {"mean_wait_s": 4, "mean_run_s": 10.5, "mean_turnaround_s": 14.5}
     assert told["all"]["error_percent"]["mean_wait_s"] == pytest.approx(-20)
@@ -130,13 +130,33 @@ def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() 
     assert told["non_elastic"]["jobs"] == 1
     assert told["moves"] == {"live": 1, "simulated": 0}
     assert [job["live"] for job in told["each"]] == [[0, 10], [12, 20]]
-    assert "elastic" not in comparison(log, Policy.EASY, NOBODY, Overheads(), live, simulated)
+    assert "elastic" not in comparison(log, Policy.EASY, NOBODY, Overheads(), live, [simulated])
+
+
+def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
+    live = live_fate([Lived(0, 0, 10), Lived(2, 10, 20)])
+    other = live_fate([Lived(0, 0, 11), Lived(2, 12, 22)])
+    log, one = load([(0, 10, 60, 4), (2, 10, 60, 1)]), load([(0, 10, 60, 4)])
+    first = comparison(log, Policy.EASY, NOBODY, Overheads(), live, [other])
+    second = comparison(
+        one, Policy.EASY, NOBODY, Overheads(), live_fate([Lived(0, 5, 10)]), [live_fate([Lived(0, 0, 4)])]
+    )
+    third = comparison(log, Policy.EJB, NOBODY, Overheads(), live, [live])
+    easy, ejb = pooled([first, second, third])
+    assert (easy["policy"], easy["jobs"], easy["plays"], len(easy["each"])) == ("easy", 3, 2, 3)
+    assert easy["all"]["live"] == {
+        "mean_wait_s": pytest.approx(13 / 3),
+        "mean_run_s": pytest.approx(25 / 3),
+        "mean_turnaround_s": pytest.approx(38 / 3),
+    }
+    assert easy["all"]["error_percent"]["mean_turnaround_s"] == pytest.approx(100 * (35 / 38 - 1))
+    assert (ejb["policy"], ejb["jobs"]) == ("ejb", 2)
 
 
 def test_the_figure_is_written_twice_with_a_row_for_each_comparison(tmp_path: Path) -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     fate = live_fate([Lived(0, 0, 10), Lived(2, 10, 20)])
-    told = comparison(log, Policy.EASY, NOBODY, Overheads(), fate, fate)
+    told = comparison(log, Policy.EASY, NOBODY, Overheads(), fate, [fate])
     paths = draw(tmp_path / "both.png", [told, told])
     assert [path.name for path in paths] == ["both.png", "both.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
