@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -176,3 +178,14 @@ def each_tag_once(daemon: Daemon, site: Site, job: str) -> None:
     assert not doubled, f"more than one batch job under one tag: {rows}"
     subjobs = {f"ejb-{s['id']}": s["batch_id"] for s in daemon.job(job)["subjobs"] if s["batch_id"] is not None}
     assert {row.name: row.id for row in rows} == subjobs
+
+
+def made_again(daemon: Daemon, folder: Path, *changes: str) -> dict[str, Any]:
+    """Export the running daemon's log with `ejb events`, and make its decisions again with `ejb sim replay`."""
+    log = folder / "log.jsonl"
+    environment = {**os.environ, "EJB_SOCKET": str(daemon.state / "ejbd.sock")}
+    for words in (["events", "--export", str(log)], ["sim", "replay", str(log), "--json", *changes]):
+        argv = [sys.executable, "-m", "ejbd.cli.main", *words]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == int(bool(changes and words[0] == "sim")), done.stdout + done.stderr
+    return dict(json.loads(done.stdout))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
+from tests.acceptance.journeys import each_tag_once, made_again, nothing_left, one_copy_only, undisturbed
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
 
@@ -51,6 +51,9 @@ def test_starts_at_once_grows_twice_and_migrates_to_its_placeholder(tmp_path: Pa
 
         epochs = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert [(e["processors"], e["restart_from"]) for e in epochs] == [(2, None), (4, 1), (8, 2), (16, 3)]
+        again = made_again(daemon, tmp_path)
+        assert (again["decisions"] >= 4, again["differing"]) == (True, [])
+        assert len(made_again(daemon, tmp_path, "--omax", "4")["differing"]) >= 1, "degree 8 was used"
         nothing_left(daemon, site, job)
         each_tag_once(daemon, site, job)
     finally:
