@@ -127,6 +127,24 @@ def test_an_elastic_job_by_hand() -> None:
     assert (outcome.subjobs[1], outcome.moves[1]) == (3, 2)  # J0, which runs it in the end, is the third
 
 
+@pytest.mark.parametrize("changes", [{}, {"suspend": True, "omax": 32, "act_in_migration": True}], ids=str)
+def test_costs_break_no_invariant(changes: dict[str, Any]) -> None:
+    """Decisions do not count them, so a completion may come later than expected, and a play goes on all the same.
+
+    What the launch takes must fit into the walltime, as it must live.
+    """
+    parameters = BundlingParameters(lambda_s=60, walltime_quantum_s=60, **changes)
+    for seed in range(12):
+        costs = Costs(launch_s=90, release_s=20, slack_s=200, keep_s=60)
+        load = busy(seed, 80)
+        jobs = load.jobs._replace(walltime=load.jobs.walltime + 300)
+        load = Workload(load.name, load.processors, jobs)
+        outcome = run(
+            load, Policy.EJB, parameters=parameters, min_processors=4, checking=True, plain=True, costs=costs, unit=4
+        )
+        assert (outcome.end > outcome.start).all()
+
+
 def test_the_costs_of_a_live_manager_by_hand() -> None:
     """The same job, which computes 5 s after its start, and holds its processors 3 s longer than it computes.
 
