@@ -18,12 +18,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PLAIN = "EJB_SIM_PLAIN"  # set: kernels run as plain Python
+NUMBA_PLAIN = "NUMBA_DISABLE_JIT"  # numba's own word for it
 
 
 @functools.cache
 def can_compile() -> bool:
     """Whether kernels are compiled here."""
-    if os.environ.get(PLAIN):
+    if os.environ.get(PLAIN) or os.environ.get(NUMBA_PLAIN, "0") != "0":
         return False
     try:
         import numba  # noqa: F401

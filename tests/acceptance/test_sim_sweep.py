@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.sim import sweep as sweeps
-from ejbd.sim.compiled import PLAIN
+from ejbd.sim.compiled import NUMBA_PLAIN
 from ejbd.sim.models import Model, generate
 from ejbd.sim.swf import write_swf
 from tests.acceptance.sites import LocalSite
@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Path:
 def sweep(log: Path, out: Path, environment: Mapping[str, str], *more: str) -> str:
     words = [sys.executable, "-m", "ejbd.cli.main", "sim", "sweep", str(log), "--out", str(out)]
     words += ["--vary", "omax=2,4", "--vary", "lambda=10,60", *more]
-    env = {**os.environ, **environment, PLAIN: "1"}  # compiling would take longer than these simulations
+    env = {**os.environ, **environment, NUMBA_PLAIN: "1"}  # compiling would take longer than these simulations
     done = subprocess.run(words, env=env, cwd=out.parent, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -68,7 +68,7 @@ def test_through_ejb(log: Path, tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, site.toml)
     environment = {"EJB_SOCKET": str(daemon.state / "ejbd.sock")}
     try:
-        daemon.start(**{PLAIN: "1"})
+        daemon.start()
         said = sweep(log, tmp_path / "out", environment, "--submit", "ejb", "--parts", "2")
         assert len(said.split()) >= 2, said
         same_as_here(log, tmp_path / "out", environment)
