@@ -189,11 +189,18 @@ class Decider:
         return Question(situation, state, slots, self.ctx.now, parameters)
 
     def _not_for_ranks(self, world: JobWorld, situation: Situation) -> float:
-        """Seconds of a slot that no plan counts on: for the last checkpoint beyond lambda; for the start-up of a job
-        that has work kept, lest what a suspension has just left look worth coming back to.
+        """Seconds of a slot that no plan counts on: until the subjob has been submitted; for the last checkpoint beyond
+        lambda; for the start-up of a job that has work kept, lest what a suspension has just left look worth coming
+        back to.
         """
         resumes = situation is Situation.WAIT and world.job.start_s is not None
-        return world.cost.tail_s + (START_UP_POLLS * self.ctx.settings.poll_s if resumes else 0.0)
+        start_up_s = START_UP_POLLS * self.ctx.settings.poll_s if resumes else 0.0
+        return self._submission_s + world.cost.tail_s + start_up_s
+
+    @property
+    def _submission_s(self) -> float:
+        """A slot is seen by a poll and used a little later: what asks for all of it would end after it."""
+        return self.ctx.settings.poll_s
 
     def windows(self, queue: str) -> Windows:
         """What can be used now, less what jobs before this one have just asked for."""
@@ -248,7 +255,8 @@ class Decider:
         cost = world.cost
         taken = self.windows(job.queue)
         for request in decision.requests:
-            limit_s = decision.slots[request.slot_index].duration_s + self._not_for_ranks(world, situation)
+            left_out_s = self._not_for_ranks(world, situation) - self._submission_s
+            limit_s = decision.slots[request.slot_index].duration_s + left_out_s
             queue = self.ctx.view.queue(job.queue) if self.ctx.view else None
             if queue is not None and queue.max_walltime_s:
                 limit_s = min(limit_s, queue.max_walltime_s)

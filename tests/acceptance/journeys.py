@@ -29,11 +29,12 @@ def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
     return result.read_bytes()
 
 
-def ranks_of(job: str) -> dict[int, int]:
+def ranks_of(job: str, forks: bool = False) -> dict[int, int]:
     """Process id -> rank of every live rank of a job, by the processes' environments, or by where they write to.
 
     What /proc shows as the environment of a process that DMTCP has restored may be anything. The fake of dmtcp_launch,
-    which in truth becomes the rank, is not one, nor is what a rank has forked (DMTCP does, at a checkpoint).
+    which in truth becomes the rank, is not one, nor, unless `forks`, is what a rank has forked (DMTCP does, at a
+    checkpoint).
     """
     written = re.compile(rf"/{re.escape(job)}/epochs/\d+/output/(\d+)\.out$")
     found, parents = {}, {}
@@ -54,7 +55,7 @@ def ranks_of(job: str) -> dict[int, int]:
                 found[int(entry.name)] = int(output.group(1))
         except OSError:
             continue
-    return {pid: rank for pid, rank in found.items() if found.get(parents[pid]) != rank}
+    return {pid: rank for pid, rank in found.items() if forks or found.get(parents[pid]) != rank}
 
 
 def met(ranks: Collection[int]) -> bool:
@@ -168,7 +169,7 @@ def nothing_left(daemon: Daemon, site: Site, job: str) -> None:
     """Wait until no batch job, worker or rank of the job is left."""
     until(lambda: not any(row.live for row in ours(site, job)), "a batch job is left", 40, lambda: str(ours(site, job)))
     until(lambda: not daemon.processes(), "a worker or a rank is left", 30, lambda: str(daemon.processes()))
-    assert ranks_of(job) == {}
+    assert ranks_of(job, forks=True) == {}
 
 
 def each_tag_once(daemon: Daemon, site: Site, job: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -203,7 +204,8 @@ def test_a_tree_that_ignores_term_is_killed_at_cancel(tmp_path: Path) -> None:
         stubborn = "trap '' TERM INT HUP; (sleep 600; :) & setsid sleep 600 & echo up; while :; do sleep 1; done"
         job = daemon.submit("sh", "-c", stubborn, ranks=4, time="2:00")
         daemon.wait_event(job, "epoch.running")
-        until(lambda: len(ranks_of(job)) >= 16, "the tree did not grow", 20, lambda: str(ranks_of(job)))
+        tree = partial(ranks_of, job, forks=True)
+        until(lambda: len(tree()) >= 16, "the tree did not grow", 20, lambda: str(tree()))
         assert daemon.client.post(f"/v1/jobs/{job}/cancel").status_code == 200
         assert daemon.wait(job)["state"] == "cancelled"
         nothing_left(daemon, site, job)
@@ -248,7 +250,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> Non
             leave(small_disk, 48 * 1024)
             site.more()
             daemon.wait_event(job, "epoch.stopping")
-            until(lambda: daemon.kinds(job).count("epoch.running") == 2, "the checkpoint did not fail", 20)
+            until(lambda: daemon.kinds(job).count("epoch.running") == 2, "the checkpoint did not fail", 60)
             told = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.running"][-1]
             assert told["reason"].startswith("checkpoint failed: "), told
             assert set(ranks_of(job)) == ranks
