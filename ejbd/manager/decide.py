@@ -218,7 +218,7 @@ class Decider:
         One that fits and does not start waits for something else than room, and holds nobody up for long.
         """
         fitting: dict[str, float] = {}
-        if self.ctx.view is not None:
+        if self.ctx.view is not None and found.available(0.0):  # else nobody fits, however many wait
             for job in self.ctx.view.jobs:
                 waits = job.queue == queue and job.state is BatchState.PENDING and not job.blocked
                 if not waits or job.name.startswith(TAG_PREFIX) or job.walltime_s is None:
