@@ -11,12 +11,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import psutil
+import pytest
 
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
@@ -189,3 +191,20 @@ class SlurmSite:
     def close(self) -> None:
         if self.shared:
             self.cluster.empty()
+
+
+@contextmanager
+def small_file_system(folder: Path, size: str) -> Iterator[Path]:
+    """A tmpfs of `size` (as mount takes it) at `folder`, which is made; the test is skipped where that cannot be."""
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "ejb-test", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, timeout=30)

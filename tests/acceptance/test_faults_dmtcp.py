@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import psutil
 import pytest
 
 from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only, ranks_of
-from tests.acceptance.sites import LocalSite
+from tests.acceptance.sites import LocalSite, small_file_system
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.dmtcp_commands import install, wrap
 from tests.fakes.mpi import build_rank, missing_mpich
@@ -346,19 +345,8 @@ def test_an_mpi_program_that_fails(tmp_path: Path, real_dmtcp: Dmtcp, how: str, 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 200 MB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200m,mode=700", "ejb-test", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    try:
+    with small_file_system(tmp_path / "disk", "200m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True, timeout=30)
 
 
 @pytest.mark.dmtcp

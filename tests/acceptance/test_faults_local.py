@@ -22,7 +22,7 @@ from tests.acceptance.journeys import (
     ranks_of,
     undisturbed,
 )
-from tests.acceptance.sites import LocalSite
+from tests.acceptance.sites import LocalSite, small_file_system
 from tests.fakes.daemon import Daemon, until
 
 STEPS = 150
@@ -214,19 +214,8 @@ def test_a_tree_that_ignores_term_is_killed_at_cancel(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "ejb-test", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    try:
+    with small_file_system(tmp_path / "disk", "1m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True, timeout=30)
 
 
 def leave(folder: Path, free: int) -> None:
