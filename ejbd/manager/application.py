@@ -29,6 +29,7 @@ from ejbd.store.transitions import add_event, move_epoch, move_job
 CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 SETBACK_PAUSES_S = 0.0, 0.0, 1.0, 5.0, 15.0, 30.0  # before the next placement, by the setbacks so far
+PATIENCE = 4  # a checkpoint has failed when it takes so many times what is known of the application's
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 
 
@@ -358,7 +359,7 @@ def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
     epoch.stopping_s = ctx.now
     set_rate(world.job, 0.0, ctx.now)
     # A large state takes its time, as far as that is known.
-    timeout_s = max(ctx.settings.limits.checkpoint_timeout_s, 2 * world.cost.reserve_s)
+    timeout_s = max(ctx.settings.limits.checkpoint_timeout_s, PATIENCE * (world.cost.checkpoint_s or 0.0))
     payload = {"epoch": epoch.number, "timeout_s": timeout_s}
     for worker in workers_with_ranks(world, epoch):
         add_operation(ctx, worker, "checkpoint", payload, epoch=epoch.number)

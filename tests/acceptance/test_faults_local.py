@@ -229,9 +229,10 @@ def leave(folder: Path, free: int) -> None:
 
 def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> None:
     """No room for a checkpoint: it fails by its time-out, the ranks run on where they are, and the job completes."""
+    steps = 2 * STEPS  # it must not be at its end when the time-out is over
     site = LocalSite(tmp_path, settings=f'spool = "{small_disk}/spool"\n')
     with daemon_on(site, tmp_path, checkpoint_timeout_s=3) as daemon:
-        job = submit(daemon, tmp_path, STEPS, size=96)  # 72 kB of state
+        job = submit(daemon, tmp_path, steps, size=96)  # 72 kB of state
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             until(lambda: met(ranks_of(job)), "the ranks did not meet")
@@ -239,14 +240,19 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> Non
             leave(small_disk, 48 * 1024)
             site.more()
             daemon.wait_event(job, "epoch.stopping")
-            until(lambda: daemon.kinds(job).count("epoch.running") == 2, "the checkpoint did not fail", 60)
+            until(
+                lambda: daemon.kinds(job).count("epoch.running") == 2,
+                "the checkpoint did not fail",
+                60,
+                daemon.trace(job),
+            )
             told = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.running"][-1]
             assert told["reason"].startswith("checkpoint failed: "), told
             assert set(ranks_of(job)) == ranks
             final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
         assert epochs(daemon, job) == [None]
-        options = ["--steps", str(STEPS), "--size", "96", "--result", str(tmp_path / "plain"), "--spawn", "4"]
+        options = ["--steps", str(steps), "--size", "96", "--result", str(tmp_path / "plain"), "--spawn", "4"]
         subprocess.run([sys.executable, daemon.heat(1, tmp_path)[1], *options], check=True, timeout=60)
         assert (tmp_path / "moved").read_bytes() == (tmp_path / "plain").read_bytes()
         nothing_left(daemon, site, job)

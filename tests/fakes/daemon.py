@@ -136,13 +136,15 @@ class Daemon:
     def wait(self, id: str, *states: str, timeout_s: float = 120) -> dict[str, Any]:
         """Wait until the job is in one of `states` (default: any final one)."""
         wanted = states or ("completed", "failed", "timeout", "cancelled")
-        until(lambda: self.job(id)["state"] in wanted, f"job {id} did not become {wanted}", timeout_s, self._trace(id))
+        until(lambda: self.job(id)["state"] in wanted, f"job {id} did not become {wanted}", timeout_s, self.trace(id))
         return self.job(id)
 
     def wait_event(self, id: str, kind: str, count: int = 1, timeout_s: float = 60) -> None:
-        until(lambda: self.kinds(id).count(kind) >= count, f"no {kind} x {count}", timeout_s, self._trace(id))
+        until(lambda: self.kinds(id).count(kind) >= count, f"no {kind} x {count}", timeout_s, self.trace(id))
 
-    def _trace(self, id: str) -> Callable[[], str]:
+    def trace(self, id: str) -> Callable[[], str]:
+        """What to show where a wait for something of the job was in vain."""
+
         def trace() -> str:
             lines = [
                 f"{e['at_s']:.1f} {e.get('subjob_id') or ''} {e['kind']} {e['data']}"[:300] for e in self.events(id)
