@@ -3,7 +3,9 @@
 The program is a TCP ring of ranks that hold so many megabytes each. Through EJB: a daemon and the embedded cluster; the
 job grows as processors come free, and a move is the time from the decision (`epoch.stopping`) until every rank runs
 again (`epoch.running`). Bare: `dmtcp_command -kc`, wait for the processes, one `dmtcp_restart` a rank, `dmtcp_command
--s` until everybody runs; no pause anywhere, nothing is looked at. Needs DMTCP on PATH and a C compiler.
+-s` until everybody runs; no pause anywhere, nothing is looked at. Both keep the images before until the ranks run
+again: without that a checkpoint reuses the pages that the removed ones have just given back, which makes it quicker and
+is not safe. Needs DMTCP on PATH and a C compiler.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Bare:
     def __init__(self, where: Path, program: Path, ranks: int, megabytes: int) -> None:
         self.where = where
         self.ranks = ranks
+        self.generation = 0
         for name in ("rendezvous", "tmp", "coordinator"):
             (where / name).mkdir(parents=True)
         self._start_coordinator()
@@ -90,9 +93,12 @@ class Bare:
                 start_new_session=True,
             )
 
+    def _images(self, rank: int) -> Path:
+        return self.where / f"images-{self.generation}" / f"rank-{rank}"
+
     def _common(self, rank: int) -> list[str]:
-        images = self.where / f"rank-{rank}"
-        images.mkdir(exist_ok=True)
+        images = self._images(rank)
+        images.mkdir(parents=True)
         return ["-q", "-q", "-j", *self.target, "--ckptdir", str(images), "--tmpdir", str(self.where / "tmp")]
 
     def _command(self, word: str) -> subprocess.CompletedProcess[str]:
@@ -109,9 +115,6 @@ class Bare:
 
     def move(self, figures: Figures) -> None:
         begun = time.monotonic()
-        for rank in range(self.ranks):
-            for old in (self.where / f"rank-{rank}").glob("*.dmtcp"):
-                old.unlink()
         if self._command("-kc").returncode:
             raise RuntimeError("the coordinator refused")
         for process in self.processes:
@@ -120,8 +123,9 @@ class Bare:
         self.coordinator.kill()
         self.coordinator.wait()
         self._start_coordinator()  # as EJB has it: one for each placement
-        images = {rank: sorted((self.where / f"rank-{rank}").glob("*.dmtcp")) for rank in range(self.ranks)}
+        images = {rank: sorted(self._images(rank).glob("*.dmtcp")) for rank in range(self.ranks)}
         figures.bytes = sum(image.stat().st_size for found in images.values() for image in found)
+        self.generation += 1
         self.processes = [
             self._spawn(["dmtcp_restart", *self._common(rank), *map(str, images[rank])], rank)
             for rank in range(self.ranks)
@@ -129,6 +133,8 @@ class Bare:
         self._until_running()
         figures.checkpoint.append(stopped - begun)
         figures.restart.append(time.monotonic() - stopped)
+        if self.generation > 1:
+            shutil.rmtree(self.where / f"images-{self.generation - 2}")
 
     def close(self) -> None:
         self._command("-k")
