@@ -148,19 +148,85 @@ def kill(cluster: SlurmCluster, name: str) -> None:
     until(lambda: name not in cluster.pids(), f"{name} lives", 20)
 
 
+def comes_back(cluster: SlurmCluster, daemon: Daemon, state: bytes | None = None) -> None:
+    """The controller is killed and comes back with what it knew when it saved `state` (default: what it saved last)."""
+    kill(cluster, "slurmctld")
+    until(lambda: health(daemon)["ok"] is False, "health does not say so", 30)
+    if state is not None:
+        cluster.job_state.write_bytes(state)
+    cluster.up_again("--profile=fail")
+    until(lambda: health(daemon)["ok"] is True, "health does not recover", 30)
+
+
+def launches(daemon: Daemon, job: str) -> int:
+    return daemon.kinds(job).count("epoch.launching")
+
+
 def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_path: Path) -> None:
-    """slurmctld dies by SIGKILL and comes back: the application goes on or goes back, never twice, and completes."""
+    """slurmctld dies by SIGKILL and comes back, knowing of the subjob that runs: the application goes on."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
-        job = submit(daemon, site, steps=250)
+        job = submit(daemon, site, steps=300)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
-            kill(breakable, "slurmctld")
-            until(lambda: health(daemon)["ok"] is False, "health does not say so", 30)
+            breakable.saved()
+            comes_back(breakable, daemon)
             assert daemon.job(job)["state"] == "running"
-            breakable.up_again("--profile=fail")
-            until(lambda: health(daemon)["ok"] is True, "health does not recover", 30)
-            completed(daemon, site, job, steps=250)
+            completed(daemon, site, job, steps=300)
+        assert launches(daemon, job) == 1
+
+
+def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_path: Path) -> None:
+    """It comes back as it was before the job was submitted.
+
+    It ends the processes of what it takes for nobody's, and gives their ids to the next jobs. The application goes
+    back, never twice, under a new J0, and completes.
+    """
+    site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
+    with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
+        before = breakable.saved().read_bytes()
+        job = submit(daemon, site)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            comes_back(breakable, daemon, before)
+            completed(daemon, site, job)
+        assert launches(daemon, job) > 1
+        lost = [s for s in daemon.job(job)["subjobs"] if s["state"] == "lost"]
+        assert [s["role"] for s in lost[:2]] == ["placeholder", "subjob"], lost
+        j0s = [s for s in daemon.job(job)["subjobs"] if s["role"] == "placeholder"]
+        assert len(j0s) == 2
+
+
+def test_the_controller_takes_a_running_subjob_for_pending(
+    breakable: SlurmCluster, faulty: FaultyCommands, tmp_path: Path
+) -> None:
+    """It comes back as it was a moment before the subjob started, and starts it once more.
+
+    Its node still has the first copy, refuses the second and is drained by Slurm as "Duplicate jobid", for an operator
+    to look at. The job waits on as long as there is no other room, and uses the node when it is given back.
+    """
+    site = SlurmSite(breakable, tmp_path, path=faulty.path, slurm_settings=IMPATIENT, shared=False)
+
+    def drained() -> bool:
+        return "Duplicate jobid" in breakable.run("sinfo", "--noheader", "--nodes=n4", "--format=%E", check=False)
+
+    with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
+        faulty.fault("sbatch", "late")
+        job = submit(daemon, site)
+        daemon.wait_event(job, "subjob.pending", 2)
+        before = breakable.saved().read_bytes()
+        faulty.mend("sbatch")
+        assert breakable.states()[str(daemon.job(job)["subjobs"][1]["batch_id"])] == "PENDING", "saved too late"
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            comes_back(breakable, daemon, before)
+            # A node that was rid of the first copy in time takes the second one.
+            until(lambda: drained() or launches(daemon, job) > 1, "the subjob was not started again", 60)
+            if launches(daemon, job) == 1:
+                daemon.wait(job, "waiting", timeout_s=60)
+                breakable.run("scontrol", "update", "NodeName=n4", "State=RESUME")
+            completed(daemon, site, job)
+        assert launches(daemon, job) > 1
 
 
 def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, tmp_path: Path) -> None:

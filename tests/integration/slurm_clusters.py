@@ -98,6 +98,23 @@ class SlurmCluster:
                 raise AssertionError(f"{what} within {timeout_s:g} s\n{queue}")
             time.sleep(0.1)
 
+    @property
+    def job_state(self) -> Path:
+        """What a restarted controller knows of jobs."""
+        return self.directory / "state" / "job_state"
+
+    def saved(self) -> Path:
+        """Wait until the controller has written down what it knows now (every 5 s, where jobs have changed)."""
+        began = time.time()
+        id = self.run("squeue", "--noheader", "--format=%A").split()[0]
+        self.run("scontrol", "update", f"JobId={id}", "Comment=saved")
+        self.until(
+            lambda: self.job_state.exists() and self.job_state.stat().st_mtime > began,
+            "the controller did not save its state",
+            30,
+        )
+        return self.job_state
+
     def up_again(self, *options: str) -> None:
         """Start what a test has killed."""
         _cluster("up", self.directory, f"--nodes={self.nodes}", f"--cpus={self.cpus}", *options)

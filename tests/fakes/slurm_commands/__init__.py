@@ -1,7 +1,8 @@
 """Slurm's commands with faults on demand: put `FaultyCommands(folder).path` before the daemon's or adapter's PATH.
 
 Faults: `hang`; `done-then-hang`, `done-then-lost`, `done-then-silent` (carried out, but the answer does not come);
-`nothing`, `garbage`, `torn`, `endless` (what is answered); any other text is written to stderr with exit code 1.
+`nothing`, `garbage`, `torn`, `endless` (what is answered); `late` (of sbatch: the job may
+start in 9 s); any other text is written to stderr with exit code 1.
 """
 
 from __future__ import annotations
