@@ -121,7 +121,7 @@ class Site:
             asked.append((host, self.managers[host].send("launch", payload, epoch=epoch)))
         for host, seq in asked:
             result = self.managers[host].result(seq, 90)
-            assert result["ok"], (epoch, host, result)
+            assert result["ok"], (epoch, host, json.dumps(result))
 
     def stop(self, size: int, epoch: int, on_hosts: list[int]) -> None:
         asked = [
@@ -130,7 +130,7 @@ class Site:
         exits: dict[str, int] = {}
         for host, seq in asked:
             result = self.managers[host].result(seq, 90)
-            assert result["ok"], (epoch, host, result)
+            assert result["ok"], (epoch, host, json.dumps(result))
             exits.update(result["data"]["exits"])
         assert exits == {str(rank): 85 for rank in range(size)}
 
