@@ -33,6 +33,7 @@ CHECKPOINTED = 85  # the exit code that tells EJB: my state is on disk, whole
 DIFFUSION = 0.2  # of the temperature difference to the four neighbours, a step; stable below 0.25
 HOT = 100.0  # temperature of the upper edge; the other edges are at 0
 NEVER = 2**62  # as the step of a checkpoint: none is wanted
+TELLING_S = 1.0  # progress is told so often at most
 HALO = struct.Struct("<qq")  # step, step of the checkpoint that this rank knows of
 
 Row = List[float]
@@ -325,6 +326,25 @@ class Plate:
         self.step = steps.pop()
 
 
+class Telling:
+    """Tells EJB now and then how many steps are done, of how many. Rank 0 does, for all."""
+
+    def __init__(self, ranks: Ranks, steps: int) -> None:
+        self._path = os.environ.get("EJB_PROGRESS") if ranks.rank == 0 else None
+        self._steps = steps
+        self._next = 0.0
+
+    def tell(self, step: int) -> None:
+        now = time.monotonic()
+        if self._path is None or now < self._next:
+            return
+        self._next = now + TELLING_S
+        with contextlib.suppress(OSError):  # a full disk must not end what goes on computing
+            with open(self._path + ".tmp", "w") as file:
+                file.write(f"{step} {self._steps}\n")
+            os.replace(self._path + ".tmp", self._path)
+
+
 def checkpoint(plate: Plate, ranks: Ranks) -> bool:
     """Every rank's rows on disk under their final names (True), or none (False). The same answer on all ranks."""
     folder = os.environ.get("EJB_CHECKPOINT_DIR", "")
@@ -385,6 +405,7 @@ def run(options: argparse.Namespace) -> int:
     if ranks.size > 1:
         ranks.connect(world, plate.step)
     processor = Processor(options.pace)
+    telling = Telling(ranks, options.steps)
     target = NEVER  # the step of the next checkpoint
     above_all, below_all = [HOT] * plate.width, [0.0] * plate.width
     while plate.step < options.steps:
@@ -411,6 +432,7 @@ def run(options: argparse.Namespace) -> int:
             edges.append(edge)
         with processor:
             plate.compute(*edges)
+        telling.tell(plate.step)
         if options.checkpoint_every and plate.step % options.checkpoint_every == 0 and plate.step < options.steps:
             checkpoint(plate, ranks)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.models import Epoch, Job, Move, Speed, Subjob
 from ejbd.store.store import Store
 from tests.integration.postgres import PostgresServer, why_not
 
@@ -94,3 +94,17 @@ def make_epoch(job_id: str, number: int, created_s: float, **values: Any) -> Epo
         "work_at_start_s": 0.0,
     }
     return Epoch(job_id=job_id, number=number, created_s=created_s, **(given | values))
+
+
+def make_move(at_s: float, **values: Any) -> Move:
+    """A move's row, not yet restarted."""
+    given: dict[str, Any] = {"application": "heat", "job_id": "a", "epoch": 1, "processors": 4, "nodes": 1, "bytes": 9}
+    times = {"checkpoint_s": 1.0, "write_s": 1.0, "wait_s": 0.0}
+    return Move(at_s=at_s, **(given | times | values))
+
+
+def make_speed(at_s: float, **values: Any) -> Speed:
+    """A speed's row."""
+    given: dict[str, Any] = {"application": "heat", "work": "w", "job_id": "a", "launch": 0, "epoch": 1}
+    figures = {"processors": 4, "degree": 4, "units": 20.0, "seconds": 10.0, "total": None}
+    return Speed(at_s=at_s, **(given | figures | values))

@@ -107,6 +107,15 @@ class MoveCost(Api):
     restart_s: float | None
 
 
+class Penalty(Api):
+    """Delta, the penalty factor of over-subscription (Eq. 2), and where that is known from."""
+
+    delta: float
+    source: Literal["job", "measured", "configured"]
+    why: str
+    samples: int
+
+
 class Plan(Api):
     """What would be done with a job now. Nothing is kept."""
 
@@ -120,6 +129,7 @@ class Plan(Api):
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
     cost: Annotated[MoveCost | None, Field(description="what a move of it would cost, as far as is known")] = None
+    penalty: Annotated[Penalty | None, Field(description="Delta as it would be planned with")] = None
     placeholder: PlaceholderShape | None
     notes: list[str]
 
@@ -207,6 +217,7 @@ class PastDecision(Api):
     kind: str
     decision: dict[str, Any]
     cost: Annotated[dict[str, Any] | None, Field(description="what a move was thought to cost then")] = None
+    penalty: Annotated[dict[str, Any] | None, Field(description="Delta as it was thought to be then")] = None
 
 
 class CheckpointInterval(Api):
@@ -244,6 +255,20 @@ class MoveView(Api):
     by_node: list[NodeShare]
 
 
+class SpeedView(Api):
+    """How fast a placement of the application got on: `units` of its own in `seconds`. `degree` 1: at full width."""
+
+    job_id: str
+    launch: int
+    epoch: int
+    at_s: float
+    processors: int
+    degree: int
+    units: float
+    seconds: float
+    total: Annotated[float | None, Field(description="where the application said that it would end")]
+
+
 class Explanation(Api):
     """Why a job is where it is."""
 
@@ -252,8 +277,10 @@ class Explanation(Api):
     decisions: list[PastDecision]
     present: dict[str, Any] | None
     cost: Annotated[MoveCost | None, Field(description="what a move costs, as planning sees it now")] = None
+    penalty: Annotated[Penalty | None, Field(description="Delta, as planning sees it now")] = None
     checkpoints: Annotated[CheckpointInterval | None, Field(description="null: of a job that is passed through")] = None
     moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []
+    speeds: Annotated[list[SpeedView], Field(description="how fast it got on of late, newest first")] = []
 
 
 class IntervalView(Api):

@@ -105,6 +105,8 @@ def plan(found: dict[str, Any], out: Output) -> None:
         decision(found["decision"], out, indent="")
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
+    if found.get("penalty"):
+        out.line(printable(penalty_line(found["penalty"])))
     for note in found["notes"]:
         out.note(note)
 
@@ -129,11 +131,18 @@ def cost_line(cost: dict[str, Any]) -> str:
     )
 
 
+def penalty_line(penalty: dict[str, Any]) -> str:
+    """What over-subscription costs, and how that is known."""
+    return f"over-subscription costs a factor (Delta) of {penalty['delta']:.3g} ({penalty['why']})"
+
+
 def explanation(found: dict[str, Any], out: Output) -> None:
     """Why a job is where it is."""
     out.line(printable(found["now"]))
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
+    if found.get("penalty"):
+        out.line(printable(penalty_line(found["penalty"])))
     if found.get("checkpoints"):
         out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
     for past in found["decisions"]:
@@ -145,6 +154,8 @@ def explanation(found: dict[str, Any], out: Output) -> None:
             out.line(printable(f"  {past['kind']}: {past['decision']}"))
         if past.get("cost"):
             out.line(printable(f"    lambda {past['cost']['lambda_s']:.3g} s, {past['cost']['why']}"))
+        if past.get("penalty"):
+            out.line(printable(f"    Delta {past['penalty']['delta']:.3g}, {past['penalty']['why']}"))
     if found["present"]:
         out.line()
         out.line("right now")

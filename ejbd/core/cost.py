@@ -10,13 +10,13 @@ and the speed of the spool; the configured figure. What a job says itself goes b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-RECENT = 5  # moves of about the same size that count: an application's state grows and shrinks
+RECENT = 5  # measurements of about the same size that count: an application's state grows and shrinks
 SAFETY = 1.5  # the next checkpoint may take so much longer than the longest of the recent ones
 GUESS_SAFETY = 2.0  # a guess may be off by more
 TELLING_S = 2.0  # from a decision until every worker has asked its ranks
@@ -89,19 +89,24 @@ class MoveCost:
         return {**asdict(self), "source": self.source.value}
 
 
+_One = TypeVar("_One")
+
+
+def near_in_size(found: Sequence[_One], size: int | None, size_of: Callable[[_One], int]) -> list[_One]:
+    """The newest few of the size that comes nearest to `size`, by powers of two (None: of any). Newest first."""
+    if size is None or not found:
+        return list(found[:RECENT])
+
+    def distance(one: _One) -> int:
+        return round(abs(math.log2(max(1, size_of(one)) / max(1, size))))
+
+    least = min(map(distance, found))
+    return [one for one in found if distance(one) == least][:RECENT]
+
+
 def nearest(measurements: Sequence[Measurement], processors: int | None) -> list[Measurement]:
-    """The newest few of the size that comes nearest to `processors`, by powers of two (None: of any size).
-
-    `measurements` come newest first.
-    """
-    if processors is None or not measurements:
-        return list(measurements[:RECENT])
-
-    def distance(one: Measurement) -> int:
-        return round(abs(math.log2(max(1, one.processors) / max(1, processors))))
-
-    least = min(map(distance, measurements))
-    return [one for one in measurements if distance(one) == least][:RECENT]
+    """The newest few moves from about so many processors; `measurements` come newest first."""
+    return near_in_size(measurements, processors, lambda one: one.processors)
 
 
 def move_cost(

@@ -18,7 +18,7 @@ from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import drop_older, resume_from
 from ejbd.manager.lead import ensure_lead
-from ejbd.manager.measuring import note_checkpoint, note_restart
+from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, fail_epoch
 from ejbd.manager.subjobs import release
@@ -318,13 +318,31 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
         errors = "; ".join(sorted({o.error for o in operations if o.error})) or "a worker was lost"
         fail_epoch(world, epoch, f"launch failed: {errors}")
         return True
-    move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, processors=epoch.processors, subjobs=epoch.members)
+    speed = _speed(world, epoch)
+    move_epoch(
+        ctx.session, epoch, EpochState.RUNNING, ctx.now,
+        processors=epoch.processors, subjobs=epoch.members, rate=speed,
+    )  # fmt: skip
     epoch.running_s = ctx.now
     if epoch.restart_from is not None:
         note_restart(world, epoch)
-    set_rate(world.job, rate(epoch.size, epoch.processors, world.parameters().delta), ctx.now)
+    set_rate(world.job, speed, ctx.now)
     _release_left_behind(world, epoch)
     return True
+
+
+def _speed(world: JobWorld, epoch: Epoch) -> float:
+    """Full-speed seconds that the epoch's ranks do in one, with the Delta that planning uses (Eq. 2)."""
+    return rate(epoch.size, epoch.processors, world.penalty.delta)
+
+
+def _follow_delta(world: JobWorld, epoch: Epoch) -> None:
+    """Where Delta is known better by now: what is done from now on counts so; what was done is left as it is."""
+    job, now = world.job, world.ctx.now
+    speed = _speed(world, epoch)
+    if speed != job.work_rate:
+        set_rate(job, speed, now)
+        add_event(world.ctx.session, "epoch.rate", now, job_id=job.id, epoch=epoch.number, rate=speed)
 
 
 def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
@@ -341,6 +359,7 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
 def _running(world: JobWorld, epoch: Epoch) -> bool:
     if _ranks_over(world, epoch):
         return True
+    _follow_delta(world, epoch)
     job, now = world.job, world.ctx.now
     wanted = set(job.members)
     if wanted == set(epoch.members) or not can_move(world) or now < job.move_not_before_s:
@@ -388,10 +407,12 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
     errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
     if not any(codes):
         # Nobody was stopped (some may have come to their end): the application is as it was, and so is its placement.
-        move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, setback=True, reason=f"checkpoint failed: {errors}")
-        parameters = world.parameters()
-        set_rate(job, rate(epoch.size, epoch.processors, parameters.delta), ctx.now)
-        job.move_not_before_s = ctx.now + max(10.0, parameters.lambda_s)
+        stalled(epoch)
+        speed = _speed(world, epoch)
+        reason = f"checkpoint failed: {errors}"
+        move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, setback=True, reason=reason, rate=speed)
+        set_rate(job, speed, ctx.now)
+        job.move_not_before_s = ctx.now + max(10.0, world.cost.lambda_s)
         return True
     fail_epoch(world, epoch, f"checkpoint incomplete: {errors}", members=list(epoch.members))
     return True

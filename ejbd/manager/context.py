@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Order, QueueSettings, Settings
 from ejbd.core.cost import Guess, Measurement, MoveCost, move_cost
+from ejbd.core.penalty import Penalty, Ratio, penalty
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
-from ejbd.manager.history import MOVES_TOPIC, Known, measured_speed, measurements
+from ejbd.manager.history import LEARNT_TOPIC, Known, measured_speed, measurements, ratios
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
@@ -24,6 +27,8 @@ from ejbd.store.transitions import wake
 MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
 MOST_KNOWN = 4096  # applications
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
+
+_One = TypeVar("_One")
 
 Offer = tuple[str, dict[str, Any]]
 """A node, and what its worker said of it: `engines`, `dmtcp`."""
@@ -68,18 +73,26 @@ class Context:
 
     def moves(self, application: str) -> list[Measurement]:
         """What the moves of an application cost, newest first."""
-        known = self.known.moves
+        return self._remembered(self.known.moves, measurements, application)
+
+    def ratios(self, application: str) -> list[Ratio]:
+        """What over-subscription made of an application's speed, newest first."""
+        return self._remembered(self.known.ratios, ratios, application)
+
+    def _remembered(
+        self, known: dict[str, list[_One]], read: Callable[[Session, str], list[_One]], application: str
+    ) -> list[_One]:
         found = known.get(application)
         if found is None:
             if len(known) >= MOST_KNOWN:
                 known.clear()
-            found = known[application] = measurements(self.session, application) if application else []
+            found = known[application] = read(self.session, application) if application else []
         return found
 
-    def forget_costs(self) -> None:
+    def forget_known(self) -> None:
         """There is a new measurement: this transaction reads again what it needs, and so do others after its commit."""
         self.known = Known()
-        wake(self.session, MOVES_TOPIC)
+        wake(self.session, LEARNT_TOPIC)
 
     def bytes_per_s(self) -> float | None:
         """How fast the spool is written; None where nobody has tried."""
@@ -232,6 +245,18 @@ class JobWorld:
         speed = self.ctx.bytes_per_s()
         return Guess(sum(known), speed) if speed else None
 
+    @property
+    def penalty(self) -> Penalty:
+        """Delta for where the job's ranks are now (for any degree while they are nowhere), as far as is known."""
+        epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
+        now = degree(epoch.size, epoch.processors) if epoch is not None else 1
+        return penalty(
+            self.ctx.ratios(self.job.application or ""),
+            now if now > 1 else None,
+            configured=self.ctx.queue_settings(self.job.queue).delta,
+            told=self.job.spec.get("delta"),
+        )
+
     def parameters(self) -> BundlingParameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""
         settings = self.ctx.queue_settings(self.job.queue)
@@ -240,7 +265,7 @@ class JobWorld:
         return BundlingParameters(
             omax=spec.get("omax") or settings.omax,
             lambda_s=self.cost.lambda_s,
-            delta=spec.get("delta") or settings.delta,
+            delta=self.penalty.delta,
             processor_quantum=queue.processor_quantum if queue else 1,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,

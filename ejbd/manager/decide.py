@@ -411,6 +411,7 @@ def record(world: JobWorld, question: Question, decision: Decision) -> None:
         decision=decision.to_json(),
         question=question.to_json(),
         cost=world.cost.to_json(),
+        penalty=world.penalty.to_json(),
     )
 
 

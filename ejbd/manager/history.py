@@ -1,4 +1,5 @@
-"""What is remembered of an application beyond one job: what its moves cost, by :class:`ejbd.store.models.Move`.
+"""What is remembered of an application beyond one job: what its moves cost (:class:`ejbd.store.models.Move`), and how
+fast it got on (:class:`ejbd.store.models.Speed`).
 
 An *application* is what its next job is expected to behave like: the same user, as many processes, the same checkpoint
 engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the script
@@ -7,6 +8,8 @@ that it runs); that of a batch script is the job's name, since the script itself
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from dataclasses import dataclass, field
 from posixpath import basename
@@ -15,14 +18,16 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Move
+from ejbd.store.models import Move, Speed
 
-KEPT = 32  # moves of one application
-SPEEDS = 50  # the newest moves of anybody that tell how fast the spool is
+KEPT = 32  # moves of one application; speeds of it at one degree
+MOST_SPEEDS = 256  # that are looked at
+SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
 LONGEST_NAME = 400
-MOVES_TOPIC = "moves"  # of commits that change what is known
+LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
 
 
@@ -34,6 +39,7 @@ class Known:
     """
 
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
+    ratios: dict[str, list[penalty.Ratio]] = field(default_factory=dict)
     speed: float | None = None
 
 
@@ -51,6 +57,15 @@ def program_of(spec: JobSpec) -> str:
         script = next((word for word in spec.argv[1:] if not word.startswith("-")), "")
         return f"{program} {basename(script)}".strip()
     return program
+
+
+def work_of(user: str, spec: JobSpec) -> str:
+    """The same for jobs that do the same work: a user's very same command, in the same folder, as wide.
+
+    The engine is left out, and so is whether the job is elastic: neither changes what there is to do.
+    """
+    what = [user, spec.kind.value, spec.processes, spec.cwd, *spec.argv, spec.script or ""]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
 def measurements(session: Session, application: str) -> list[Measurement]:
@@ -74,16 +89,43 @@ def move_json(move: Move) -> dict[str, Any]:
     return {name: getattr(move, name) for name in (*names, *parts)}
 
 
+def ratios(session: Session, application: str) -> list[penalty.Ratio]:
+    """What over-subscription made of the application's speed, newest first."""
+    query = select(Speed).where(Speed.application == application).order_by(Speed.id.desc()).limit(MOST_SPEEDS)
+    found = [
+        penalty.Speed(row.job_id, row.launch, row.work, row.total, row.degree, row.units, row.seconds)
+        for row in session.scalars(query)
+    ]
+    return penalty.ratios(found)
+
+
+def speeds_of(session: Session, application: str, limit: int = 10) -> list[Speed]:
+    """The application's latest speeds, newest first."""
+    return list(
+        session.scalars(select(Speed).where(Speed.application == application).order_by(Speed.id.desc()).limit(limit))
+    )
+
+
+def speed_json(speed: Speed) -> dict[str, Any]:
+    """A speed for people and programs to read."""
+    names = ("job_id", "launch", "epoch", "at_s", "processors", "degree", "units", "seconds", "total")
+    return {name: getattr(speed, name) for name in names}
+
+
 def measured_speed(session: Session) -> float | None:
     """Bytes a second that the spool took from checkpoints of late, whoever wrote them; None where none tells."""
-    query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPEEDS)
+    query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPOOL_MOVES)
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])
 
 
-def remember(session: Session, move: Move) -> None:
-    """Keep a move, and forget the application's oldest ones."""
-    session.add(move)
+def remember(session: Session, row: Move | Speed) -> None:
+    """Keep a move or a speed, and forget the application's oldest ones (of speeds those at the same degree)."""
+    session.add(row)
     session.flush()
-    newest = select(Move.id).where(Move.application == move.application).order_by(Move.id.desc()).limit(KEPT)
+    table = type(row)
+    like = [table.application == row.application]
+    if isinstance(row, Speed):
+        like.append(Speed.degree == row.degree)
+    newest = select(table.id).where(*like).order_by(table.id.desc()).limit(KEPT)
     oldest = min(session.scalars(newest))
-    session.execute(delete(Move).where(Move.application == move.application, Move.id < oldest))
+    session.execute(delete(table).where(*like, table.id < oldest))

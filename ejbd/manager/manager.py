@@ -32,7 +32,7 @@ from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
-from ejbd.manager.history import MOVES_TOPIC, Known, move_json, moves_of
+from ejbd.manager.history import LEARNT_TOPIC, Known, move_json, moves_of, speed_json, speeds_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
@@ -246,7 +246,7 @@ class Manager:
             asyncio.get_running_loop().create_task(self._announce())
 
     def _forget(self, topics: frozenset[str]) -> None:
-        if MOVES_TOPIC in topics:
+        if LEARNT_TOPIC in topics:
             self._known = Known()
 
     async def _announce(self) -> None:
@@ -313,6 +313,7 @@ class Manager:
                 "kind": row.kind.removeprefix("decision."),
                 "decision": row.data.get("decision", row.data),
                 "cost": row.data.get("cost"),
+                "penalty": row.data.get("penalty"),
             }
             for row in rows
         ]
@@ -324,8 +325,10 @@ class Manager:
             "decisions": decisions,
             "present": present.to_json() if present else None,
             "cost": world.cost.to_json() if job.elastic else None,
+            "penalty": world.penalty.to_json() if job.elastic else None,
             "checkpoints": periodic.told(world) if job.elastic else None,
             "moves": [move_json(move) for move in moves_of(session, job.application)] if job.elastic else [],
+            "speeds": [speed_json(speed) for speed in speeds_of(session, job.application)] if job.elastic else [],
         }
 
     def _present(self, session: Session, job: Job) -> Decision | None:

@@ -1,4 +1,8 @@
-"""Moves as they are measured: a row for each checkpoint that counts, completed when its ranks run again."""
+"""What is measured of jobs that run.
+
+Moves: a row for each checkpoint that counts, completed when its ranks run again. Speeds: a row for each stretch of a
+placement in which its ranks told of their progress, brought up to date as it grows.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,13 @@ from typing import Any
 
 from sqlalchemy import select
 
+from ejbd.core.penalty import SHORTEST_S
+from ejbd.core.progress import degree
 from ejbd.manager.context import JobWorld
-from ejbd.manager.history import remember
-from ejbd.store.models import Epoch, Event, Move, Operation, Worker
+from ejbd.manager.history import remember, work_of
+from ejbd.store.models import Epoch, Event, Move, Operation, Speed, Worker
+
+NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
 
 
 def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operation]) -> None:
@@ -34,14 +42,74 @@ def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operatio
             by_node=by_node,
         ),
     )
-    ctx.forget_costs()
+    ctx.forget_known()
 
 
 def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     """What a worker sees of the ranks of an epoch. Only a live placement still cares."""
     epoch = world.live_epoch
-    if epoch is not None and epoch.number == report["epoch"]:
-        worker.resident_bytes = int(report["resident"])
+    if epoch is None or epoch.number != report["epoch"]:
+        return
+    worker.resident_bytes = int(report["resident"])
+    if report.get("done") is not None and report.get("at_s") is not None:
+        _progress(world, epoch, float(report["done"]), report.get("total"), float(report["at_s"]))
+
+
+def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, at_s: float) -> None:
+    """What an epoch's ranks wrote at `at_s` by the clock of the file that they wrote it into.
+
+    Only differences within the epoch count, so that no clocks are compared and what was done before is left out. What
+    is told first may have been written before the epoch: the first one after it, when the ranks compute for certain,
+    is where counting begins. Where the figures go back, or mean something else by now, it begins again.
+    """
+    last = epoch.progress
+    told: dict[str, Any] = {"done": done, "total": total, "at_s": at_s, "from_done": None, "from_s": None, "row": None}
+    if last is not None:
+        if at_s <= last["at_s"] or done == last["done"]:
+            return  # the same again
+        if last["from_s"] is not None and done > last["done"] and total == last["total"]:
+            told |= {name: last[name] for name in ("from_done", "from_s", "row")}
+        else:
+            told |= {"from_done": done, "from_s": at_s}
+        units, seconds = done - told["from_done"], at_s - told["from_s"]
+        if seconds >= SHORTEST_S:
+            told["row"] = _keep_speed(world, epoch, told["row"], units, seconds, total)
+    epoch.progress = told
+
+
+def _keep_speed(
+    world: JobWorld, epoch: Epoch, id: int | None, units: float, seconds: float, total: float | None
+) -> int:
+    """Write a stretch into its row; the row's id. A new figure is told to everybody, the same once more to nobody."""
+    ctx = world.ctx
+    row = ctx.session.get(Speed, id) if id is not None else None
+    if row is None:
+        row = Speed(
+            application=world.job.application,
+            work=work_of(world.job.user, world.spec),
+            job_id=world.job.id,
+            launch=epoch.launch_ordinal,
+            epoch=epoch.number,
+            at_s=ctx.now,
+            processors=epoch.processors,
+            degree=degree(epoch.size, epoch.processors),
+            units=units,
+            seconds=seconds,
+            total=total,
+        )
+        remember(ctx.session, row)
+    elif abs(units / seconds * row.seconds / row.units - 1) < NEWS and seconds < 2 * row.seconds:
+        return row.id
+    else:
+        row.at_s, row.units, row.seconds = ctx.now, units, seconds
+        ctx.session.flush()
+    ctx.forget_known()
+    return row.id
+
+
+def stalled(epoch: Epoch) -> None:
+    """The ranks of an epoch stood still for a while and go on: what they tell from now on is counted anew."""
+    epoch.progress = None
 
 
 def _of_node(world: JobWorld, operation: Operation) -> dict[str, Any]:
@@ -70,7 +138,7 @@ def note_restart(world: JobWorld, epoch: Epoch) -> None:
     if epoch.number == move.epoch + 1 and not _waited(world, move.at_s):
         move.wait_s += max(0.0, epoch.created_s - move.at_s)
     ctx.session.flush()
-    ctx.forget_costs()
+    ctx.forget_known()
 
 
 def _waited(world: JobWorld, since_s: float) -> bool:

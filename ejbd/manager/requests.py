@@ -144,7 +144,7 @@ def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
     queue = queue_for(ctx.view, spec)
     carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
     spec = carried.spec
-    decision = cost = None
+    decision = cost = penalty = None
     slots = Decider(ctx).windows(queue).slots()
     if carried.elastic:
         probe = Job(
@@ -164,7 +164,7 @@ def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
         state = ElasticState(
             "dry-run", spec.processes, spec.walltime_s, movable=together.can_move(world), together=room
         )
-        cost = world.cost
+        cost, penalty = world.cost, world.penalty
         parameters = world.parameters()
         usable = shortened(slots, cost.tail_s, parameters.max_walltime_s)
         decision = Question(Situation.WAIT, state, usable, ctx.now, parameters).answer().to_json()
@@ -179,6 +179,7 @@ def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
         ],
         "decision": decision,
         "cost": cost.to_json() if cost is not None else None,
+        "penalty": penalty.to_json() if penalty is not None else None,
         "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
     }
 

@@ -98,8 +98,13 @@ def _note_epoch(life: _Life, what: str, at_s: float, data: Mapping[str, Any]) ->
             life.work_s = 0.0
         life.since_s = None
     elif what == "running":
-        life.speed = rate(life.ranks, int(data["processors"]), life.delta) if "processors" in data else life.speed
+        if "rate" in data:
+            life.speed = float(data["rate"])
+        elif "processors" in data:  # a log of before
+            life.speed = rate(life.ranks, int(data["processors"]), life.delta)
         life.since_s = at_s
+    elif what == "rate":
+        life.work_s, life.since_s, life.speed = life.computed(at_s), at_s, float(data["rate"])
     elif what in ("stopping", "ended"):
         life.work_s, life.since_s = life.computed(at_s), None
     elif what == "stopped":

@@ -180,6 +180,8 @@ class Epoch(Base):
     stopping_s: Mapped[float | None]
     ended_s: Mapped[float | None]
     reason: Mapped[str] = mapped_column(Text, default="")
+    # What its ranks told of their progress: `done`, `total`, `at_s` of the last, `from_done`, `from_s` of the first.
+    progress: Mapped[dict[str, Any] | None]
 
 
 class Move(Base):
@@ -206,6 +208,31 @@ class Move(Base):
     __table_args__ = (
         Index("ix_moves_application", "application", "id"),
         Index("ix_moves_job", "job_id", "epoch"),
+        NEVER_AGAIN,
+    )
+
+
+class Speed(Base):
+    """How fast a placement got on, by the progress that its ranks told. Kept by application, beyond its job's row."""
+
+    __tablename__ = "speeds"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    application: Mapped[str] = mapped_column(String(512))
+    work: Mapped[str] = mapped_column(String(64))  # the same for jobs of the same command
+    job_id: Mapped[str] = mapped_column(String(16))
+    launch: Mapped[int] = mapped_column(Integer)
+    epoch: Mapped[int] = mapped_column(Integer)
+    at_s: Mapped[float]
+    processors: Mapped[int] = mapped_column(Integer)
+    degree: Mapped[int] = mapped_column(Integer)  # of over-subscription; 1: full width
+    units: Mapped[float]  # the application's own
+    seconds: Mapped[float]  # by the clock of the file in which it tells
+    total: Mapped[float | None]  # units, where it told that
+
+    __table_args__ = (
+        Index("ix_speeds_application", "application", "degree", "id"),
+        Index("ix_speeds_job", "job_id", "epoch"),
         NEVER_AGAIN,
     )
 

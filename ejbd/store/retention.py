@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from ejbd.store.models import Epoch, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Subjob, Worker
+from ejbd.store.models import Epoch, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Speed, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
 from ejbd.store.store import Store
 
@@ -23,6 +23,10 @@ _MANY: tuple[tuple[InstrumentedAttribute[int], ColumnElement[Any]], ...] = (
     (Operation.seq, Operation.job_id.expression),
     (Intent.id, Intent.job_id.expression),
     (Event.id, Event.job_id.expression),
+)
+_MEASURED: tuple[tuple[InstrumentedAttribute[int], ColumnElement[float]], ...] = (
+    (Move.id, Move.at_s.expression),
+    (Speed.id, Speed.at_s.expression),
 )
 _FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob)
 
@@ -45,9 +49,11 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
         .limit(left)
     )
     left -= _delete(session, Event.id, of_no_job)
-    if left <= 0:
-        return rows - left
-    return rows - left + _delete(session, Move.id, select(Move.id).where(Move.at_s < before).limit(left))
+    for key, at_s in _MEASURED:
+        if left <= 0:
+            break
+        left -= _delete(session, key, select(key).where(at_s < before).limit(left))
+    return rows - left
 
 
 async def prune_all(store: Store, now: float, days: float) -> int:

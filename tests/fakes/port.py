@@ -126,8 +126,10 @@ class FakeManager:
         await self.store.write(change)
 
     async def explain(self, job_id: str) -> dict[str, Any]:
-        past = {"at_s": 100.0, "kind": "start", "decision": DECISION}
-        return {"state": "received", "now": "waiting: nothing is free", "decisions": [past], "present": None}
+        delta = {"delta": 1.25, "source": "measured", "why": "measured once at degree 4", "samples": 1}
+        past = {"at_s": 100.0, "kind": "start", "decision": DECISION, "penalty": delta}
+        now = "waiting: nothing is free"
+        return {"state": "received", "now": now, "decisions": [past], "present": None, "penalty": delta}
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         if queue not in (None, "main"):

@@ -245,6 +245,21 @@ def test_a_rank_that_cannot_write_keeps_all_computing(
         assert [path for path in epoch.checkpoints.glob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["told", "no such folder"])
+def test_progress_is_told_where_that_can_be_written(
+    epochs: Epochs, undisturbed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    path = tmp_path / ("progress" if there else "missing/progress")
+    monkeypatch.setenv("EJB_PROGRESS", str(path))
+    epoch = epochs(["A.n1.0"] * 2)
+    assert epoch.codes() == [0, 0] and epoch.said() == ""
+    assert epoch.result.read_bytes() == undisturbed
+    if there:
+        done, total = map(int, path.read_text().split())
+        assert 1 <= done <= total == 60
+        assert [p.name for p in tmp_path.iterdir() if "progress" in p.name] == ["progress"]
+
+
 def test_after_a_failed_checkpoint_the_next_one_works(epochs: Epochs) -> None:
     epoch = epochs(steps=5000).ready()
     break_folder(epoch)

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Operation, Worker
+from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Speed, Worker
 from ejbd.store.retention import DAY_S, prune, prune_all
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
-from tests.store_fixtures import make_epoch, make_job, make_subjob
+from tests.store_fixtures import make_epoch, make_job, make_move, make_speed, make_subjob
 
 NOW = 1_000 * DAY_S
 OLD = NOW - 91 * DAY_S
@@ -92,6 +92,19 @@ async def test_old_events_of_no_job_go_and_recent_ones_stay(store: Store) -> Non
     assert await prune_all(store, NOW, 90.0) == 1
     left = await store.read(lambda s: list(s.scalars(select(Event).order_by(Event.id))))
     assert [(event.at_s, event.job_id) for event in left] == [(NOW - DAY_S, None), (OLD, "live")]
+
+
+async def test_old_measurements_go_and_recent_ones_stay(store: Store) -> None:
+    def measure(session: Session) -> None:
+        for at_s in (OLD, NOW - DAY_S):
+            session.add(make_move(at_s))
+            session.add(make_speed(at_s))
+
+    await store.write(measure)
+    assert await store.write(lambda s: prune(s, NOW, 90.0, rows=1)) == 1
+    assert await prune_all(store, NOW, 90.0) == 1
+    for at_s in (Move.at_s, Speed.at_s):
+        assert await store.read(lambda s, at_s=at_s: [*s.scalars(select(at_s))]) == [NOW - DAY_S]  # type: ignore[misc]
 
 
 async def test_a_batch_is_bounded_and_the_next_one_goes_on(store: Store) -> None:

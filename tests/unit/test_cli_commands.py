@@ -250,7 +250,9 @@ def test_steering(shell: Shell) -> None:
 def test_why_what_and_when(shell: Shell) -> None:
     id = shell.submit(shell.script())
     shell.server.store.write_sync(lambda session: session.add(subjob_row(id, 1)))
-    assert "waiting: nothing is free" in shell.ejb("explain", id)[0]
+    explained = shell.ejb("explain", id)[0]
+    assert "waiting: nothing is free" in explained and "    Delta 1.25, measured once at degree 4" in explained
+    assert "over-subscription costs a factor (Delta) of 1.25 (measured once at degree 4)" in explained
     assert json.loads(shell.ejb("explain", id, "--json")[0])["decisions"][0]["kind"] == "start"
     assert "job.received queue=main" in shell.ejb("events", id)[0]
     out, _ = shell.ejb("timeline", id)

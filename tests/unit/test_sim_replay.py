@@ -16,7 +16,7 @@ from sqlalchemy import select
 from ejbd.core.decision import DecisionKind
 from ejbd.errors import EjbError
 from ejbd.sim.replay import read_log, replay
-from ejbd.sim.replay_jobs import LoggedJob, as_swf
+from ejbd.sim.replay_jobs import JobBook, LoggedJob, as_swf
 from ejbd.sim.run import Policy, run
 from ejbd.sim.swf import parse_swf, read_swf
 from ejbd.sim.workload import workload_of
@@ -134,6 +134,26 @@ async def test_jobs_as_a_trace_that_can_be_simulated(log: Path, tmp_path: Path) 
     assert workload.jobs.run.tolist() == [28, 30] and workload.jobs.walltime.tolist() == [100, 100]
     outcome = run(workload, Policy.EASY, plain=True)
     assert (outcome.start - workload.jobs.submit).tolist() == [0, 0]
+
+
+def test_work_is_reckoned_by_the_delta_that_was_known_at_the_time() -> None:
+    """Delta 1 for 20 s on 4 of 16 processors, 1.25 for as long. A log of before has no rates."""
+    launching = {"epoch": 1, "ranks": 16, "restart_from": None, "launch": 0}
+    life: list[tuple[float, str, dict[str, Any]]] = [
+        (0.0, "job.received", {"elastic": True}),
+        (0.0, "decision.start", {"question": {"parameters": {"delta": 2.0}}}),
+        (5.0, "epoch.launching", launching),
+        (10.0, "epoch.running", {"epoch": 1, "processors": 4, "rate": 1 / 4}),
+        (30.0, "epoch.rate", {"epoch": 1, "rate": 1 / 5}),
+        (50.0, "epoch.ended", {"epoch": 1}),
+    ]
+    book, before = JobBook(), JobBook()
+    for at_s, kind, data in life:
+        book.note(kind, at_s, "a", data)
+        if kind != "epoch.rate":
+            before.note(kind, at_s, "a", {name: value for name, value in data.items() if name != "rate"})
+    assert [job.run_s for job in book.jobs()] == [20 / 4 + 20 / 5]
+    assert [job.run_s for job in before.jobs()] == [40 / 8]
 
 
 def test_a_job_that_still_runs_is_left_out_of_the_trace() -> None:

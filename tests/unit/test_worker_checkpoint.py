@@ -171,3 +171,32 @@ def test_engine_none(there: World) -> None:
 )
 def test_whose_file_it_is(name: str, rank: int | None) -> None:
     assert rank_of(name) == rank
+
+
+TELLS = """
+trap 'exit 85' USR1
+echo 1 10 > "$EJB_PROGRESS"
+until [ -e "$0" ]; do sleep 0.05; done
+echo 2 10 > "$EJB_PROGRESS"
+echo told
+while [ "$(cat "$0")" != end ]; do sleep 0.05; done
+"""
+"""Tells of its first step, of the second when a file appears, and ends when that says so."""
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "end"])
+def test_what_ranks_told_last_is_known_before_they_stop(there: World, how: str) -> None:
+    there.start()
+    sign = there.spool / "sign"
+    there.launch("sh", "-c", TELLS, str(sign))
+    there.manager.wait_for(lambda: there.manager.of_kind("sample"))
+    sign.write_text("on")
+    eventually(lambda: there.rank_output(0))
+    if how == "checkpoint":
+        assert there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})["ok"]
+    else:
+        sign.write_text("end")
+        assert there.exits(1) == {0: 0}
+    told = [(r["done"], r["total"]) for r in there.manager.of_kind("sample") if r["done"] is not None]
+    assert told == [(1.0, 10.0), (2.0, 10.0)]
+    assert there.manager.reports[-1]["kind"] == ("result" if how == "checkpoint" else "rank-exit"), "and after it"

@@ -134,6 +134,7 @@ class EpochRun:
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
         self._writing: Optional[Writing] = None
+        self._samples: Optional[Samples] = None
         self._deadline: Optional[Timer] = None
         self._poll: Optional[Timer] = None
         self._untold: List[Tuple[int, int]] = []
@@ -194,7 +195,8 @@ class EpochRun:
             done(error)
         if error is None:
             told = progress_file(str(self._payload["launch_file"])) if self._context.home else None
-            self._sample(Samples(self.epoch, told))
+            self._samples = Samples(self.epoch, told)
+            self._sample(self._samples)
 
     def _bring_up(self) -> Iterator[None]:
         """Everything until the ranks run; yields where it has to wait."""
@@ -248,11 +250,17 @@ class EpochRun:
 
         self._loop.call_later(samples.pause_s, take)
 
+    def _last_sample(self) -> None:
+        found = self._samples.last() if self._samples is not None else None
+        if found is not None:
+            self._report("sample", **found)
+
     def checkpoint(self, timeout_s: float, reply: Reply) -> None:
         if self._checkpoint is not None or self._stopping or self._bringing_up is not None:
             doing = "checkpointed" if self._checkpoint is not None else "stopped" if self._stopping else "launched"
             reply(False, "epoch %d is being %s already" % (self.epoch, doing), {})
             return
+        self._last_sample()
         try:
             self._checkpoint = self._engine.checkpoint(self._context)
         except EngineError as error:
@@ -382,6 +390,7 @@ class EpochRun:
         if self._checkpoint is not None:
             self._advance()
         elif not self._stopping:
+            self._last_sample()
             self._tell(rank, self._settled(rank, code))
         if not self.running:
             self._all_ended()

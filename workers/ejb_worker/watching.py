@@ -77,6 +77,15 @@ class Samples:
         self._resident, self._done = resident_bytes, done
         return {"epoch": self._epoch, "resident": resident_bytes, "done": done, "total": total, "at_s": at_s}
 
+    def last(self) -> Optional[Dict[str, Any]]:
+        """The same before the ranks end or stop, where they have told more of their progress by then."""
+        found = read_progress(self._progress) if self._progress is not None else None
+        if found is None or found[0] == self._done or not self._resident:
+            return None
+        self._done = found[0]
+        done, total, at_s = found
+        return {"epoch": self._epoch, "resident": self._resident, "done": done, "total": total, "at_s": at_s}
+
 
 class Writing:
     """For how long files are being written into a checkpoint folder: since it was last seen without a new one."""

@@ -1,0 +1,252 @@
+"""Delta is measured from the progress that ranks tell, remembered, planned with and told: the live world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from ejbd.core.question import Question
+from ejbd.manager.history import KEPT, remember, work_of
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.store.models import Speed
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld, Worker
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+class Ranks:
+    """An application of 16 ranks that tells of its progress, by a clock of its own."""
+
+    def __init__(self, live: LiveWorld, worker: Worker, epoch: int, done: float = 0.0, total: float | None = 1e4):
+        self.live, self.worker, self.epoch, self.done, self.total = live, worker, epoch, done, total
+
+    async def tell(self, **changes: Any) -> None:
+        at_s = self.live.clock.now - 3000.0
+        told = {"epoch": self.epoch, "resident": 1000, "done": self.done, "total": self.total, "at_s": at_s}
+        await self.worker.report("sample", **{**told, **changes})
+
+    async def run(self, seconds: float, per_s: float) -> None:
+        await self.live.poll(seconds)
+        self.done += seconds * per_s
+        await self.tell()
+
+
+async def over(live: LiveWorld, per_s: float = 2.0, **spec: Any) -> tuple[str, Ranks]:
+    """A job of 16 ranks that is over-subscribed by 4, and tells that it does so much a second."""
+    live.batch.free = 4
+    job = await live.submit(**{"walltime_s": 1000.0, **spec})
+    await live.poll(1)
+    ranks = Ranks(live, await live.begin(f"{job}.1"), 1)
+    await ranks.tell()
+    await ranks.run(3, per_s)
+    await ranks.run(20, per_s)
+    return job, ranks
+
+
+async def at_full_width(live: LiveWorld, job: str, before: Ranks, per_s: float = 10.0) -> Ranks:
+    """... that has moved to J0, and tells of that, too."""
+    worker = await live.begin(f"{job}.0")
+    await live.poll(1)
+    await live.work()
+    number = live.epochs(job)[-1].number
+    assert (live.epochs(job)[-1].processors, live.epochs(job)[-1].state) == (16, "running")
+    ranks = Ranks(live, worker, number, before.done, before.total)
+    await ranks.tell()
+    await ranks.run(3, per_s)
+    await ranks.run(20, per_s)
+    return ranks
+
+
+async def measured(live: LiveWorld, **spec: Any) -> str:
+    """A job that was measured and is over."""
+    job, ranks = await over(live, **spec)
+    ranks = await at_full_width(live, job, ranks)
+    await ranks.worker.finish_ranks(ranks.epoch)
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "completed"
+    return job
+
+
+def speeds(live: LiveWorld) -> list[Speed]:
+    return live.store.read_sync(lambda s: list(s.scalars(select(Speed).order_by(Speed.id))))
+
+
+async def penalty(live: LiveWorld, job: str) -> dict[str, Any]:
+    found = (await live.manager.explain(job))["penalty"]
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_speeds_are_measured_by_placement_and_give_delta(live: LiveWorld) -> None:
+    job = await measured(live)
+    first, second = speeds(live)
+    assert (first.application, first.job_id, first.launch, first.total) == ("ada:16:application:heat", job, 0, 1e4)
+    assert (first.epoch, first.processors, first.degree, first.units, first.seconds) == (1, 4, 4, 40.0, 20.0)
+    assert (second.epoch, second.processors, second.degree, second.units, second.seconds) == (2, 16, 1, 200.0, 20.0)
+    assert await penalty(live, job) == {
+        "delta": 1.25,
+        "source": "measured",
+        "why": "measured once at degree 4 by the progress told: 2 a second, 10 at full width",
+        "samples": 1,
+    }
+    told = (await live.manager.explain(job))["speeds"]
+    assert [(s["epoch"], s["units"], s["seconds"]) for s in told] == [(2, 200.0, 20.0), (1, 40.0, 20.0)]
+
+
+async def test_the_next_job_of_the_application_is_planned_with_it(live: LiveWorld) -> None:
+    heat = JobSpec("heat", JobKind.COMMAND, ("./heat",), 16, 1000.0, "/", "o", engine="application")
+    assert (await live.manager.plan(heat, "ada"))["penalty"]["source"] == "configured"
+    await measured(live)
+    live.batch.free = 4
+    assert (await live.manager.plan(heat, "ada"))["penalty"]["delta"] == 1.25
+    job = await live.submit(walltime_s=1000.0, argv=("./heat", "--other"))
+    await live.poll(1)
+    asked = [data for _, data in live.events(job) if "question" in data]
+    assert asked[0]["penalty"]["source"] == "measured" and asked[0]["question"]["parameters"]["delta"] == 1.25
+    assert live.subjobs(job)[1].usable_s >= 4 * 1.25 * 1000.0
+    for data in asked:  # what is stored is what was asked, and gives the same answer
+        assert Question.from_json(data["question"]).answer().to_json() == data["decision"]
+    await live.begin(f"{job}.1")
+    assert live.job(job).work_rate == 1 / (4 * 1.25), "and its progress is reckoned by it"
+    for other in ({"argv": ("./cool",)}, {"processes": 8}, {"engine": "none"}):
+        live.batch.free = 0
+        strange = await live.submit(**other)
+        assert (await penalty(live, strange))["source"] == "configured", other
+
+
+async def test_a_job_may_say_its_delta(live: LiveWorld) -> None:
+    await measured(live)
+    live.batch.free = 4
+    job = await live.submit(delta=2.0, walltime_s=1000.0)
+    assert (await penalty(live, job))["why"] == "the job says 2"
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    assert live.job(job).work_rate == 1 / 8
+
+
+async def test_what_is_learnt_while_a_job_runs_counts_from_then_on(tmp_path: Path, store: Store) -> None:
+    """Another job of the application tells what over-subscription costs: what was credited stays as it is."""
+    live = LiveWorld(tmp_path, store, max_subjobs=1)
+    job, _ = await over(live)
+    begun = live.epochs(job)[0].running_s
+    await measured(live, argv=("./heat", "2"))
+    learnt = live.clock.now
+    assert live.job(job).work_rate == 1 / 4, "nobody has looked at it yet"
+    await live.poll(0)
+    now = live.job(job)
+    assert begun is not None and now.work_rate == 1 / 5 and now.work_s == pytest.approx((learnt - begun) / 4)
+    (event,) = [data for kind, data in live.events(job) if kind == "epoch.rate"]
+    assert event == {"epoch": 1, "rate": 1 / 5}
+    await live.poll(10)
+    await live.poll(10)
+    assert live.kinds(job).count("epoch.rate") == 1
+    assert live.job(job).work_s == pytest.approx((learnt - begun) / 4)
+
+
+async def test_the_move_before_a_placement_is_no_part_of_its_speed(live: LiveWorld) -> None:
+    """What is told first in a placement was written before it: with the move in between it would look slow."""
+    job, ranks = await over(live)
+    before = live.clock.now - 3000.0
+    worker = await live.begin(f"{job}.0")
+    await live.poll(100)
+    await live.work()
+    ranks = Ranks(live, worker, 2, ranks.done)
+    await ranks.tell(at_s=before)
+    await ranks.run(50, 1.0)
+    assert [s.epoch for s in speeds(live)] == [1], "there is nothing to count from yet"
+    await ranks.run(10, 10.0)
+    assert (await penalty(live, job))["delta"] == 1.25
+
+
+async def test_what_an_older_checkpoint_takes_back_begins_a_new_stretch(live: LiveWorld) -> None:
+    job, ranks = await over(live)
+    ranks.done = 10.0
+    await ranks.run(3, 0.0)
+    assert len(speeds(live)) == 1
+    await ranks.run(10, 4.0)
+    assert [(s.units, s.seconds) for s in speeds(live)] == [(40.0, 20.0), (40.0, 10.0)]
+    await ranks.run(10, 4.0)
+    assert [(s.units, s.seconds) for s in speeds(live)] == [(40.0, 20.0), (80.0, 20.0)], "and it grows"
+    ranks.total = 2e4
+    await ranks.run(10, 4.0)
+    await ranks.run(10, 4.0)
+    assert [s.total for s in speeds(live)] == [1e4, 1e4, 2e4]
+    assert job == speeds(live)[0].job_id
+
+
+async def test_ranks_that_stood_still_for_a_checkpoint_that_failed_are_counted_anew(live: LiveWorld) -> None:
+    job, ranks = await over(live)
+    ranks.worker.fail = {"checkpoint": {"exits": {}, "bytes": {}}}
+    await live.begin(f"{job}.0")
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(job)[0].state == "running" and len(live.epochs(job)) == 1
+    await ranks.run(100, 0.1)
+    await ranks.run(3, 2.0)
+    await ranks.run(10, 2.0)
+    assert [(s.units, s.seconds) for s in speeds(live)] == [(40.0, 20.0), (20.0, 10.0)]
+
+
+async def test_what_tells_nothing_is_left_alone(live: LiveWorld) -> None:
+    job, ranks = await over(live, per_s=0.0)
+    await ranks.tell(done=None, total=None, at_s=None)
+    await ranks.tell(epoch=7, done=99.0)
+    assert speeds(live) == [] and (await penalty(live, job))["source"] == "configured"
+    for _ in range(2):
+        await ranks.run(3, 1.0)
+        assert speeds(live) == [], "too short"
+    await ranks.run(3, 1.0)
+    assert [(s.units, s.seconds) for s in speeds(live)] == [(6.0, 6.0)]
+
+
+async def test_the_same_speed_is_not_told_again_and_again(live: LiveWorld) -> None:
+    _, ranks = await over(live)
+    known = live.manager._known
+    await ranks.run(5, 2.0)
+    assert live.manager._known is known and speeds(live)[0].seconds == 20.0
+    await ranks.run(20, 2.0)
+    assert live.manager._known is not known and speeds(live)[0].seconds == 45.0
+    known = live.manager._known
+    await ranks.run(5, 3.0)
+    assert live.manager._known is not known and speeds(live)[0].units == 105.0
+
+
+async def test_old_speeds_are_forgotten_of_each_degree(live: LiveWorld) -> None:
+    await measured(live)
+    row = speeds(live)[0]
+    columns = {c.name: getattr(row, c.name) for c in Speed.__table__.columns if c.name != "id"}
+
+    def many(session: Any) -> None:
+        for _ in range(KEPT + 5):
+            remember(session, Speed(**columns))
+        remember(session, Speed(**{**columns, "application": "another"}))
+
+    live.store.write_sync(many)
+    counted = live.store.read_sync(
+        lambda s: list(
+            s.execute(select(Speed.application, Speed.degree, func.count()).group_by("application", "degree"))
+        )
+    )
+    assert sorted(map(tuple, counted)) == [(row.application, 1, 1), (row.application, 4, KEPT), ("another", 4, 1)]
+
+
+def test_what_is_the_same_work() -> None:
+    spec = JobSpec("a", JobKind.COMMAND, ("./heat", "5"), 16, 60.0, "/x", "o")
+    same = JobSpec("b", JobKind.COMMAND, ("./heat", "5"), 16, 90.0, "/x", "p", engine="dmtcp", elastic=False)
+    assert work_of("ada", spec) == work_of("ada", same) and len(work_of("ada", spec)) == 64
+    others = [
+        JobSpec("a", JobKind.COMMAND, ("./heat", "6"), 16, 60.0, "/x", "o"),
+        JobSpec("a", JobKind.COMMAND, ("./heat", "5"), 8, 60.0, "/x", "o"),
+        JobSpec("a", JobKind.COMMAND, ("./heat", "5"), 16, 60.0, "/y", "o"),
+        JobSpec("a", JobKind.SCRIPT, ("./heat", "5"), 16, 60.0, "/x", "o", script="#!/bin/sh\n"),
+    ]
+    digests = {work_of("ada", spec), work_of("eve", spec), *(work_of("ada", other) for other in others)}
+    assert len(digests) == 6
