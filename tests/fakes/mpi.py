@@ -45,15 +45,39 @@ def build_loaded_rank(folder: Path) -> list[str]:
 
 
 def build_open_mpi_rank(folder: Path) -> tuple[Path | None, str]:
-    """The same rank for Open MPI, or why there is none."""
-    compiler = shutil.which("mpicc.openmpi")
+    """The same rank for Open MPI, or why there is none.
+
+    Debian's libopenmpi-dev, once installed, is what `mpicc` means. Where that is not wanted, EJB_TEST_OPEN_MPI names a
+    folder that it was unpacked into.
+    """
+    unpacked = os.environ.get("EJB_TEST_OPEN_MPI", "")
+    compiler = shutil.which("cc" if unpacked else "mpicc.openmpi")
     if compiler is None or shutil.which("mpirun.openmpi") is None:
         return None, "Open MPI is not installed (apt-get install openmpi-bin libopenmpi-dev)"
+    words = [compiler, "-O1"]
+    if unpacked:
+        headers = next(Path(unpacked).glob("usr/lib/*/openmpi/include/mpi.h"), None)
+        if headers is None:
+            return None, f"EJB_TEST_OPEN_MPI={unpacked}: libopenmpi-dev was not unpacked there"
+        words += ["-I", str(headers.parent)]
     program = folder / "open_mpi_rank"
-    done = subprocess.run(
-        [compiler, "-O1", "-o", str(program), str(SOURCE)], capture_output=True, timeout=120, check=False
+    words += ["-o", str(program), str(SOURCE), *(["-l:libmpi.so.40"] if unpacked else [])]
+    done = subprocess.run(words, capture_output=True, timeout=120, check=False)
+    if done.returncode == 0:
+        return program, ""
+    return None, (
+        "Open MPI's headers are not installed: libopenmpi-dev, or `apt-get download libopenmpi-dev`, "
+        "`dpkg -x libopenmpi-dev_*.deb FOLDER` and EJB_TEST_OPEN_MPI=FOLDER"
     )
-    return (program, "") if done.returncode == 0 else (None, "Open MPI's headers are not installed (libopenmpi-dev)")
+
+
+def open_mpi_first(folder: Path) -> str:
+    """A PATH on which `mpirun` is Open MPI's, whatever else is installed: as a user's `module load` would have it."""
+    folder.mkdir()
+    found = shutil.which("mpirun.openmpi")
+    assert found is not None
+    (folder / "mpirun").symlink_to(found)
+    return f"{folder}:{os.environ['PATH']}"
 
 
 def open_mpi_launcher(size: int) -> dict[str, Any]:

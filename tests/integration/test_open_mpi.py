@@ -62,6 +62,16 @@ def test_without_dmtcp_all_ranks_run_under_one_mpirun(there: World, program: Pat
     ]
 
 
+def test_ranks_talk_over_loopback_alone(there: World, program: Path) -> None:
+    """No other node has this one's other addresses, and they may be gone here, too, when a checkpoint is restored."""
+    launch(there, str(program), "100000")
+    eventually(lambda: "step 10" in there.rank_output(0))
+    ranks = [p for p in members(there) if p.name() == program.name]
+    assert len(ranks) == RANKS
+    peers = [c.raddr.ip for p in ranks for c in p.net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED]
+    assert len(peers) > RANKS and all(ip.startswith("127.") for ip in peers), peers
+
+
 def test_an_abort_is_every_ranks_end(there: World, program: Path) -> None:
     launch(there, str(program), "1", "abort")
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 7)
