@@ -1,0 +1,140 @@
+"""The library for over-subscribed ranks gives the core away while they poll: shown by counting polls and yields."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.mpi import build_progress, build_rank, missing_mpich, mpi_payload
+
+pytestmark = [pytest.mark.xdist_group("mpich")]
+COUNTER = Path(__file__).resolve().parents[1] / "fakes" / "count_polls.c"
+RANKS = 4
+# Polls `argv[1]` times where nothing can be found, then once where something can, then once more in vain.
+POLLS = """
+import os, select, sys
+epoll, (reader, writer) = select.epoll(), os.pipe()
+epoll.register(reader, select.EPOLLIN)
+for _ in range(int(sys.argv[1])):
+    assert epoll.poll(0) == []
+os.write(writer, b"x")
+assert len(epoll.poll(0)) == 1
+os.read(reader, 1)
+assert epoll.poll(0) == []
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of one process: polls that did not wait and found nothing, polls that waited, yields."""
+
+    empty: int
+    waiting: int
+    yields: int
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The library, and the one that counts."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (apt-get install gcc)")
+    folder = tmp_path_factory.mktemp("libraries")
+    counter = folder / "count_polls.so"
+    words = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O2", "-o", str(counter), str(COUNTER), "-ldl"]
+    subprocess.run(words, check=True, timeout=120)
+    return build_progress(folder), counter
+
+
+def counting(libraries: tuple[Path, Path], folder: Path, yielding: bool) -> dict[str, str]:
+    """Variables of a process that counts into `folder`, with the library or without."""
+    folder.mkdir()
+    loaded = libraries if yielding else libraries[1:]
+    return {"LD_PRELOAD": ":".join(map(str, loaded)), "COUNT_POLLS": str(folder)}
+
+
+def counted(folder: Path) -> list[Counted]:
+    return [Counted(*struct.unpack("@3l", file.read_bytes())) for file in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, Counted(251, 150, 101)),
+        ({"EJB_YIELDS": "10"}, Counted(251, 240, 11)),
+        ({"EJB_BLOCK_MS": "0"}, Counted(251, 0, 251)),
+    ],
+    ids=["default", "fewer yields", "never waits"],
+)
+def test_an_empty_poll_yields_and_a_long_row_of_them_waits(
+    libraries: tuple[Path, Path], tmp_path: Path, settings: dict[str, str], expected: Counted
+) -> None:
+    """250 empty polls in a row, one that finds something, and one more: the row begins anew behind what was found."""
+    env = {**os.environ, **counting(libraries, tmp_path / "counts", True), **settings}
+    subprocess.run([sys.executable, "-c", POLLS, "250"], env=env, check=True, timeout=60)
+    assert counted(tmp_path / "counts") == [expected]
+
+
+def test_without_it_nobody_yields(libraries: tuple[Path, Path], tmp_path: Path) -> None:
+    env = {**os.environ, **counting(libraries, tmp_path / "counts", False)}
+    subprocess.run([sys.executable, "-c", POLLS, "250"], env=env, check=True, timeout=60)
+    assert counted(tmp_path / "counts") == [Counted(251, 0, 0)]
+
+
+def run_on_one_processor(program: Path, env: dict[str, str], ends: bool) -> None:
+    """All ranks of the program share one processor. Without `ends` they are stopped before MPI_Finalize."""
+    ours = min(os.sched_getaffinity(0))
+    variables = {**mpi_payload()["env"], **env}
+    words = [
+        sys.executable,
+        "-c",
+        f"import os, sys; os.sched_setaffinity(0, {{{ours}}}); os.execvp(sys.argv[1], sys.argv[1:])",
+    ]
+    words += ["mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec"]
+    words += [word for name, value in variables.items() for word in ("-genv", name, value)]
+    process = subprocess.Popen(
+        [*words, "-n", str(RANKS), str(program), "5"],
+        env={**os.environ, "MPIEXEC_TIMEOUT": "60"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        left = RANKS
+        while left:
+            line = process.stdout.readline()
+            assert line, f"mpiexec ended early, with {process.wait()}"
+            left -= line.endswith("ends, bad 0\n")
+        if ends:
+            assert process.wait(60) == 0
+    finally:
+        process.terminate()
+        process.stdout.close()
+        process.wait(60)
+
+
+def test_over_subscribed_mpich_ranks_give_the_core_away(libraries: tuple[Path, Path], tmp_path: Path) -> None:
+    """Four ranks on one processor. Without the library those that wait poll on; with it an empty poll yields or waits.
+
+    Those without it are not waited for: without it they may wait for ever in MPI_Finalize.
+    """
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    program = build_rank(tmp_path)
+    for name in ("without", "with"):
+        yielding = name == "with"
+        run_on_one_processor(program, counting(libraries, tmp_path / name, yielding), yielding)
+    without, given = counted(tmp_path / "without"), counted(tmp_path / "with")
+    assert len(without) == len(given) == RANKS
+    for rank in without:
+        assert rank.yields < rank.empty / 100, f"MPICH yields by itself: {without}"
+    for rank in given:
+        assert 0 < rank.empty <= rank.yields + rank.waiting, given
+    # Polls in vain are what takes the processor from the rank that has something to do.
+    assert 10 * sum(rank.empty for rank in given) < sum(rank.empty for rank in without), (without, given)
