@@ -111,7 +111,7 @@ class Penalty(Api):
     """Delta, the penalty factor of over-subscription (Eq. 2), and where that is known from."""
 
     delta: float
-    source: Literal["job", "measured", "configured"]
+    source: Literal["job", "measured", "calibrated", "configured"]
     why: str
     samples: int
 
@@ -269,6 +269,15 @@ class SpeedView(Api):
     total: Annotated[float | None, Field(description="where the application said that it would end")]
 
 
+class RunView(Api):
+    """A whole run of the application, or of one of its commands passed through. `over`: degree -> seconds at it."""
+
+    job_id: str
+    at_s: float
+    full_s: Annotated[float, Field(description="seconds that its ranks computed at full width")]
+    over: dict[str, float]
+
+
 class Explanation(Api):
     """Why a job is where it is."""
 
@@ -281,6 +290,7 @@ class Explanation(Api):
     checkpoints: Annotated[CheckpointInterval | None, Field(description="null: of a job that is passed through")] = None
     moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []
     speeds: Annotated[list[SpeedView], Field(description="how fast it got on of late, newest first")] = []
+    runs: Annotated[list[RunView], Field(description="its latest runs that ended well, newest first")] = []
 
 
 class IntervalView(Api):

@@ -27,6 +27,7 @@ class Source(StrEnum):
 
     JOB = "job"
     MEASURED = "measured"
+    CALIBRATED = "calibrated"
     GUESSED = "guessed"
     CONFIGURED = "configured"
 

@@ -6,21 +6,32 @@ full-speed work. An application that does v(1) units of its own work a second at
     Delta = v(1) / (k * v(k)).
 
 Only stretches of the very same work are set beside each other: those of one launch of one job; failing that, those of
-jobs with the same command and the same end in sight. What a job says itself goes before what was measured, and that
-before the configured figure, as with lambda (:mod:`ejbd.core.cost`).
+jobs with the same command and the same end in sight.
+
+Of an application that tells nothing of its progress whole runs are compared (*calibration*). A run takes t1 seconds at
+full width. Another of the same command that spends t(k) seconds at degree k, and the rest at full width, does there
+
+    t1 - rest = sum of t(k) / (Delta*k)
+
+full-speed seconds of work, which gives Delta.
+
+What a job says itself goes before what was measured, that before what was calibrated, and the configured figure comes
+last, as with lambda (:mod:`ejbd.core.cost`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median, median_low
-from typing import Any
+from typing import Any, TypeVar
 
 from ejbd.core.cost import RECENT, Source, near_in_size
 
 SHORTEST_S = 5.0  # a stretch of less says little: a file's time may be a second wrong, and steps are not all alike
 SLOWEST = 1e-9  # units a second that can still be divided by: ranks may tell anything
+LEAST_RUN_S = 60.0  # of full-speed work that a run must have done over-subscribed: starting up takes seconds as well
+LEAST_PART = 0.25  # of its whole work, since two runs of one command are never quite alike
 LEAST = 0.5
 """The least Delta that is believed. Degree 2 then costs nothing (2 * 1/2 = 1): fewer processors are never planned as
 faster than one for each process, which Eq. 2 does not know and the policies do not expect. Below 1 it may be: ranks
@@ -63,6 +74,36 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A whole run that ended well: for how long it computed at full width and, by degree, over-subscribed."""
+
+    work: str
+    full_s: float
+    over: Mapping[int, float]
+
+    @property
+    def at_full_width(self) -> bool:
+        return not self.over
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What over-subscription, by `degree` for the most part, made of a run. `delta` is unbounded.
+
+    `over_s`: for so long it was over-subscribed, and did `work_s` of the `full_s` of work that another run shows.
+    """
+
+    degree: int
+    delta: float
+    over_s: float
+    work_s: float
+    full_s: float
+
+
+_Found = TypeVar("_Found", Ratio, Calibration)
+
+
+@dataclass(frozen=True, slots=True)
 class Penalty:
     """Delta as planning uses it and where it comes from; `samples` measurements are behind it. `why`: for people."""
 
@@ -97,26 +138,86 @@ def _comparable(one: Speed, full: Iterable[Speed]) -> list[Speed]:
     return (own or others)[:RECENT]
 
 
-def penalty(measured: Sequence[Ratio], degree: int | None, *, configured: float, told: float | None = None) -> Penalty:
+def calibrations(runs: Sequence[Run]) -> list[Calibration]:
+    """One for each run that was over-subscribed for long enough and has others at full width to be set beside.
+
+    Newest first, as `runs`.
+    """
+    found = []
+    for run in runs:
+        beside = [other.full_s for other in runs if other.at_full_width and other.work == run.work][:RECENT]
+        if run.at_full_width or not beside:
+            continue
+        full_s = median(beside)
+        work_s = full_s - run.full_s
+        if work_s < max(LEAST_RUN_S, LEAST_PART * full_s):
+            continue
+        shares = {degree: seconds / degree for degree, seconds in run.over.items()}
+        most = max(shares, key=lambda degree: shares[degree])
+        found.append(Calibration(most, sum(shares.values()) / work_s, sum(run.over.values()), work_s, full_s))
+    return found
+
+
+def penalty(
+    measured: Sequence[Ratio],
+    degree: int | None,
+    *,
+    calibrated: Sequence[Calibration] = (),
+    configured: float,
+    told: float | None = None,
+) -> Penalty:
     """Delta for a placement of `degree` (None: for any): of the measurements of about that degree the median.
 
-    `measured` come newest first; `told` is what the job says.
+    `measured` and `calibrated` come newest first; `told` is what the job says.
     """
     if told is not None:
         return Penalty(told, Source.JOB, f"the job says {told:.3g}")
+    found = _measured(measured, degree) or _calibrated(calibrated, degree)
+    return found or Penalty(configured, Source.CONFIGURED, f"configured: {configured:.3g}, nothing was measured yet")
+
+
+def _measured(measured: Sequence[Ratio], degree: int | None) -> Penalty | None:
     near = near_in_size(measured, degree, lambda ratio: ratio.degree)
     if not near:
-        return Penalty(configured, Source.CONFIGURED, f"configured: {configured:.3g}, nothing was measured yet")
-    found = median_low([ratio.delta for ratio in near])
-    one = next(ratio for ratio in near if ratio.delta == found)
-    delta = round(min(MOST, max(LEAST, found)), 2)
-    degrees = sorted({ratio.degree for ratio in near})
-    words = f"{degrees[0]}" if len(degrees) == 1 else f"{degrees[0]} to {degrees[-1]}"
-    times = "once" if len(near) == 1 else f"{len(near)} times"
+        return None
+    one = _median(near)
+    degrees, times = _in_words([ratio.degree for ratio in near])
+    at = f" at degree {one.degree}" if len({ratio.degree for ratio in near}) > 1 else ""
     why = (
-        f"measured {times} at degree {words} by the progress told: {one.per_s:.3g} a second"
-        f"{f' at degree {one.degree}' if len(degrees) > 1 else ''}, {one.full_per_s:.3g} at full width"
+        f"measured {times} at degree {degrees} by the progress told: {one.per_s:.3g} a second{at}, "
+        f"{one.full_per_s:.3g} at full width"
     )
-    if not LEAST <= found <= MOST:
-        why += f"; {found:.3g} is not believed"
-    return Penalty(delta, Source.MEASURED, why, len(near))
+    return _believed(one.delta, Source.MEASURED, why, len(near))
+
+
+def _calibrated(calibrated: Sequence[Calibration], degree: int | None) -> Penalty | None:
+    near = near_in_size(calibrated, degree, lambda one: one.degree)
+    if not near:
+        return None
+    one = _median(near)
+    degrees, times = _in_words([other.degree for other in near])
+    why = (
+        f"calibrated {times} at degree {degrees}: {one.work_s:.3g} of the {one.full_s:.3g} s that the same command "
+        f"computes at full width took {one.over_s:.3g} s"
+    )
+    return _believed(one.delta, Source.CALIBRATED, why, len(near))
+
+
+def _median(near: Sequence[_Found]) -> _Found:
+    """The one with the median Delta; of an even number the lower of the two in the middle."""
+    middle = median_low([one.delta for one in near])
+    return next(one for one in near if one.delta == middle)
+
+
+def _in_words(degrees: Sequence[int]) -> tuple[str, str]:
+    """Degrees, and how often something was measured at them."""
+    low, high = min(degrees), max(degrees)
+    times = "once" if len(degrees) == 1 else f"{len(degrees)} times"
+    return (f"{low}" if low == high else f"{low} to {high}"), times
+
+
+def _believed(delta: float, source: Source, why: str, samples: int) -> Penalty:
+    if not LEAST <= delta <= MOST:
+        why += f"; {delta:.3g} is not believed"
+    # To two places: what nobody could tell apart is not followed by everything that is planned.
+    return Penalty(round(min(MOST, max(LEAST, delta)), 2), source, why, samples)

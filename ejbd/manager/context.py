@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from ejbd.config import Order, QueueSettings, Settings
 from ejbd.core.cost import Guess, Measurement, MoveCost, move_cost
-from ejbd.core.penalty import Penalty, Ratio, penalty
+from ejbd.core.penalty import Calibration, Penalty, Ratio, penalty
 from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
-from ejbd.manager.history import LEARNT_TOPIC, Known, measured_speed, measurements, ratios
+from ejbd.manager.history import LEARNT_TOPIC, Known, calibrations, measured_speed, measurements, ratios
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
@@ -78,6 +78,10 @@ class Context:
     def ratios(self, application: str) -> list[Ratio]:
         """What over-subscription made of an application's speed, newest first."""
         return self._remembered(self.known.ratios, ratios, application)
+
+    def calibrations(self, application: str) -> list[Calibration]:
+        """What over-subscription made of an application's whole runs, newest first."""
+        return self._remembered(self.known.calibrations, calibrations, application)
 
     def _remembered(
         self, known: dict[str, list[_One]], read: Callable[[Session, str], list[_One]], application: str
@@ -250,9 +254,11 @@ class JobWorld:
         """Delta for where the job's ranks are now (for any degree while they are nowhere), as far as is known."""
         epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
         now = degree(epoch.size, epoch.processors) if epoch is not None else 1
+        application = self.job.application or ""
         return penalty(
-            self.ctx.ratios(self.job.application or ""),
+            self.ctx.ratios(application),
             now if now > 1 else None,
+            calibrated=self.ctx.calibrations(application),
             configured=self.ctx.queue_settings(self.job.queue).delta,
             told=self.job.spec.get("delta"),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ejbd.manager.context import JobWorld, set_rate
 from ejbd.manager.lead import hand_over
+from ejbd.manager.measuring import note_run
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.subjobs import release
 from ejbd.store.models import Epoch, Worker
@@ -37,6 +38,8 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
         launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
     set_rate(job, 0.0, ctx.now)
     job.exit_code, job.final_state = code, final
+    if final is JobState.COMPLETED and code == 0:
+        note_run(world)
     lead = world.worker(job.lead_worker)
     for subjob in world.open_subjobs:
         if subjob.state != SubjobState.RUNNING:

@@ -1,5 +1,5 @@
-"""What is remembered of an application beyond one job: what its moves cost (:class:`ejbd.store.models.Move`), and how
-fast it got on (:class:`ejbd.store.models.Speed`).
+"""What is remembered of an application beyond one job: what its moves cost (:class:`ejbd.store.models.Move`), how fast
+it got on (:class:`ejbd.store.models.Speed`), and how long its runs took (:class:`ejbd.store.models.Run`).
 
 An *application* is what its next job is expected to behave like: the same user, as many processes, the same checkpoint
 engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the script
@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 from posixpath import basename
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Move, Speed
+from ejbd.store.models import Move, Run, Speed
 
-KEPT = 32  # moves of one application; speeds of it at one degree
+KEPT = 32  # moves and runs of one application; speeds of it at one degree
 MOST_SPEEDS = 256  # that are looked at
+MOST_RUNS = 128  # the same of runs
 SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
@@ -40,6 +41,7 @@ class Known:
 
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
     ratios: dict[str, list[penalty.Ratio]] = field(default_factory=dict)
+    calibrations: dict[str, list[penalty.Calibration]] = field(default_factory=dict)
     speed: float | None = None
 
 
@@ -112,14 +114,40 @@ def speed_json(speed: Speed) -> dict[str, Any]:
     return {name: getattr(speed, name) for name in names}
 
 
+def calibrations(session: Session, application: str) -> list[penalty.Calibration]:
+    """What over-subscription made of the application's runs, newest first."""
+    return penalty.calibrations(
+        [
+            penalty.Run(row.work, row.full_s, {int(degree): seconds for degree, seconds in row.over.items()})
+            for row in runs_of(session, application, MOST_RUNS)
+            if not row.over or row.application == application
+        ]
+    )
+
+
+def runs_of(session: Session, application: str, limit: int = 10) -> list[Run]:
+    """The application's latest runs, and those of others with the same commands, newest first.
+
+    The others are those of another engine, or that were passed through.
+    """
+    same = select(Run.work).where(Run.application == application)
+    query = select(Run).where(or_(Run.application == application, Run.work.in_(same)))
+    return list(session.scalars(query.order_by(Run.id.desc()).limit(limit)))
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """A run for people and programs to read."""
+    return {name: getattr(run, name) for name in ("job_id", "at_s", "full_s", "over")}
+
+
 def measured_speed(session: Session) -> float | None:
     """Bytes a second that the spool took from checkpoints of late, whoever wrote them; None where none tells."""
     query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPOOL_MOVES)
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])
 
 
-def remember(session: Session, row: Move | Speed) -> None:
-    """Keep a move or a speed, and forget the application's oldest ones (of speeds those at the same degree)."""
+def remember(session: Session, row: Move | Speed | Run) -> None:
+    """Keep a move, a speed or a run, and forget the application's oldest ones (of speeds those at the same degree)."""
     session.add(row)
     session.flush()
     table = type(row)

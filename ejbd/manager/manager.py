@@ -32,7 +32,7 @@ from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
-from ejbd.manager.history import LEARNT_TOPIC, Known, move_json, moves_of, speed_json, speeds_of
+from ejbd.manager.history import LEARNT_TOPIC, Known, move_json, moves_of, run_json, runs_of, speed_json, speeds_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
@@ -329,6 +329,7 @@ class Manager:
             "checkpoints": periodic.told(world) if job.elastic else None,
             "moves": [move_json(move) for move in moves_of(session, job.application)] if job.elastic else [],
             "speeds": [speed_json(speed) for speed in speeds_of(session, job.application)] if job.elastic else [],
+            "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
         }
 
     def _present(self, session: Session, job: Job) -> Decision | None:

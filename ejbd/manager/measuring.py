@@ -1,7 +1,8 @@
 """What is measured of jobs that run.
 
 Moves: a row for each checkpoint that counts, completed when its ranks run again. Speeds: a row for each stretch of a
-placement in which its ranks told of their progress, brought up to date as it grows.
+placement in which its ranks told of their progress, brought up to date as it grows. Runs: a row for each job that
+ended well and was not disturbed, to be set beside others of the same command.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ejbd.core.penalty import SHORTEST_S
+from ejbd.core.penalty import LEAST_RUN_S, SHORTEST_S
 from ejbd.core.progress import degree
 from ejbd.manager.context import JobWorld
 from ejbd.manager.history import remember, work_of
-from ejbd.store.models import Epoch, Event, Move, Operation, Speed, Worker
+from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Subjob, Worker
 
 NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
 
@@ -145,3 +146,58 @@ def _waited(world: JobWorld, since_s: float) -> bool:
     """Whether the job went back to waiting for processors: that is no part of a move."""
     query = select(Event.id).where(Event.job_id == world.job.id, Event.kind == "job.waiting", Event.at_s >= since_s)
     return world.ctx.session.scalars(query.limit(1)).first() is not None
+
+
+def note_run(world: JobWorld) -> None:
+    """An elastic job has come to its end, and well: keep how long its ranks computed, and how over-subscribed.
+
+    Not where anything was done twice (a setback), where ranks went on with a checkpoint that failed, or where the
+    daemon was away for a time and cannot tell when something ended.
+    """
+    ctx, job = world.ctx, world.job
+    if job.setbacks or job.incarnation > 1 or job.start_s is None or ctx.up_since > job.start_s:
+        return
+    by_degree: dict[int, float] = {1: 0.0}
+    for epoch in ctx.session.scalars(select(Epoch).where(Epoch.job_id == job.id)):
+        end_s = epoch.stopping_s if epoch.stopping_s is not None else epoch.ended_s
+        if epoch.reason or epoch.running_s is None or end_s is None:
+            return
+        now = degree(epoch.size, epoch.processors)
+        by_degree[now] = by_degree.get(now, 0.0) + end_s - epoch.running_s
+    if job.kind == "script":
+        if job.script_run > 1:
+            return
+        by_degree[1] += _beside_launches(world)
+    full_s = by_degree.pop(1)
+    _keep_run(world, full_s, {str(k): seconds for k, seconds in sorted(by_degree.items())})
+
+
+def note_rigid_run(world: JobWorld, subjob: Subjob, end_s: float | None) -> None:
+    """A passed-through job has come to its end, and well, at `end_s` as the batch system says (None: it does not)."""
+    if subjob.start_s is not None and end_s is not None:
+        _keep_run(world, end_s - subjob.start_s, {})
+
+
+def _beside_launches(world: JobWorld) -> float:
+    """Seconds in which a script ran that was begun once, and none of its launches."""
+    query = select(Launch).where(Launch.job_id == world.job.id)
+    launched_s = sum(
+        (launch.ended_s or world.ctx.now) - launch.created_s for launch in world.ctx.session.scalars(query)
+    )
+    began_s = min((o.created_s for o in world.operations("lead")), default=world.ctx.now)
+    return max(0.0, world.ctx.now - began_s - launched_s)
+
+
+def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> None:
+    """Keep a run that is long enough to say something; tell everybody if there is one to be set beside it."""
+    ctx, job = world.ctx, world.job
+    if max(full_s, sum(over.values())) < LEAST_RUN_S:
+        return
+    work = work_of(job.user, world.spec)
+    others = set(map(bool, ctx.session.scalars(select(Run.over).where(Run.work == work))))
+    remember(
+        ctx.session,
+        Run(application=job.application, work=work, job_id=job.id, at_s=ctx.now, full_s=full_s, over=over),
+    )
+    if (not over) in others:  # one over-subscribed, the other not
+        ctx.forget_known()

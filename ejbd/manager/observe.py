@@ -13,6 +13,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager import application, ending, setbacks, together, workers
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import guarded
+from ejbd.manager.measuring import note_rigid_run
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, JobState, SubjobState
@@ -84,16 +85,16 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
     ctx = world.ctx
     if seen is None:
         if outcome is not None:
-            _ended(world, subjob, outcome.state, outcome.exit_code, outcome.source)
+            _ended(world, subjob, outcome)
         elif subjob.missing_since_s is None:
             subjob.missing_since_s = ctx.now
             add_event(ctx.session, "subjob.missing", ctx.now, job_id=world.job.id, subjob_id=subjob.id)
         elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
-            _ended(world, subjob, BatchState.NODE_FAIL, None, "unknown to the batch system")
+            _ended(world, subjob, Outcome(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
         return
     subjob.missing_since_s = None
     if seen.state.ended:
-        _ended(world, subjob, seen.state, seen.exit_code, "listing")
+        _ended(world, subjob, Outcome(seen.state, seen.exit_code, seen.end_s, "listing"))
     elif seen.state.holds_processors:
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             _started(world, subjob, seen)
@@ -160,14 +161,14 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         release(world, subjob, f"did not start within {ctx.settings.limits.start_grace_s:g} s")
 
 
-def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None, source: str) -> None:
-    """One of our batch jobs has ended, as `source` says."""
-    ctx, job = world.ctx, world.job
-    subjob.exit_code = code
+def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
+    """One of our batch jobs has ended."""
+    ctx, job, state = world.ctx, world.job, outcome.state
+    subjob.exit_code = outcome.exit_code
     was_running = subjob.state == SubjobState.RUNNING
-    move_subjob(ctx.session, subjob, ENDED_AS[state], ctx.now, source=source, exit_code=code)
+    move_subjob(ctx.session, subjob, ENDED_AS[state], ctx.now, source=outcome.source, exit_code=outcome.exit_code)
     if subjob.role == "rigid":
-        _rigid_ended(world, subjob, code)
+        _rigid_ended(world, subjob, outcome)
         return
     workers.take_left_behind(world, subjob)
     on_it = subjob.id in job.members
@@ -186,7 +187,7 @@ def _ended(world: JobWorld, subjob: Subjob, state: BatchState, code: int | None,
     application.advance(world)
 
 
-def _rigid_ended(world: JobWorld, subjob: Subjob, code: int | None) -> None:
+def _rigid_ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
     """A passed-through job ends as its batch job does."""
     final = {
         SubjobState.COMPLETED: JobState.COMPLETED,
@@ -196,11 +197,14 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, code: int | None) -> None:
     job = world.job
     if JobState(job.state).terminal:
         return
+    code = outcome.exit_code
     job.exit_code = code if code is not None else (0 if final is JobState.COMPLETED else None)
     if job.start_s is None:
         job.start_s = subjob.start_s
     reason = "" if final is JobState.COMPLETED else subjob.reason or f"its batch job ended as {subjob.state}"
     move_job(world.ctx.session, job, final, world.ctx.now, reason=reason)
+    if final is JobState.COMPLETED and job.exit_code == 0:
+        note_rigid_run(world, subjob, outcome.end_s)
 
 
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, Subjob]) -> None:

@@ -237,6 +237,26 @@ class Speed(Base):
     )
 
 
+class Run(Base):
+    """A whole run that ended well. Kept by application, beyond its job's row, for others of its command."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    application: Mapped[str] = mapped_column(String(512))
+    work: Mapped[str] = mapped_column(String(64))  # the same for jobs of the same command
+    job_id: Mapped[str] = mapped_column(String(16))
+    at_s: Mapped[float]
+    full_s: Mapped[float]  # that it computed at full width
+    over: Mapped[dict[str, Any]]  # degree of over-subscription -> seconds
+
+    __table_args__ = (
+        Index("ix_runs_application", "application", "id"),
+        Index("ix_runs_work", "work", "id"),
+        NEVER_AGAIN,
+    )
+
+
 class Operation(Base):
     """One thing one worker is to do. `seq` orders them."""
 

@@ -10,7 +10,20 @@ from typing import Any
 from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from ejbd.store.models import Epoch, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Speed, Subjob, Worker
+from ejbd.store.models import (
+    Epoch,
+    Event,
+    IdempotencyKey,
+    Intent,
+    Job,
+    Launch,
+    Move,
+    Operation,
+    Run,
+    Speed,
+    Subjob,
+    Worker,
+)
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
 from ejbd.store.store import Store
 
@@ -27,6 +40,7 @@ _MANY: tuple[tuple[InstrumentedAttribute[int], ColumnElement[Any]], ...] = (
 _MEASURED: tuple[tuple[InstrumentedAttribute[int], ColumnElement[float]], ...] = (
     (Move.id, Move.at_s.expression),
     (Speed.id, Speed.at_s.expression),
+    (Run.id, Run.at_s.expression),
 )
 _FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob)
 

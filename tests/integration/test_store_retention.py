@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Speed, Worker
+from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Run, Speed, Worker
 from ejbd.store.retention import DAY_S, prune, prune_all
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
@@ -99,11 +99,12 @@ async def test_old_measurements_go_and_recent_ones_stay(store: Store) -> None:
         for at_s in (OLD, NOW - DAY_S):
             session.add(make_move(at_s))
             session.add(make_speed(at_s))
+            session.add(Run(application="heat", work="w", job_id="a", at_s=at_s, full_s=90.0, over={}))
 
     await store.write(measure)
     assert await store.write(lambda s: prune(s, NOW, 90.0, rows=1)) == 1
-    assert await prune_all(store, NOW, 90.0) == 1
-    for at_s in (Move.at_s, Speed.at_s):
+    assert await prune_all(store, NOW, 90.0) == 2
+    for at_s in (Move.at_s, Speed.at_s, Run.at_s):
         assert await store.read(lambda s, at_s=at_s: [*s.scalars(select(at_s))]) == [NOW - DAY_S]  # type: ignore[misc]
 
 

@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.core.cost import RECENT, Source
-from ejbd.core.penalty import LEAST, MOST, SHORTEST_S, Ratio, Speed, penalty, ratios
+from ejbd.core.penalty import (
+    LEAST,
+    LEAST_PART,
+    LEAST_RUN_S,
+    MOST,
+    SHORTEST_S,
+    Calibration,
+    Ratio,
+    Run,
+    Speed,
+    calibrations,
+    penalty,
+    ratios,
+)  # fmt: skip
 from ejbd.core.progress import stretch
 
 FULL = Speed(job="a", launch=0, work="w", total=1000.0, degree=1, units=100.0, seconds=10.0)
@@ -114,6 +127,49 @@ def test_the_nearest_degree_counts_and_of_it_the_newest_few() -> None:
     found = penalty([*far, *near], None, configured=1.0)
     assert (found.delta, found.samples) == (1.3, 5)
     assert found.why.startswith("measured 5 times at degree 4 to 16 by the progress told: 1 a second at degree 4, ")
+
+
+ALL_FULL = Run("w", 400.0, {})
+
+
+def test_two_runs_of_which_one_was_over_subscribed_tell_delta() -> None:
+    """Of 400 s of work 200 s were done at full width, the rest by 1000 s at degree 4: 200 = 1000 / (4 * 1.25)."""
+    (found,) = calibrations([Run("w", 200.0, {4: 1000.0}), ALL_FULL])
+    assert found == Calibration(degree=4, delta=1.25, over_s=1000.0, work_s=200.0, full_s=400.0)
+    got = penalty([], 4, calibrated=[found], configured=1.0)
+    assert (got.delta, got.source, got.samples) == (1.25, Source.CALIBRATED, 1)
+    assert got.why == (
+        "calibrated once at degree 4: 200 of the 400 s that the same command computes at full width took 1e+03 s"
+    )
+    assert penalty([Ratio(4, 2.0, 1.0, 8.0)], 4, calibrated=[found], configured=1.0).source is Source.MEASURED
+
+
+@given(
+    st.floats(LEAST, 50.0),
+    st.floats(300.0, 1e6),
+    st.lists(st.tuples(degrees, st.floats(0.1, 1.0)), min_size=1, max_size=4, unique_by=lambda part: part[0]),
+    st.floats(0.3, 1.0),
+)
+def test_runs_that_obey_eq_2_give_their_delta_back(
+    delta: float, full_s: float, parts: list[tuple[int, float]], share: float
+) -> None:
+    """However the work that was done over-subscribed is divided among degrees."""
+    weights = sum(weight for _, weight in parts)
+    over = {k: share * full_s * weight / weights * stretch(k, delta) for k, weight in parts}
+    (found,) = calibrations([Run("w", full_s, {}), Run("w", (1 - share) * full_s, over)])
+    assert found.delta == pytest.approx(delta, rel=1e-6)
+    assert max(over, key=lambda k: over[k] / k) == found.degree
+
+
+def test_a_run_that_was_hardly_over_subscribed_tells_nothing() -> None:
+    over = {4: 1000.0}
+    assert calibrations([ALL_FULL]) == calibrations([Run("w", 200.0, over)]) == []
+    assert calibrations([Run("v", 200.0, over), ALL_FULL]) == [], "another command"
+    assert calibrations([Run("w", 400.0 * (1 - LEAST_PART) + 1, over), ALL_FULL]) == []
+    assert calibrations([Run("w", 500.0, over), ALL_FULL]) == [], "slower than the one at full width all the same"
+    short = Run("w", 100.0, {})
+    assert calibrations([Run("w", 100.0 - LEAST_RUN_S + 1, over), short]) == []
+    assert len(calibrations([Run("w", 100.0 - LEAST_RUN_S - 1, over), short])) == 1
 
 
 def test_what_is_not_believed_is_told() -> None:

@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import func, select
 
 from ejbd.core.question import Question
-from ejbd.manager.history import KEPT, remember, work_of
+from ejbd.core.view import BatchState
+from ejbd.manager.history import KEPT, calibrations, remember, work_of
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Speed
+from ejbd.store.models import Run, Speed
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -236,6 +237,121 @@ async def test_old_speeds_are_forgotten_of_each_degree(live: LiveWorld) -> None:
         )
     )
     assert sorted(map(tuple, counted)) == [(row.application, 1, 1), (row.application, 4, KEPT), ("another", 4, 1)]
+
+
+async def passed_through(live: LiveWorld, seconds: float, code: int = 0, **spec: Any) -> str:
+    """A job that runs at full width for so long, as an ordinary one."""
+    job = await live.submit(**{"walltime_s": 1000.0, "elastic": False, **spec})
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    live.clock.now += seconds - 1
+    live.batch.end(f"ejb-{job}.0", BatchState.FAILED if code else BatchState.COMPLETED, code)
+    await live.poll(3)
+    assert live.job(job).state == ("failed" if code else "completed")
+    return job
+
+
+async def silent(live: LiveWorld, over_s: float, full_s: float, **spec: Any) -> str:
+    """A job that tells nothing: so long on 4 processors, the rest on J0's 16."""
+    live.batch.free = 4
+    job = await live.submit(**{"walltime_s": 1000.0, **spec})
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.poll(over_s)
+    worker.takes = {"checkpoint": 50.0}
+    worker = await live.begin(f"{job}.0")
+    worker.takes = {"launch": 30.0}
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(job)[-1].state == "running"
+    await live.poll(full_s)
+    await worker.finish_ranks(live.epochs(job)[-1].number)
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "completed"
+    return job
+
+
+def runs(live: LiveWorld) -> list[Run]:
+    return live.store.read_sync(lambda s: list(s.scalars(select(Run).order_by(Run.id))))
+
+
+async def test_two_runs_of_a_command_that_tells_nothing_give_delta(live: LiveWorld) -> None:
+    rigid = await passed_through(live, 400.0)
+    job = await silent(live, over_s=1000.0, full_s=200.0)
+    first, second = runs(live)
+    assert (first.job_id, first.application, first.full_s, first.over) == (rigid, "ada:16:none:heat", 400.0, {})
+    assert (second.job_id, second.application) == (job, "ada:16:application:heat")
+    assert second.full_s == pytest.approx(200.0, abs=2) and second.over == {"4": pytest.approx(1000.0, abs=2)}
+    found = await penalty(live, job)
+    assert (found["source"], found["samples"]) == ("calibrated", 1) and found["delta"] == pytest.approx(1.25, abs=0.02)
+    told = (await live.manager.explain(job))["runs"]
+    assert [r["job_id"] for r in told] == [job, rigid]
+    live.batch.free = 4
+    other = await live.submit(argv=("./heat", "--other"))
+    await live.poll(1)
+    asked = [data for _, data in live.events(other) if "question" in data]
+    assert asked[0]["question"]["parameters"]["delta"] == found["delta"]
+
+
+async def test_it_does_not_matter_which_of_the_two_comes_first(live: LiveWorld) -> None:
+    job = await silent(live, over_s=1000.0, full_s=200.0)
+    assert (await penalty(live, job))["source"] == "configured"
+    await passed_through(live, 400.0, code=3)
+    await passed_through(live, 400.0, argv=("./heat", "--other"))
+    await passed_through(live, 20.0)
+    assert (await penalty(live, job))["source"] == "configured", "it failed, was another command, was too short"
+    await passed_through(live, 400.0)
+    assert (await penalty(live, job))["source"] == "calibrated"
+
+
+async def test_progress_told_goes_before_runs_compared(live: LiveWorld) -> None:
+    await passed_through(live, 400.0)
+    await silent(live, over_s=1000.0, full_s=200.0)
+    job = await measured(live, argv=("./heat", "--other"))
+    assert (await penalty(live, job))["source"] == "measured"
+
+
+async def test_a_run_that_was_disturbed_is_not_kept(live: LiveWorld) -> None:
+    """A failed checkpoint: for how long its ranks computed nobody knows."""
+    job, ranks = await over(live)
+    ranks.worker.fail = {"checkpoint": {"exits": {}, "bytes": {}}}
+    await live.begin(f"{job}.0")
+    await live.poll(100)
+    await live.work()
+    await ranks.worker.finish_ranks(1)
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "completed" and runs(live) == []
+
+
+async def test_a_scripts_own_steps_count_as_full_width(live: LiveWorld) -> None:
+    live.batch.free = 4
+    script: dict[str, Any] = {"kind": JobKind.SCRIPT, "argv": (), "script": "#!/bin/sh\nmpirun ./heat\n"}
+    job = await live.submit(walltime_s=1000.0, **script)
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    await live.poll(70)
+    await worker.report("launch", ordinal=0, size=16, file=str(live.folder / "0.json"))
+    await live.work()
+    live.batch.free = 0
+    await live.poll(100)
+    await worker.finish_ranks(1)
+    await live.work()
+    await live.poll(20)
+    await worker.report("script-exit", run=1, code=0)
+    (run,) = runs(live)
+    assert run.full_s == pytest.approx(90.0, abs=3) and run.over == {"4": pytest.approx(100.0, abs=3)}
+
+
+async def test_only_an_applications_own_over_subscribed_runs_count_for_it(live: LiveWorld) -> None:
+    await passed_through(live, 400.0)
+    await silent(live, over_s=1000.0, full_s=200.0)
+    found = live.store.read_sync(
+        lambda s: [len(calibrations(s, f"ada:16:{engine}:heat")) for engine in ("application", "none", "dmtcp")]
+    )
+    assert found == [1, 0, 0]
 
 
 def test_what_is_the_same_work() -> None:
