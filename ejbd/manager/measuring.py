@@ -8,6 +8,7 @@ ended well and was not disturbed, to be set beside others of the same command.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from sqlalchemy import select
@@ -52,8 +53,10 @@ def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None
     if epoch is None or epoch.number != report["epoch"]:
         return
     worker.resident_bytes = int(report["resident"])
-    if report.get("done") is not None and report.get("at_s") is not None:
-        _progress(world, epoch, float(report["done"]), report.get("total"), float(report["at_s"]))
+    done, total, at_s = report.get("done"), report.get("total"), report.get("at_s")
+    # What is read from a file that a worker left behind has not been looked at as a request is: no NaN.
+    if done is not None and at_s is not None and all(map(isfinite, (done, at_s, total or 0.0))):
+        _progress(world, epoch, done, total, at_s)
 
 
 def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, at_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,21 @@ async def test_what_tells_nothing_is_left_alone(live: LiveWorld) -> None:
         assert speeds(live) == [], "too short"
     await ranks.run(3, 1.0)
     assert [(s.units, s.seconds) for s in speeds(live)] == [(6.0, 6.0)]
+
+
+async def test_what_was_left_in_a_file_may_be_no_number(live: LiveWorld) -> None:
+    """A worker's own file is read where its subjob ended before it could tell: nobody has checked what is in it."""
+    job, ranks = await over(live)
+    folder = live.manager.spool.subjob_dir(job, f"{job}.1") / "reports"
+    folder.mkdir(parents=True, exist_ok=True)
+    sample = {"kind": "sample", "epoch": 1, "resident": 1, "done": 60.0, "total": 1e4, "at_s": live.clock.now - 2990.0}
+    lines = [{**sample, "done": float("nan")}, {**sample, "at_s": float("inf")}, sample]
+    text = "".join(json.dumps({**line, "n": ranks.worker.n + 1 + at}) + "\n" for at, line in enumerate(lines))
+    (folder / f"n1-a-{job}.1-n1.jsonl").write_text(text)
+    live.batch.end(f"ejb-{job}.1")
+    await live.poll(20)
+    assert (live.epochs(job)[0].progress or {})["done"] == 60.0
+    assert "job.fault" not in live.kinds(job)
 
 
 async def test_the_same_speed_is_not_told_again_and_again(live: LiveWorld) -> None:

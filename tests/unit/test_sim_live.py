@@ -259,7 +259,7 @@ def test_elastic_jobs_run_the_paced_program_and_their_costs_are_those_of_their_e
     path, body = daemon.posted[0]
     assert path == "/v1/jobs"
     assert body["command"][1:] == ["heat.py", "--steps", "200", "--size", "32", "--pace", "50ms"]
-    assert (body["overrides"]["ntasks"], body["overrides"]["time"]) == (8, "00:02:00")
+    assert (body["overrides"]["ntasks"], body["overrides"]["time"], body["overrides"]["delta"]) == (8, "00:02:00", 1.0)
     assert runs.running() == 1
     daemon.over = True
     assert runs.running() == 0
