@@ -29,7 +29,7 @@ PARAMETERS = st.builds(
     BundlingParameters,
     omax=st.integers(1, 12),
     lambda_s=st.sampled_from([0.0, 20.0, 120.0]),
-    delta=st.sampled_from([1.0, 1.5]),
+    delta=st.sampled_from([1.0, 1.5, 0.5, 0.83]),
     processor_quantum=st.sampled_from([1, 1, 4]),
     walltime_quantum_s=st.sampled_from([1.0, 1.0, 60.0]),
 )

@@ -296,7 +296,7 @@ def world(seed: int) -> Cluster:
         elastic.append(Elastic(f"e{i}", dice.randint(2, total), requested, run, dice.randint(0, 2000)))
     elastic.sort(key=lambda job: job.arrival)
     params = BundlingParameters(
-        omax=dice.choice([2, 8, 64]), lambda_s=dice.choice([0, 10, 120]), delta=dice.choice([1.0, 1.0, 1.5])
+        omax=dice.choice([2, 8, 64]), lambda_s=dice.choice([0, 10, 120]), delta=dice.choice([1.0, 1.0, 1.5, 0.5])
     )
     return Cluster(total, rigid, elastic, params)
 
