@@ -65,6 +65,48 @@ print("ends", flush=True)
 """
 
 
+# Rank 0 listens and accepts nobody before the file `go` is there, when rank 1 has long connected and sent.
+PENDING = """
+import os, pathlib, select, socket, sys, time
+how, go = sys.argv[1], sys.argv[2]
+meeting = pathlib.Path(os.environ["EJB_RENDEZVOUS"], "port")
+COUNT = 3
+if os.environ["EJB_RANK"] == "0":
+    listener = socket.create_server(("", 0))
+    waiting = select.epoll()
+    if how == "epoll":
+        listener.setblocking(False)
+        waiting.register(listener, select.EPOLLIN | select.EPOLLET)
+    meeting.with_suffix(".new").write_text(f"{os.environ['EJB_ADDRESS']} {listener.getsockname()[1]}")
+    meeting.with_suffix(".new").rename(meeting)
+    print("listens", flush=True)
+    while not os.path.exists(go): time.sleep(0.05)
+    peers = []
+    while len(peers) < COUNT:
+        if how == "epoll" and not waiting.poll(60): sys.exit(5)
+        try:
+            while len(peers) < COUNT: peers.append(listener.accept()[0])
+        except BlockingIOError:
+            pass
+    for peer in peers:
+        peer.setblocking(True)
+        peer.sendall(b"you said " + peer.recv(100))
+    if how == "epoll":
+        try: listener.accept()
+        except BlockingIOError: pass
+        else: sys.exit(6)
+else:
+    while not meeting.exists(): time.sleep(0.05)
+    host, port = meeting.read_text().split()
+    peers = [socket.create_connection((host, int(port))) for _ in range(COUNT)]
+    for number, peer in enumerate(peers): peer.sendall(b"hello %d" % number)
+    print("sent", flush=True)
+    for number, peer in enumerate(peers):
+        if peer.recv(100) != b"you said hello %d" % number: sys.exit(7)
+print("ends", flush=True)
+"""
+
+
 class Site:
     """One worker and one manager a host, one job over all of them."""
 
@@ -148,6 +190,9 @@ class Site:
             count = len([rank for rank in range(size) if on_hosts[rank % len(on_hosts)] == host])
             reports = manager.wait_for(lambda m=manager, c=count: len(m.of_kind("rank-exit")) >= c and m.reports, 240)  # type: ignore[misc]
             codes.update({r["rank"]: r["code"] for r in reports if r["kind"] == "rank-exit"})
+        if any(codes.values()):  # what a failed comparison of the codes does not say
+            told = [r for host in on_hosts for r in self.managers[host].reports if r["kind"] != "sample"]
+            print("\n".join(json.dumps(report) for report in told))
         return codes
 
 
@@ -184,6 +229,22 @@ def test_a_tcp_mesh_spreads_and_shrinks(site: Site, ranks: int, run: int) -> Non
             site.stop(ranks, epoch, on_hosts)
     end.touch()
     assert site.ended(PATHS[-1], ranks) == dict.fromkeys(range(ranks), 0)
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+@pytest.mark.parametrize("how", ["blocking", "epoll"])
+def test_connections_that_nobody_has_accepted_yet(site: Site, how: str, run: int) -> None:
+    """They are moved, twice, with what was sent into them, and accepted where their listener is by then."""
+    go = site.folder / "go"
+    paths = [[1], [1, 2], [3, 4]]
+    for epoch, on_hosts in enumerate(paths, start=1):
+        site.place([sys.executable, "-c", PENDING, how, str(go)], 2, epoch, on_hosts, mpi=False)
+        if epoch == 1:
+            eventually(lambda: site.printed(1, 2), 60)
+        if epoch < len(paths):
+            site.stop(2, epoch, on_hosts)
+    go.touch()
+    assert site.ended(paths[-1], 2) == {0: 0, 1: 0}
 
 
 @pytest.mark.parametrize("run", range(RUNS))

@@ -1,9 +1,10 @@
 /* A DMTCP plugin that lets connected processes be restarted on other hosts than they were checkpointed on.
  * cc -shared -fPIC -O2 -I<dmtcp>/include -DEJB_DMTCP_VERSION='"5.0"' -o libejbmove.so move.c -ldl
  *
- * It goes round three faults of DMTCP (3.0 to 5.0) without changing it, by interposing functions of libdmtcp.so. Those
+ * It goes round four faults of DMTCP (3.0 to 5.0) without changing it, by interposing functions of libdmtcp.so. Those
  * are internals: the plugin has to be built on site against the headers of the DMTCP that is installed, checks at its
  * start that it met that version, and is used only after a restart over two addresses has been seen to work. */
+#include "pending.h"
 #include "progress.h"
 
 #include <fcntl.h>
@@ -64,20 +65,12 @@ void dmtcp_local_barrier(const char *name)
 /* Fault C: DMTCP keeps socket()'s type argument with the flags in it and later compares it with SOCK_STREAM. A socket
  * made with SOCK_CLOEXEC (every one of Python's) is then never offered to its peer, which takes it for a connection to
  * the outside and waits for ever in its drain. The same flags by fcntl do no harm. */
-static void set_flags(int fd, int type)
-{
-  if (type & SOCK_CLOEXEC)
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-  if (type & SOCK_NONBLOCK)
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
 int socket(int domain, int type, int protocol)
 {
   EJB_NEXT(socket);
   int fd = real(domain, type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol);
   if (fd >= 0)
-    set_flags(fd, type);
+    ejb_set_flags(fd, type);
   return fd;
 }
 
@@ -86,8 +79,8 @@ int socketpair(int domain, int type, int protocol, int fds[2])
   EJB_NEXT(socketpair);
   int failed = real(domain, type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol, fds);
   if (!failed) {
-    set_flags(fds[0], type);
-    set_flags(fds[1], type);
+    ejb_set_flags(fds[0], type);
+    ejb_set_flags(fds[1], type);
   }
   return failed;
 }
@@ -95,8 +88,12 @@ int socketpair(int domain, int type, int protocol, int fds[2])
 static void on_event(DmtcpEvent_t event, DmtcpEventData_t *data)
 {
   (void)data;
+  if (event == DMTCP_EVENT_PRECHECKPOINT)
+    ejb_hold_pending();
   if (event == DMTCP_EVENT_RESTART)
     name_this_host();
+  if (event == DMTCP_EVENT_RESTART || event == DMTCP_EVENT_RESUME)
+    ejb_offer_held();
 }
 
 static DmtcpPluginDescriptor_t descriptor = { DMTCP_PLUGIN_API_VERSION, DMTCP_PACKAGE_VERSION, "ejbmove",
