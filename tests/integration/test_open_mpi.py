@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from ejbd.manager.mpi import linked_with
+from tests.fakes.hosts import hosts, missing_hosts
 from tests.fakes.manager_server import Json
 from tests.fakes.mpi import build_open_mpi_rank, open_mpi_launcher
 from tests.fakes.worker_process import World, alive, eventually, world
@@ -100,22 +101,43 @@ def test_auto_sees_open_mpi(program: Path) -> None:
     assert linked_with([str(program)], "/", {}) == "openmpi"
 
 
-@pytest.mark.dmtcp
-def test_under_dmtcp_it_moves_as_a_whole(there: World, program: Path) -> None:
+def moved(there: World, program: Path, epoch: int) -> None:
+    """Checkpoint all of it and start it again."""
+    result = there.manager.run("checkpoint", {"epoch": epoch, "timeout_s": 60.0}, epoch=epoch)
+    assert result["ok"] and result["data"]["exits"] == {str(r): 85 for r in range(RANKS)}, result
+    images = list((there.epoch_dir(epoch) / "checkpoint" / "rank-0").glob("*.dmtcp"))
+    assert len(images) == RANKS + 1
+    eventually(lambda: not members(there))
+    launch(there, str(program), epoch=epoch + 1, engine="dmtcp", restart=epoch)
+
+
+@pytest.fixture
+def dmtcp() -> None:
     if shutil.which("dmtcp_launch") is None:
         pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
+
+
+@pytest.mark.dmtcp
+def test_under_dmtcp_it_moves_as_a_whole(there: World, program: Path, dmtcp: None) -> None:
     launch(there, str(program), "600", engine="dmtcp")
     for epoch in (1, 2):
         eventually(lambda epoch=epoch: "step" in there.rank_output(0, epoch), 60)  # type: ignore[misc]
-        result = there.manager.run("checkpoint", {"epoch": epoch, "timeout_s": 60.0}, epoch=epoch)
-        assert result["ok"] and result["data"]["exits"] == {str(r): 85 for r in range(RANKS)}, result
-        images = list((there.epoch_dir(epoch) / "checkpoint" / "rank-0").glob("*.dmtcp"))
-        assert len(images) == RANKS + 1
-        eventually(lambda: not members(there))
-        launch(there, str(program), epoch=epoch + 1, engine="dmtcp", restart=epoch)
+        moved(there, program, epoch)
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
     told = [line for epoch in (1, 2, 3) for line in there.rank_output(0, epoch).splitlines()]
     for rank in range(RANKS):
         assert told.count(f"rank {rank} of {RANKS} ends, bad 0") == 1
         steps = [int(line.split()[-1]) for line in told if line.startswith(f"rank {rank} of {RANKS} step")]
         assert steps == list(range(0, 600, 10))
+
+
+@pytest.mark.dmtcp
+def test_a_network_that_goes_away_is_nothing_to_it(there: World, program: Path, dmtcp: None) -> None:
+    """An interface of the node's, another one than that to the network's hosts, is there at the start only."""
+    if reason := missing_hosts():
+        pytest.skip(reason)
+    with hosts(1):
+        launch(there, str(program), "300", engine="dmtcp")
+        eventually(lambda: "step 10" in there.rank_output(0), 60)
+    moved(there, program, 1)
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
