@@ -1,13 +1,13 @@
 /* A DMTCP plugin that lets connected processes be restarted on other hosts than they were checkpointed on.
  * cc -shared -fPIC -O2 -I<dmtcp>/include -DEJB_DMTCP_VERSION='"5.0"' -o libejbmove.so move.c -ldl
  *
- * It goes round four faults of DMTCP (3.0 to 5.0) without changing it, by interposing functions of libdmtcp.so. Those
+ * It goes round faults of DMTCP (A to C: 3.0 to 5.0; D to F: 5.0) without changing it, by interposing functions of libdmtcp.so. Those
  * are internals: the plugin has to be built on site against the headers of the DMTCP that is installed, checks at its
  * start that it met that version, and is used only after a restart over two addresses has been seen to work. */
 #include "pending.h"
 #include "progress.h"
+#include "table.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -60,29 +60,6 @@ void dmtcp_local_barrier(const char *name)
     return;
   }
   real(name);
-}
-
-/* Fault C: DMTCP keeps socket()'s type argument with the flags in it and later compares it with SOCK_STREAM. A socket
- * made with SOCK_CLOEXEC (every one of Python's) is then never offered to its peer, which takes it for a connection to
- * the outside and waits for ever in its drain. The same flags by fcntl do no harm. */
-int socket(int domain, int type, int protocol)
-{
-  EJB_NEXT(socket);
-  int fd = real(domain, type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol);
-  if (fd >= 0)
-    ejb_set_flags(fd, type);
-  return fd;
-}
-
-int socketpair(int domain, int type, int protocol, int fds[2])
-{
-  EJB_NEXT(socketpair);
-  int failed = real(domain, type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol, fds);
-  if (!failed) {
-    ejb_set_flags(fds[0], type);
-    ejb_set_flags(fds[1], type);
-  }
-  return failed;
 }
 
 static void on_event(DmtcpEvent_t event, DmtcpEventData_t *data)

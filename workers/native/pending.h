@@ -10,11 +10,9 @@
 #define EJB_PENDING_H
 
 #include "progress.h"
+#include "table.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -44,7 +42,6 @@ static ejb_listener ejb_listeners[EJB_MAX_LISTENERS];
 static int ejb_listener_count;
 static ejb_connection ejb_held[EJB_MAX_HELD];
 static int ejb_held_count;
-static pthread_mutex_t ejb_holding = PTHREAD_MUTEX_INITIALIZER; /* only ever held while no checkpoint can begin */
 static volatile int ejb_registering;
 
 /* A socket of DMTCP's own, or one that it was told of while it runs? What we accept has to be registered as well. */
@@ -52,15 +49,6 @@ int dmtcp_is_running_state(void)
 {
   EJB_NEXT(dmtcp_is_running_state);
   return ejb_registering || real();
-}
-
-/* As with fault C: the same flags by fcntl do no harm. */
-static void ejb_set_flags(int fd, int type)
-{
-  if (type & SOCK_CLOEXEC)
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-  if (type & SOCK_NONBLOCK)
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 static in_port_t ejb_port(const ejb_address *one)
@@ -96,23 +84,17 @@ static ejb_listener *ejb_listener_of(int fd)
 int listen(int fd, int backlog)
 {
   EJB_NEXT(listen);
+  ejb_enter();
   int failed = real(fd, backlog);
-  int error = errno;
   in_port_t port = failed ? 0 : ejb_port_of(fd, getsockname);
-  if (port) { /* of the internet's kind */
-    dmtcp_plugin_disable_ckpt();
-    pthread_mutex_lock(&ejb_holding);
-    int place = 0;
-    while (place < ejb_listener_count && ejb_listeners[place].fd != fd && ejb_listens(&ejb_listeners[place]))
-      place++;
-    if (place < EJB_MAX_LISTENERS) {
-      ejb_listeners[place] = (ejb_listener){ fd, port, 0 };
-      ejb_listener_count = place < ejb_listener_count ? ejb_listener_count : place + 1;
-    }
-    pthread_mutex_unlock(&ejb_holding);
-    dmtcp_plugin_enable_ckpt();
+  int place = 0;
+  while (place < ejb_listener_count && ejb_listeners[place].fd != fd && ejb_listens(&ejb_listeners[place]))
+    place++;
+  if (port && place < EJB_MAX_LISTENERS) { /* of the internet's kind */
+    ejb_listeners[place] = (ejb_listener){ fd, port, 0 };
+    ejb_listener_count = place < ejb_listener_count ? ejb_listener_count : place + 1;
   }
-  errno = error;
+  ejb_leave();
   return failed;
 }
 
@@ -126,7 +108,7 @@ static bool ejb_was_poke(ejb_listener *listener, int fd)
   return true;
 }
 
-static int ejb_take_held(const ejb_listener *listener, struct sockaddr *address, socklen_t *length, int flags)
+static int ejb_take_held(const ejb_listener *listener, struct sockaddr *address, socklen_t *length)
 {
   for (int i = 0; listener && i < ejb_held_count; i++) {
     if (ejb_held[i].listener_port != listener->port)
@@ -137,7 +119,6 @@ static int ejb_take_held(const ejb_listener *listener, struct sockaddr *address,
       memcpy(address, &one.peer.address, *length < one.peer.length ? *length : one.peer.length);
       *length = one.peer.length;
     }
-    ejb_set_flags(one.fd, flags);
     return one.fd;
   }
   return -1;
@@ -148,31 +129,25 @@ static int ejb_take_held(const ejb_listener *listener, struct sockaddr *address,
 int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
   EJB_NEXT(accept4);
-  const bool whole = fcntl(fd, F_GETFL) & O_NONBLOCK;
+  const bool blocks = ejb_blocks(fd);
   for (;;) {
-    dmtcp_plugin_disable_ckpt();
-    pthread_mutex_lock(&ejb_holding);
+    ejb_enter();
     ejb_listener *listener = ejb_listener_of(fd);
-    int found = ejb_take_held(listener, address, length, flags);
+    int found = ejb_take_held(listener, address, length);
     bool poke = false;
-    if (found < 0 && whole) {
-      found = real(fd, address, length, flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (found < 0 && !blocks) {
+      found = real(fd, address, length, 0);
       poke = found >= 0 && ejb_was_poke(listener, found);
     }
-    int error = errno;
-    pthread_mutex_unlock(&ejb_holding);
-    dmtcp_plugin_enable_ckpt();
-    if (found < 0 && !whole) {
-      found = real(fd, address, length, flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK));
-      error = errno;
+    ejb_leave();
+    if (found < 0 && blocks) {
+      found = real(fd, address, length, 0);
       poke = found >= 0 && ejb_was_poke(ejb_listener_of(fd), found);
     }
-    if (poke)
-      continue;
-    if (found >= 0)
+    if (found >= 0 && !poke)
       ejb_set_flags(found, flags);
-    errno = error;
-    return found;
+    if (!poke)
+      return found;
   }
 }
 
