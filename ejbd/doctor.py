@@ -40,7 +40,7 @@ class Finding:
 
 async def examine(settings: Settings, batch: BatchSystem) -> list[Finding]:
     """Every check; each answers for itself, so that one that fails does not hide the others."""
-    findings = [_spool(settings), _shared(settings), _worker_python(settings), _engines(settings)]
+    findings = [_spool(settings), _shared(settings), _worker_python(settings), examine_engines(settings)]
     findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
     try:
         findings += [Finding(*entry) for entry in await batch.doctor()]
@@ -129,17 +129,21 @@ def _worker_python(settings: Settings) -> Finding:
     )
 
 
-def _engines(settings: Settings) -> Finding:
+def examine_engines(settings: Settings) -> Finding:
+    """The checkpoint engines that jobs may ask for here."""
     text = "application (SIGUSR1, exit code 85, EJB_RESTART_DIR), none"
     launch = shutil.which("dmtcp_launch")
     if launch is None:
         return Finding("checkpoint engines", True, f"{text}; dmtcp is not on PATH here (it comes from {plugin.SOURCE})")
     record = settings.spool_dir / "dmtcp" / f"{plugin.PLUGIN}.json"
     try:
-        proved = json.loads(record.read_text()).get("trusted") is True
+        told = json.loads(record.read_text())
     except (OSError, ValueError):
-        proved = False
+        told = {}
+    proved = told.get("trusted") is True
     can = "ranks may be on several hosts" if proved else "ranks cannot be moved over hosts: ejb doctor --build-plugin"
+    if proved and told.get("sources") != plugin.sources_sum():
+        can += "; the plugin is an older EJB's: ejb doctor --build-plugin"
     return Finding(
         "checkpoint engines", True, f"{text}, dmtcp ({launch}; can_split_hosts: {str(proved).lower()}: {can})"
     )

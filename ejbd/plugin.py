@@ -52,6 +52,7 @@ def build(spool: Path) -> dict[str, Any]:
         "version": version,
         "library": f"{zlib.crc32(library.read_bytes()):08x}",
         "machine": os.uname().machine,
+        "sources": sources_sum(),
         "trusted": ok,
         "why": why,
         "mpi": mpi or f"MPI ranks were not tried: {no_rank or 'the mesh failed before'}",
@@ -62,6 +63,12 @@ def build(spool: Path) -> dict[str, Any]:
     temporary.chmod(0o600)
     temporary.replace(record_file)
     return record
+
+
+def sources_sum() -> str:
+    """A checksum of the C sources: a plugin that was built from others can be bettered by building it again."""
+    with resources.as_file(resources.files("workers") / "native") as native:
+        return f"{zlib.crc32(b''.join(path.read_bytes() for path in sorted(native.glob('*.[ch]')))):08x}"
 
 
 def _version(launch: str) -> str:
