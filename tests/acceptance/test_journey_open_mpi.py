@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only
+from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.hosts import missing_hosts
@@ -32,18 +31,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if built is None:
         pytest.skip(why)
     return built
-
-
-@contextmanager
-def world(site: LocalSite, folder: Path, **environment: str) -> Iterator[Daemon]:
-    daemon = Daemon(folder, site.toml, environment)
-    try:
-        site.fill()
-        daemon.start()
-        yield daemon
-    finally:
-        daemon.stop()
-        site.close()
 
 
 def ejb(daemon: Daemon, path: str, *words: str) -> dict[str, Any]:
@@ -107,7 +94,7 @@ def test_it_starts_on_a_part_of_a_node_and_moves_as_a_whole(tmp_path: Path, prog
     """
     dmtcp_is_there()
     site = LocalSite(tmp_path, 3, 4, block=4, fillers=(2, 3, 2))
-    with world(site, tmp_path) as daemon:
+    with daemon_on(site, tmp_path) as daemon:
         starts_on_one_processor_and_moves_to_two(site, daemon, program, site.more)
 
 
@@ -139,7 +126,7 @@ def test_it_moves_from_host_to_host(tmp_path: Path, program: Path) -> None:
 def test_without_dmtcp_it_is_passed_through_and_completes(tmp_path: Path, program: Path) -> None:
     """It waits for its own processors, as an ordinary job, and runs on them."""
     site = LocalSite(tmp_path, 2, 4, block=4, fillers=(3,))
-    with world(site, tmp_path) as daemon:
+    with daemon_on(site, tmp_path) as daemon:
         path, out = open_mpi_first(tmp_path / "bin"), tmp_path / "out"
         options = ["--mpi", "openmpi", "--engine", "none", "-n", str(RANKS), "-t", "3", "-o", str(out)]
         job = str(ejb(daemon, path, "submit", *options, "--", str(program), "30")["id"])
