@@ -37,6 +37,11 @@ def build_rank(folder: Path) -> Path:
     return build(SOURCE, folder / "mpi_rank")
 
 
+def build_asking_ranks(folder: Path) -> Path:
+    """Two ranks that ask again and again whether something has come."""
+    return build(SOURCE.with_name("ask_mpi.c"), folder / "ask_mpi")
+
+
 def build_loaded_rank(folder: Path) -> list[str]:
     """The same ranks, loaded by Python as an extension module is: MPI and UCX are in nobody else's sight."""
     library = build(SOURCE, folder / "mpi_rank.so", "-shared", "-fPIC")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.mpi import build_progress, build_rank, missing_mpich, mpi_payload
+from tests.fakes.mpi import build_asking_ranks, build_progress, build_rank, missing_mpich, mpi_payload
 
 pytestmark = [pytest.mark.xdist_group("mpich")]
 COUNTER = Path(__file__).resolve().parents[1] / "fakes" / "count_polls.c"
@@ -138,3 +138,21 @@ def test_over_subscribed_mpich_ranks_give_the_core_away(libraries: tuple[Path, P
         assert 0 < rank.empty <= rank.yields + rank.waiting, given
     # Polls in vain are what takes the processor from the rank that has something to do.
     assert 10 * sum(rank.empty for rank in given) < sum(rank.empty for rank in without), (without, given)
+
+
+def test_who_asks_whether_something_has_come_is_never_made_to_wait(
+    libraries: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """MPI_Test and MPI_Iprobe: their caller has something else to do, so that none of their polls waits."""
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    program = build_asking_ranks(tmp_path)
+    env = {**mpi_payload()["env"], **counting(libraries, tmp_path / "counts", True)}
+    words = ["mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec"]
+    words += [word for name, value in env.items() for word in ("-genv", name, value)]
+    done = subprocess.run(
+        [*words, "-n", "2", str(program), "1000"],
+        env={**os.environ, "MPIEXEC_TIMEOUT": "60"}, capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "waited 0\nwaited 0\n"), done
+    assert all(rank.empty >= 1000 for rank in counted(tmp_path / "counts"))
