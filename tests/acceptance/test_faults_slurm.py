@@ -230,7 +230,10 @@ def test_the_controller_takes_a_running_subjob_for_pending(
 
 
 def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, tmp_path: Path) -> None:
-    """slurmctld dies right after J0 was submitted, and forgets it (it saves its state lazily): J0 comes again."""
+    """slurmctld dies right after J0 was submitted, and forgets it (it saves its state lazily): J0 comes again.
+
+    Slurm counts its jobs from 1 again, and may fail the second J0: a node may still have a forgotten job of its number.
+    """
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:
         breakable.sbatch("--job-name=last", "--nodelist=n4", "--ntasks=1", "--time=60", script="sleep 600")
@@ -243,7 +246,7 @@ def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, t
         until(lambda: health(daemon)["ok"] is True, "health does not recover", 30)
         completed(daemon, site, job, steps=60)
         j0s = [s for s in daemon.job(job)["subjobs"] if s["role"] == "placeholder"]
-        assert len(j0s) == 2 and j0s[0]["state"] == "lost", j0s
+        assert [s["state"] for s in j0s][:-1] in (["lost"], ["lost", "failed"]), j0s
 
 
 def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
