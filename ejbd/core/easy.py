@@ -173,8 +173,7 @@ def easy_schedule(
         index += 1
     if head < 0:
         return starts, -1, math.inf, free
-    shadow, extra = shadow_time(processors[head], ends, freed, due, free, now)
-    extra = max(0, extra - (-processors[head]) % unit)
+    shadow, extra = shadow_time(processors[head], ends, freed, due, free, now, unit)
     if free > 0:
         for index in range(head + 1, count):
             need = processors[index]
@@ -193,13 +192,17 @@ def easy_schedule(
 
 
 @kernel
-def shadow_time(processors: int, ends: Floats, freed: Ints, due: int, free: int, now: float) -> tuple[float, int]:
+def shadow_time(
+    processors: int, ends: Floats, freed: Ints, due: int, free: int, now: float, unit: int = 1
+) -> tuple[float, int]:
     """When a job of `processors` fits by the first `due` releases, and what is left over then; infinite if never.
 
-    Every planned end up to and including the shadow time counts.
+    Every planned end up to and including the shadow time counts. What is left over is beside whole units (nodes of
+    `unit` processors), as far as there are any.
     """
+    reserved = processors + (-processors) % unit
     if processors <= free:
-        return now, free - processors
+        return now, max(0, free - reserved)
     index = 0
     while index < due:
         free += freed[index]
@@ -209,7 +212,7 @@ def shadow_time(processors: int, ends: Floats, freed: Ints, due: int, free: int,
             while index < due and ends[index] <= shadow:
                 free += freed[index]
                 index += 1
-            return shadow, free - processors
+            return shadow, max(0, free - reserved)
     return math.inf, 0
 
 
@@ -261,8 +264,7 @@ def easy_slots(
         slot_processors[0] = free
         slot_durations[0] = math.inf
         return 1
-    shadow, extra = shadow_time(head_processors, ends, freed, due, free, now)
-    extra = max(0, extra - (-head_processors) % unit)
+    shadow, extra = shadow_time(head_processors, ends, freed, due, free, now, unit)
     slots = 0
     if min(free, extra) > 0:
         slot_processors[0] = min(free, extra)

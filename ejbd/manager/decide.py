@@ -184,18 +184,18 @@ class Decider:
         started = situation is Situation.PLACEHOLDER_STARTED
         slots = () if started else self.windows(world.job.queue).slots()
         parameters = world.parameters()
-        slots = shortened(slots, self._not_for_ranks(world, situation), parameters.max_walltime_s)
+        left_out_s = self._submission_s + self._not_for_ranks(world, situation)
+        slots = shortened(slots, left_out_s, parameters.max_walltime_s)
         state = world.elastic_state(application.can_move(world), together.node_room(world, situation))
         return Question(situation, state, slots, self.ctx.now, parameters)
 
     def _not_for_ranks(self, world: JobWorld, situation: Situation) -> float:
-        """Seconds of a slot that no plan counts on: until the subjob has been submitted; for the last checkpoint beyond
-        lambda; for the start-up of a job that has work kept, lest what a suspension has just left look worth coming
-        back to.
+        """Seconds of a subjob that no plan counts on: for the last checkpoint beyond lambda; for the start-up of a job
+        that has work kept, lest what a suspension has just left look worth coming back to.
         """
         resumes = situation is Situation.WAIT and world.job.start_s is not None
         start_up_s = START_UP_POLLS * self.ctx.settings.poll_s if resumes else 0.0
-        return self._submission_s + world.cost.tail_s + start_up_s
+        return world.cost.tail_s + start_up_s
 
     @property
     def _submission_s(self) -> float:
@@ -255,8 +255,7 @@ class Decider:
         cost = world.cost
         taken = self.windows(job.queue)
         for request in decision.requests:
-            left_out_s = self._not_for_ranks(world, situation) - self._submission_s
-            limit_s = decision.slots[request.slot_index].duration_s + left_out_s
+            limit_s = decision.slots[request.slot_index].duration_s + self._not_for_ranks(world, situation)
             queue = self.ctx.view.queue(job.queue) if self.ctx.view else None
             if queue is not None and queue.max_walltime_s:
                 limit_s = min(limit_s, queue.max_walltime_s)

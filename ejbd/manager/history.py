@@ -13,7 +13,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from posixpath import basename
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
@@ -30,6 +30,8 @@ SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
+
+_Row = TypeVar("_Row", Move, Speed)
 
 
 @dataclass
@@ -77,11 +79,10 @@ def measurements(session: Session, application: str) -> list[Measurement]:
     return [Measurement(*row) for row in session.execute(query)]
 
 
-def moves_of(session: Session, application: str, limit: int = 10) -> list[Move]:
-    """The application's latest moves, newest first."""
-    return list(
-        session.scalars(select(Move).where(Move.application == application).order_by(Move.id.desc()).limit(limit))
-    )
+def latest(session: Session, table: type[_Row], application: str, limit: int = 10) -> list[_Row]:
+    """The application's latest moves or speeds, newest first."""
+    query = select(table).where(table.application == application).order_by(table.id.desc()).limit(limit)
+    return list(session.scalars(query))
 
 
 def move_json(move: Move) -> dict[str, Any]:
@@ -93,19 +94,11 @@ def move_json(move: Move) -> dict[str, Any]:
 
 def ratios(session: Session, application: str) -> list[penalty.Ratio]:
     """What over-subscription made of the application's speed, newest first."""
-    query = select(Speed).where(Speed.application == application).order_by(Speed.id.desc()).limit(MOST_SPEEDS)
     found = [
         penalty.Speed(row.job_id, row.launch, row.work, row.total, row.degree, row.units, row.seconds)
-        for row in session.scalars(query)
+        for row in latest(session, Speed, application, MOST_SPEEDS)
     ]
     return penalty.ratios(found)
-
-
-def speeds_of(session: Session, application: str, limit: int = 10) -> list[Speed]:
-    """The application's latest speeds, newest first."""
-    return list(
-        session.scalars(select(Speed).where(Speed.application == application).order_by(Speed.id.desc()).limit(limit))
-    )
 
 
 def speed_json(speed: Speed) -> dict[str, Any]:

@@ -32,11 +32,11 @@ from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
-from ejbd.manager.history import LEARNT_TOPIC, Known, move_json, moves_of, run_json, runs_of, speed_json, speeds_of
+from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
-from ejbd.store.models import Event, Job, QueueOverride, Worker
+from ejbd.store.models import Event, Job, Move, QueueOverride, Speed, Worker
 from ejbd.store.retention import prune_all
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
@@ -327,8 +327,8 @@ class Manager:
             "cost": world.cost.to_json() if job.elastic else None,
             "penalty": world.penalty.to_json() if job.elastic else None,
             "checkpoints": periodic.told(world) if job.elastic else None,
-            "moves": [move_json(move) for move in moves_of(session, job.application)] if job.elastic else [],
-            "speeds": [speed_json(speed) for speed in speeds_of(session, job.application)] if job.elastic else [],
+            "moves": [move_json(move) for move in latest(session, Move, job.application)] if job.elastic else [],
+            "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
             "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
         }
 

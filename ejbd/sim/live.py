@@ -249,8 +249,7 @@ def comparison(
         real, told = live.means(kept), [one.means(kept) for one in simulations]
         model = {key: float(np.mean([means[key] for means in told])) for key in real}
         spread = {key: float(np.std([means[key] for means in told])) for key in real}
-        errors = {key: 100.0 * (model[key] / real[key] - 1.0) if real[key] else None for key in real}
-        document[name] = {"jobs": int(kept.sum()), "live": real, "simulated": model, "error_percent": errors}
+        document[name] = _beside(int(kept.sum()), real, model)
         document[name]["spread_s"] = spread
     document["each"] = [
         {
@@ -263,6 +262,12 @@ def comparison(
         for n in range(len(workload))
     ]
     return document
+
+
+def _beside(jobs: int, real: Mapping[str, float], model: Mapping[str, float]) -> dict[str, Any]:
+    """Means of so many jobs, live and simulated, and the errors of the latter."""
+    errors = {key: 100.0 * (model[key] / real[key] - 1.0) if real[key] else None for key in real}
+    return {"jobs": jobs, "live": real, "simulated": model, "error_percent": errors}
 
 
 def pooled(comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -280,7 +285,6 @@ def pooled(comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
             for world in ("live", "simulated")
         )
-        errors = {key: 100.0 * (model[key] / real[key] - 1.0) if real[key] else None for key in real}
-        document["all"] = {"jobs": document["jobs"], "live": real, "simulated": model, "error_percent": errors}
+        document["all"] = _beside(document["jobs"], real, model)
         found.append(document)
     return found

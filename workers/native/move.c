@@ -1,9 +1,10 @@
 /* A DMTCP plugin that lets connected processes be restarted on other hosts than they were checkpointed on.
  * cc -shared -fPIC -O2 -I<dmtcp>/include -DEJB_DMTCP_VERSION='"5.0"' -o libejbmove.so move.c -ldl
  *
- * It goes round faults of DMTCP (A to C: 3.0 to 5.0; D to F: 5.0) without changing it, by interposing functions of libdmtcp.so. Those
- * are internals: the plugin has to be built on site against the headers of the DMTCP that is installed, checks at its
- * start that it met that version, and is used only after a restart over two addresses has been seen to work. */
+ * It goes round faults of DMTCP (A to C: 3.0 to 5.0; D to F: 5.0) without changing it, by interposing functions of
+ * libdmtcp.so. A and B are here, C, E and F in table.h, D in pending.h. What is interposed is internal: the plugin
+ * has to be built on site against the headers of the DMTCP that is installed, checks at its start that it met that
+ * version, and is used only after a restart over two addresses has been seen to work. */
 #include "pending.h"
 #include "progress.h"
 #include "table.h"
