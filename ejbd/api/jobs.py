@@ -21,7 +21,7 @@ from ejbd.api.models import (
 )
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
-from ejbd.api.submission import read_submission, request_hash, settle
+from ejbd.api.submission import read_submission, settle
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
@@ -57,9 +57,9 @@ async def submit(
     manager: Manager, caller: Caller, body: JobSubmission, response: Response, key: IdempotencyKey = None
 ) -> JobCreated:
     """Store a job. It is durable when this answers."""
-    reading = read_submission(body)
+    reading, digest = await read_submission(body)
     spec, notes = await settle(manager, reading, caller.user)
-    id, created = await manager.submit(spec, caller.user, key, request_hash(body))
+    id, created = await manager.submit(spec, caller.user, key, digest)
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/jobs/{id}"
     return JobCreated(id=id, name=spec.name, created=created, notes=list(notes))
@@ -68,7 +68,7 @@ async def submit(
 @router.post("/plan")
 async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
     """What would be done with such a job now, and why. Nothing is kept."""
-    reading = read_submission(body)
+    reading, _ = await read_submission(body)
     spec, notes = await settle(manager, reading, caller.user)
     found = await manager.plan(spec, caller.user)
     shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ejbd.api.models import JobSubmission, OverridesBody
@@ -12,6 +14,10 @@ from ejbd.api.port import ManagerPort
 from ejbd.config import Elasticity
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 
+# A thread of their own for texts that take longer to read than a thread costs: however many come, they keep neither the
+# event loop nor the threads of others busy.
+_READER = ThreadPoolExecutor(1, thread_name_prefix="submission-reader")
+_LONG_TEXT = 16_384  # characters, below a millisecond or two
 _UNSTATED_WALLTIME_S = 3600.0  # for the question whether such a job would be elastic at all
 
 
@@ -61,9 +67,23 @@ async def _automatic(manager: ManagerPort, name: str) -> bool:
     return any(q["name"] == name and q["settings"]["elasticity"] == Elasticity.AUTO for q in await manager.queues())
 
 
-def read_submission(body: JobSubmission) -> Reading:
-    """Raises EjbError (INVALID) for what could not be run in any way."""
-    return read(request_of(body))
+async def read_submission(body: JobSubmission) -> tuple[Reading, str]:
+    """The job as it is understood, and the body's :func:`request_hash`; what is long is read off the event loop.
+
+    Raises EjbError (INVALID) for what could not be run in any way.
+    """
+    if _characters(body) <= _LONG_TEXT:
+        return _read(body)
+    return await asyncio.get_running_loop().run_in_executor(_READER, _read, body)
+
+
+def _read(body: JobSubmission) -> tuple[Reading, str]:
+    return read(request_of(body)), request_hash(body)
+
+
+def _characters(body: JobSubmission) -> int:
+    words = (body.script or "", *body.args, *(body.command or ()), *body.overrides.options, body.overrides.export or "")
+    return sum(map(len, words)) + sum(map(len, body.env.values())) + sum(map(len, body.env))
 
 
 def request_hash(body: JobSubmission) -> str:

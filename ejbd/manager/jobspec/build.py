@@ -134,8 +134,10 @@ def check_script(script: str) -> None:
         line = script[: script.index("\r\n")].count("\n") + 1
         hint = "convert it: sed -i 's/\\r$//' SCRIPT"
         raise invalid(f"line {line}", "the script has DOS line ends (\\r\\n) instead of \\n", hint)
-    if any(0xD800 <= ord(c) < 0xE000 for c in script):
-        raise invalid("script", "the script is not valid Unicode")
+    try:
+        script.encode()
+    except UnicodeEncodeError:
+        raise invalid("script", "the script is not valid Unicode") from None
 
 
 @dataclass(slots=True)

@@ -60,35 +60,39 @@ def read_directives(script: str) -> Directives:
 def split_words(line: str, where: str) -> list[str]:
     """The words of a directive line, as sbatch splits it. Raises EjbError for a quote that is not closed."""
     words: list[str] = []
-    word: list[str] | None = None
+    word: list[str] = []
+    begun = False
     quote = ""
     characters = iter(line)
     for c in characters:
-        if word is None and not quote:
+        if not begun and not quote:
             if c in _SPACE:
                 continue
             if c == ":":
                 raise invalid(where, "a ':' (the separator of heterogeneous jobs) is not allowed here")
         if c == "\\":
-            word = [*(word or []), next(characters, "")]
+            word.append(next(characters, ""))
+            begun = True
         elif quote:
             if c == quote:
                 quote = ""
             else:
-                word = [*(word or []), c]
+                word.append(c)
+                begun = True
         elif c in "\"'":
             quote = c
-            word = word or []
+            begun = True
         elif c == "#":
             break
         elif c in _SPACE:
-            words.append("".join(word or []))
-            word = None
+            words.append("".join(word))
+            word, begun = [], False
         else:
-            word = [*(word or []), c]
+            word.append(c)
+            begun = True
     if quote:
         raise invalid(where, f"the quote {quote} is not closed", "close it on the same line")
-    if word is not None:
+    if begun:
         words.append("".join(word))
     return words
 
@@ -129,19 +133,16 @@ def _long_value(option: Option, value: str | None, queue: Iterator[Word], where:
 
 def _letters(letters: str, queue: Iterator[Word], where: str) -> Iterator[Given]:
     """A cluster such as -Hn3: letters without an argument, and at most one with its argument at the end."""
-    while letters:
-        option = BY_LETTER.get(letters[0])
+    for at, letter in enumerate(letters, start=1):
+        option = BY_LETTER.get(letter)
         if option is None:
-            raise invalid(
-                where, f"sbatch has no option {shortened('-' + letters[0])}", "see `man sbatch`, or remove it"
-            )
-        letters = letters[1:]
+            raise invalid(where, f"sbatch has no option {shortened('-' + letter)}", "see `man sbatch`, or remove it")
         if option.argument is Argument.REQUIRED:
-            value = letters or _next_value(f"-{option.short}", queue, where)
+            value = letters[at:] or _next_value(f"-{option.short}", queue, where)
             yield Given(option.name, value, where)
             return
         if option.argument is Argument.OPTIONAL:
-            yield Given(option.name, letters or None, where)
+            yield Given(option.name, letters[at:] or None, where)
             return
         yield Given(option.name, None, where)
 

@@ -60,4 +60,8 @@ def exported(env: Mapping[str, str], export: str | None, where: str) -> dict[str
 
 def _encodable(text: str) -> bool:
     # Python passes bytes that are not UTF-8 as U+DC80..U+DCFF; those do not survive JSON.
-    return not any(0xD800 <= ord(c) < 0xE000 for c in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -7,6 +7,8 @@ from typing import Any
 
 from ejbd.errors import Code, EjbError
 
+_MOST_ALSO = 20  # further refusals that an error lists
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -27,7 +29,10 @@ class Refusal:
 
     def error(self, others: tuple[Refusal, ...] = ()) -> EjbError:
         """The error that says this; `others` go into its details."""
-        details: dict[str, Any] = {"also": [f"{r.where}: {r.message}" for r in others]} if others else {}
+        also = [f"{r.where}: {r.message}" for r in others[:_MOST_ALSO]]
+        if len(others) > _MOST_ALSO:
+            also.append(f"and {len(others) - _MOST_ALSO} more")
+        details: dict[str, Any] = {"also": also} if also else {}
         return EjbError(Code.UNSUPPORTED, self.message, hint=self.hint, where=self.where, details=details)
 
 

@@ -3,6 +3,9 @@
 This is a look, not an interpreter: it follows quotes, comments, substitutions, here-documents and the grouping of
 commands, and says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
 in a function that is called in the background) the shims refuse at run time.
+
+It takes time in proportion to the script's length, whatever that holds: every place is passed once, and nothing that
+was passed is looked through again (tests/unit/test_jobspec_growth.py).
 """
 
 from __future__ import annotations
@@ -56,10 +59,13 @@ class _Frame:
 class _Look:
     text: str
     at: int = 0
-    line: int = 1
+    line: int = 1  # of `counted`: line_now() takes it to `at`
+    counted: int = 0
     words: list[str] = field(default_factory=list)
     word: list[str] = field(default_factory=list)
     in_word: bool = False
+    assigns: bool = False  # the word so far ends with =
+    tested: bool = False  # the words so far hold ]]
     quoted: bool = False
     first_line: int = 1
     frames: list[_Frame] = field(default_factory=lambda: [_Frame("")])
@@ -78,13 +84,13 @@ class _Look:
         if c == "\\":
             if after != "\n":
                 self.put(after)
-            else:
-                self.line += 1
             self.at += 2
         elif c == "'":
             self.put(self.take_to("'"), quoted=True)
         elif c == '"':
-            self.put(self.double_quoted(), quoted=True)
+            start = self.at
+            self.double_quoted()
+            self.put(self.text[start + 1 : self.at - 1], quoted=True)
         elif c == "`":
             self.put("$" + self.take_to("`"))
         elif c == "$" and after in ("(", "{"):
@@ -93,13 +99,15 @@ class _Look:
             self.put("$")
         elif c == "$" and after == "'":
             self.at += 1
-            self.put(self.ansi_quoted(), quoted=True)
+            start = self.at
+            self.ansi_quoted()
+            self.put(self.text[start + 1 : self.at - 1], quoted=True)
         elif c == "#" and not self.in_word:
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
-        elif c in "<>|&()" and self.words[:1] == ["[["] and "]]" not in self.words:
+        elif c in "<>|&()" and self.words[:1] == ["[["] and not self.tested:
             self.end_word()
-            self.words.append(c)  # of a test, not of a command
+            self.add(c)  # of a test, not of a command
             self.at += 1
         elif c in "<>":
             self.redirection()
@@ -116,30 +124,48 @@ class _Look:
 
     def put(self, text: str, *, quoted: bool = False) -> None:
         if not self.in_word and not self.words:
-            self.first_line = self.line
+            self.first_line = self.line_now()
         self.in_word = True
         self.quoted = self.quoted or quoted
-        self.word.append(text)
+        if text:
+            self.word.append(text)
+            self.assigns = text.endswith("=")
+
+    def line_now(self) -> int:
+        """The line of the present place."""
+        self.line += self.text.count("\n", self.counted, self.at)
+        self.counted = self.at
+        return self.line
+
+    def add(self, word: str) -> None:
+        self.words.append(word)
+        self.tested = self.tested or word == "]]"
+
+    def drop_word(self) -> None:
+        self.word, self.in_word, self.quoted, self.assigns = [], False, False, False
+
+    def drop_words(self) -> None:
+        self.words, self.tested = [], False
 
     def end_word(self) -> None:
         if not self.in_word:
             return
         word, quoted = "".join(self.word), self.quoted
-        self.word, self.in_word, self.quoted = [], False, False
+        self.drop_word()
         if self.words or quoted:
-            self.words.append(word)
+            self.add(word)
         elif word in _STAY:
             pass
         elif word in _OPEN:
             self.frames.append(_Frame(_OPEN[word]))
         elif word in _OPEN_NO_COMMAND:
             self.frames.append(_Frame(_OPEN_NO_COMMAND[word]))
-            self.words.append(word)
+            self.add(word)
         elif word in _CLOSE:
             self.close(word)
-            self.words.append(word)
+            self.add(word)
         else:
-            self.words.append(word)
+            self.add(word)
 
     def close(self, closer: str) -> None:
         if len(self.frames) > 1 and self.frames[-1].closes == closer:
@@ -150,7 +176,8 @@ class _Look:
 
     def end_command(self) -> None:
         self.end_word()
-        words, self.words = self.words, []
+        words = self.words
+        self.drop_words()
         if not words:
             return
         if words[0] in ("function", "alias") and any(word.partition("=")[0] in LAUNCHERS for word in words[1:]):
@@ -229,38 +256,36 @@ class _Look:
             self.end_list()
             if self.frames[-1].closes == ")":
                 self.close(")")
-                self.words.append(")")
+                self.add(")")
             else:  # the end of a pattern of `case`
                 self.frames[-1].item = self.frames[-1].any = None
         else:
             self.end_list()
             if c == "\n":
-                self.line += 1
                 self.here_documents()
 
     def open_parenthesis(self, after: str) -> None:
-        word = "".join(self.word)
-        if self.in_word and word.endswith("="):  # an array
+        if self.in_word and self.assigns:  # an array
             self.at -= 1
             self.balanced("(", ")")
             return
         if self.in_word or self.words:
-            name = word if self.in_word else self.words[-1]
             rest = self.text[self.at : self.at + 40].lstrip(" \t")
             if rest.startswith(")"):  # name () ...
-                if name in LAUNCHERS:
+                if ("".join(self.word) if self.in_word else self.words[-1]) in LAUNCHERS:
                     raise _Lost
                 self.at = self.text.index(")", self.at) + 1
-                self.word, self.in_word, self.words = [], False, []
+                self.word, self.in_word, self.assigns = [], False, False
+                self.drop_words()
                 return
         elif after == "(":  # arithmetic
             self.at -= 1
             self.balanced("(", ")")
-            self.words.append("((")
+            self.add("((")
             return
         self.end_word()
         self.frames.append(_Frame(")"))
-        self.words = []
+        self.drop_words()
 
     # what is skipped
 
@@ -268,7 +293,7 @@ class _Look:
         operator = next(o for o in _REDIRECTIONS if self.text.startswith(o, self.at))
         if not "".join(self.word).isdigit():
             self.end_word()
-        self.word, self.in_word = [], False
+        self.word, self.in_word, self.assigns = [], False, False
         if operator in ("<(", ">("):
             self.at += 1
             self.balanced("(", ")")
@@ -305,7 +330,6 @@ class _Look:
                 end = len(self.text) if end < 0 else end
                 line = self.text[self.at : end]
                 self.at = end + 1
-                self.line += 1
                 if (line.lstrip("\t") if tabs else line) == delimiter:
                     break
         self.heredocs = []
@@ -316,40 +340,32 @@ class _Look:
         if end < 0:
             raise _Lost
         found = self.text[self.at + 1 : end]
-        self.line += found.count("\n")
         self.at = end + 1
         return found
 
-    def ansi_quoted(self) -> str:
-        start = self.at
+    def ansi_quoted(self) -> None:
         self.at += 1
         while self.at < len(self.text) and self.text[self.at] != "'":
             self.at += 2 if self.text[self.at] == "\\" else 1
-        return self.skipped(start)
+        self.over_closer()
 
-    def double_quoted(self) -> str:
-        start = self.at
+    def double_quoted(self) -> None:
         self.at += 1
         while self.at < len(self.text) and self.text[self.at] != '"':
             c = self.text[self.at]
             if c == "\\":
                 self.at += 2
             elif c == "$" and self.text[self.at + 1 : self.at + 2] == "(":
-                counted = self.line
                 self.at += 1
                 self.balanced("(", ")")
-                self.line = counted  # `skipped` counts the whole string
             else:
                 self.at += 1
-        return self.skipped(start)
+        self.over_closer()
 
-    def skipped(self, start: int) -> str:
+    def over_closer(self) -> None:
         if self.at >= len(self.text):
             raise _Lost
         self.at += 1
-        found = self.text[start + 1 : self.at - 1]
-        self.line += found.count("\n")
-        return found
 
     def balanced(self, opener: str, closer: str) -> None:
         """Skip from an opening bracket to behind the closing one, whatever is quoted in between."""
@@ -357,7 +373,6 @@ class _Look:
         while self.at < len(self.text):
             c = self.text[self.at]
             if c == "\\":
-                self.line += self.text[self.at + 1 : self.at + 2] == "\n"
                 self.at += 2
             elif c == "'" and opener == "(":
                 self.take_to("'")
@@ -365,7 +380,6 @@ class _Look:
                 self.double_quoted()
             else:
                 self.at += 1
-                self.line += c == "\n"
                 depth += (c == opener) - (c == closer)
                 if depth == 0:
                     return
