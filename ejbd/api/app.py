@@ -9,6 +9,8 @@ from fastapi import Depends, FastAPI, Request
 from ejbd import __version__
 from ejbd.api import events, jobs, logs, openapi, problems, queues, system, timelines, tokens, worker
 from ejbd.api.auth import Holders
+from ejbd.api.declared import Declared
+from ejbd.api.head import Head
 from ejbd.api.middleware import Guard
 from ejbd.api.port import ManagerPort
 from ejbd.errors import Code, EjbError
@@ -16,10 +18,17 @@ from ejbd.errors import Code, EjbError
 _REPEATABLE = frozenset({"state"})
 
 
-async def _once(request: Request) -> None:
-    """Of a query given twice one would be left out in silence."""
+async def _query(request: Request) -> None:
+    """Of a query given twice, or one that nobody reads, some would be left out in silence."""
     query = request.query_params
+    if not query:
+        return
+    address = request.app.state.declared.at(request.url.path)
+    known = address.queries.get(request.method) if address is not None else None
     for key in query:
+        if known is not None and key not in known:
+            there = f"there are: {', '.join(sorted(known))}" if known else "this address has none"
+            raise EjbError(Code.INVALID, "there is no such query parameter here", where=f"query.{key!a}", hint=there)
         if key not in _REPEATABLE and len(query.getlist(key)) > 1:
             raise EjbError(Code.INVALID, "this is given more than once", where=f"query.{key!a}")
 
@@ -33,14 +42,16 @@ def create_app(manager: ManagerPort) -> FastAPI:
         redoc_url=None,
         openapi_url="/v1/openapi.json",
         redirect_slashes=False,
-        dependencies=[Depends(_once)],
+        dependencies=[Depends(_query)],
     )
     app.state.manager = manager
     app.state.holders = Holders()
     app.state.closing = asyncio.Event()
+    app.state.declared = Declared(app)
     problems.install(app)
     for module in (events, logs, timelines, jobs, queues, tokens, worker, system):
         app.include_router(module.router)
+    app.add_middleware(Head)
     app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)
     openapi.install(app)
     return app

@@ -58,7 +58,25 @@ class OverridesBody(Api):
 class JobSubmission(Api):
     """A job: a `script` (with `args`), or a `command`; exactly one of the two."""
 
-    cwd: Annotated[str, Field(min_length=1, max_length=4096, description="absolute path of the working directory")]
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"cwd": "/", "command": ["hostname"], "overrides": {"ntasks": 2, "time": "5"}},
+                {"cwd": "/", "script": "#!/bin/sh\n#SBATCH -n 4 -t 10\nsrun hostname\n", "script_name": "hosts.sh"},
+            ]
+        }
+    )
+
+    cwd: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4096,
+            description="absolute path of the working directory",
+            examples=["/"],
+            json_schema_extra={"pattern": "^/"},
+        ),
+    ]
     script: Annotated[str | None, Field(description="the text of a batch script with its #SBATCH and #EJB lines")] = (
         None
     )

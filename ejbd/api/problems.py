@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from ejbd.api.sentences import place_and_sentence
 from ejbd.errors import HTTP_STATUS, Code, EjbError
 
 MEDIA_TYPE = "application/problem+json"
@@ -100,14 +101,20 @@ def install(app: FastAPI) -> None:
             message = f"there is nothing at {request.url.path!a}"
         elif error.status_code == 405:
             message = f"{request.method} is not possible at {request.url.path!a}"
-        return problem(EjbError(code, message), error.status_code, dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        address = request.app.state.declared.at(request.url.path) if error.status_code == 405 else None
+        if address is not None:
+            headers["Allow"] = ", ".join(address.methods)
+            hint = f"there are: {headers['Allow']}"
+            return problem(EjbError(code, message, hint=hint), error.status_code, headers)
+        return problem(EjbError(code, message), error.status_code, headers)
 
 
 def _from_validation(error: RequestValidationError) -> EjbError:
     found = []
     for one in error.errors():
-        place = ".".join(str(part) for part in one["loc"])
-        found.append({"where": _shown(place), "message": _shown(str(one["msg"]))})
+        place, message = place_and_sentence(one)
+        found.append({"where": _shown(place), "message": _shown(message)})
     first = found[0] if found else {"where": "", "message": "the request cannot be read"}
     details = {"errors": found[:20]}
     return EjbError(Code.INVALID, first["message"], where=first["where"], details=details)

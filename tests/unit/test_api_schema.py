@@ -13,6 +13,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import (
@@ -22,9 +23,11 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from sqlalchemy import func, select
 
 from ejbd.api.app import create_app
 from ejbd.config import Settings
+from ejbd.store.models import Job
 from tests.fakes.api_server import ApiServer
 from tests.fakes.port import WORKER_TOKEN
 
@@ -44,6 +47,34 @@ OPERATIONS = [
 ]
 
 
+BOUNDED = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    database=None,
+)
+PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_categories=["Cc"]), max_size=20)
+COMMANDS = st.lists(PRINTABLE.filter(str.strip), min_size=1, max_size=4)
+SCRIPTS = st.builds(
+    "#!/bin/sh\n#SBATCH -n {} -t {}\n{}srun ./app\n".format,
+    st.integers(1, 16),
+    st.integers(1, 600),
+    st.sampled_from(["", "#EJB restartable\n", "echo $PWD\n", "#SBATCH -J name\n"]),
+)
+# What people send: the schema's own strategy hardly ever makes a body from which a job is made.
+SUBMISSIONS = st.fixed_dictionaries(
+    {"cwd": st.just("/"), "overrides": st.fixed_dictionaries({"time": st.sampled_from(["5", "1:00:00", "1-0"])})},
+    optional={"env": st.dictionaries(st.from_regex("[A-Z_]{1,8}", fullmatch=True), PRINTABLE, max_size=3)},
+).flatmap(
+    lambda body: st.one_of(
+        COMMANDS.map(lambda command: {**body, "command": command}),
+        SCRIPTS.map(lambda script: {**body, "script": script}),
+    )
+)
+
+
 class World:
     """A server with one job, and an administrator's token."""
 
@@ -53,6 +84,7 @@ class World:
             job = {"cwd": "/", "command": ["x"], "overrides": {"time": "5"}}
             assert client.post("/v1/jobs", json=job).status_code == 201
             self.token = str(client.post("/v1/tokens", json={}).json()["token"])
+        self.headers = {"Authorization": f"Bearer {self.token}"}
         self.schema: Any = schemathesis.openapi.from_dict(DOCUMENT)
 
 
@@ -72,20 +104,50 @@ def test_every_operation_answers_as_the_document_says(world: World, path: str, m
     token = WORKER_TOKEN if "/worker/" in path else world.token
     checks = [*CHECKS, negative_data_rejection] if mode is GenerationMode.NEGATIVE else CHECKS
 
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        database=None,
-    )
+    @BOUNDED
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         case.call_and_validate(base_url=world.server.servers.url, headers=headers, checks=checks)
 
     ask()
+
+
+def jobs_made(world: World) -> int:
+    return int(world.server.store.read_sync(lambda session: session.scalar(select(func.count()).select_from(Job)) or 0))
+
+
+def test_the_examples_of_the_document_are_jobs(world: World) -> None:
+    examples = DOCUMENT["components"]["schemas"]["JobSubmission"]["examples"]
+    before = jobs_made(world)
+    for example in examples:
+        answer = httpx.post(f"{world.server.servers.url}/v1/jobs", json=example, headers=world.headers)
+        assert answer.status_code == 201, answer.text
+    assert jobs_made(world) - before == len(examples) == 2
+
+
+def test_jobs_are_really_made_and_every_address_of_theirs_answers(world: World) -> None:
+    """No answer of 5xx, and what is answered is as the document says, for jobs that are there."""
+    before = jobs_made(world)
+    made: list[str] = []
+    addresses = [
+        (path, method) for path, method in OPERATIONS if path.startswith("/v1/jobs/{job}") and method in ("get", "post")
+    ]
+
+    @BOUNDED
+    @given(body=SUBMISSIONS, address=st.sampled_from(addresses))
+    def ask(body: dict[str, Any], address: tuple[str, str]) -> None:
+        for path in ("/v1/jobs/plan", "/v1/jobs"):
+            case = world.schema[path]["post"].Case(body=body, media_type="application/json")
+            answer = case.call_and_validate(base_url=world.server.servers.url, headers=world.headers, checks=CHECKS)
+            assert answer.status_code in (200, 201), (body, answer.text)
+        made.append(answer.json()["id"])
+        path, method = address
+        case = world.schema[path][method].Case(path_parameters={"job": made[-1]})
+        case.call_and_validate(base_url=world.server.servers.url, headers=world.headers, checks=CHECKS)
+
+    ask()
+    assert len(set(made)) == jobs_made(world) - before >= EXAMPLES
 
 
 def test_every_error_is_declared_as_a_problem() -> None:
