@@ -6,8 +6,7 @@ from typing import Any
 
 from ejbd.cli.output import Output, printable
 from ejbd.cli.words import clock, duration, elapsed, slots
-
-_OVER = ("completed", "failed", "timeout", "cancelled")
+from ejbd.wire.states import TERMINAL_JOB
 
 
 def outcome(job: dict[str, Any]) -> str:
@@ -44,7 +43,7 @@ def job_table(jobs: list[dict[str, Any]], out: Output, *, users: bool) -> None:
                 *([job["user"]] if users else []),
                 job["queue"],
                 state,
-                str(job["processes"]) if job["state"] in _OVER else f"{job['processors']}/{job['processes']}",
+                str(job["processes"]) if job["state"] in TERMINAL_JOB else f"{job['processors']}/{job['processes']}",
                 f"{job['progress']:.0%}",
                 duration(elapsed(job)),
                 duration(job["walltime_s"]) if job["walltime_s"] else "-",

@@ -10,22 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-
-class JobState(StrEnum):
-    """An elastic job, as its user sees it."""
-
-    RECEIVED = "received"  # stored; nothing asked of the batch system yet
-    WAITING = "waiting"  # the placeholder J0 is queued; no rank runs
-    RUNNING = "running"  # ranks (or the script) run on one subjob or several
-    ENDING = "ending"  # the application is over; output is collected and subjobs are given back
-    COMPLETED = "completed"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    CANCELLED = "cancelled"
-
-    @property
-    def terminal(self) -> bool:
-        return self in TERMINAL_JOB
+from ejbd.wire.states import TERMINAL_JOB as TERMINAL_JOB
+from ejbd.wire.states import JobState as JobState
 
 
 class SubjobState(StrEnum):
@@ -88,7 +74,6 @@ class LaunchState(StrEnum):
     ENDED = "ended"
 
 
-TERMINAL_JOB = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED})
 TERMINAL_SUBJOB = frozenset(
     {SubjobState.COMPLETED, SubjobState.FAILED, SubjobState.TIMEOUT, SubjobState.CANCELLED, SubjobState.LOST}
 )

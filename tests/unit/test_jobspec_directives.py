@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, build_spec, parse_script, read
-from ejbd.manager.jobspec.options import BY_LETTER, BY_NAME, OPTIONS, Use
+from ejbd.sbatch import BY_LETTER, BY_NAME, OPTIONS, Use
 
 
 def script(*lines: str, body: str = "srun ./app\n") -> str:

@@ -10,10 +10,10 @@ from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.layout import read_layout
-from ejbd.manager.jobspec.options import BY_NAME, Use
 from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT, check_pattern
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import JobKind, JobSpec
+from ejbd.sbatch import BY_NAME, Use
 
 NO_WALLTIME = Refusal(
     "walltime",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
-from ejbd.manager.jobspec.options import BY_LETTER, Argument, Option, matching
+from ejbd.sbatch import BY_LETTER, Argument, Option, matching
 
 _SBATCH, _SLURM, _EJB = "#SBATCH", "#SLURM", "#EJB"
 _SPACE = " \t\v\f\r"

@@ -1,0 +1,1 @@
+"""Words that the API and its clients share: a leaf that imports nothing of ours."""

@@ -1,0 +1,26 @@
+"""The states of a job, as its user sees them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """An elastic job, as its user sees it."""
+
+    RECEIVED = "received"  # stored; nothing asked of the batch system yet
+    WAITING = "waiting"  # the placeholder J0 is queued; no rank runs
+    RUNNING = "running"  # ranks (or the script) run on one subjob or several
+    ENDING = "ending"  # the application is over; output is collected and subjobs are given back
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL_JOB
+
+
+TERMINAL_JOB = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED})
+LIVING_JOB = frozenset(JobState) - TERMINAL_JOB
