@@ -20,7 +20,7 @@ from ejbd.manager.generations import drop_older, resume_from
 from ejbd.manager.lead import ensure_lead
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
-from ejbd.manager.setbacks import back_to_waiting, fail_epoch
+from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
@@ -427,6 +427,8 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
         return _late_checkpoint(world, epoch, list(codes.values()))
     bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told
+    if bad and end_if_time_is_up(world, epoch.members):
+        return True
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)

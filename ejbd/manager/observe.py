@@ -171,9 +171,9 @@ def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
         _rigid_ended(world, subjob, outcome)
         return
     workers.take_left_behind(world, subjob)
-    on_it = subjob.id in job.members
-    if subjob.role == "placeholder" and on_it and state is BatchState.TIMEOUT and job.state == JobState.RUNNING:
-        ending.end_job(world, JobState.TIMEOUT, None, f"reached its time limit of {job.walltime_s:g} s")
+    lives_on_it = subjob.id in job.members or not job.members
+    if subjob.role == "placeholder" and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
+        setbacks.end_by_time(world, subjob)  # also where its workers have left before, and the job waits again
     setbacks.leave_subjob(world, subjob)
     if JobState(job.state).terminal or job.state == JobState.ENDING:
         return

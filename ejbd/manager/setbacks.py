@@ -53,21 +53,48 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
     epoch = world.live_epoch
     hit = epoch is not None and any(id == worker.id for _, id, _ in epoch.placement)
     abandon(world, worker, why)
-    if job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id:
+    leads = job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id
+    if leads:
         job.lead_worker = None
-        if job.kind == "script" and job.state == JobState.RUNNING and not job.spec.get("restartable"):
-            home = world.subjob(worker.subjob_id)
-            if home is not None and home.start_s is not None and ctx.now >= home.start_s + home.walltime_s - CLOCKS_S:
-                what = "its subjob" if home.role == "subjob" else "it"
-                end_job(world, JobState.TIMEOUT, None, f"{what} reached its time limit of {home.walltime_s:g} s")
-            else:
-                end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
-            return
+    if end_if_time_is_up(world, [worker.subjob_id]):
+        return
+    if leads and job.kind == "script" and job.state == JobState.RUNNING and not job.spec.get("restartable"):
+        end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
+        return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
         ranks = [rank for rank, id, _ in epoch.placement if id == worker.id]
         if any(str(rank) not in epoch.exits for rank in ranks):
             survivors = [m for m in epoch.members if m != worker.subjob_id]
             fail_epoch(world, epoch, f"{len(ranks)} ranks lost with the worker on {worker.node}", members=survivors)
+
+
+def end_if_time_is_up(world: JobWorld, subjobs: list[str]) -> bool:
+    """End the job where one of `subjobs`, in which something ended just now, has used up the job's own time.
+
+    Then there is no way back: J0 in the queue once more would give the job its walltime twice. And what ended there, in
+    whatever way, was ended by the limit.
+    """
+    home = next((s for s in world.subjobs if s.id in subjobs and _time_is_up(world, s)), None)
+    if home is not None:
+        end_by_time(world, home)
+    return home is not None
+
+
+def _time_is_up(world: JobWorld, home: Subjob) -> bool:
+    """Whether the job's time ends with that of `home`, and that is now: on J0, and where an ordinary script lives."""
+    job = world.job
+    if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
+        return False
+    on_j0 = home.role == "placeholder" and (home.id in job.members or not job.members)
+    shell = home.anchor and job.kind == "script" and job.script_run > 0 and not job.spec.get("restartable")
+    # A limit that somebody shortened is left to the batch system's own word.
+    return (on_j0 or shell) and world.ctx.now >= home.start_s + home.walltime_s - CLOCKS_S
+
+
+def end_by_time(world: JobWorld, home: Subjob) -> None:
+    """The job has used up its time, as it would have by itself."""
+    what = "its subjob" if home.role == "subjob" else "it"
+    end_job(world, JobState.TIMEOUT, None, f"{what} reached its time limit of {home.walltime_s:g} s")
 
 
 def leave_subjob(world: JobWorld, subjob: Subjob) -> None:

@@ -270,5 +270,7 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
         return
     code = int(report["code"])
     add_event(world.ctx.session, "script.ended", world.ctx.now, job_id=job.id, code=code, run=report["run"])
+    if code and setbacks.end_if_time_is_up(world, [worker.subjob_id]):
+        return
     final = JobState.FAILED if code else JobState.COMPLETED
     ending.end_job(world, final, code, f"the script ended with code {code}" if code else "")
