@@ -20,12 +20,12 @@ from ejbd.api.models import (
     Plan,
 )
 from ejbd.api.port import ManagerPort
-from ejbd.api.selecting import Selector, select_job
+from ejbd.api.selecting import SELECTION, Selector, select_job
 from ejbd.api.submission import read_submission, settle
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
-from ejbd.store.states import JobState
+from ejbd.wire.states import LIVING_JOB, TERMINAL_JOB, JobState
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -48,6 +48,12 @@ class JobFilter(Api):
     queue: Annotated[str | None, Field(max_length=256, pattern=NAME)] = None
     user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for administrators")] = None
     mine: Annotated[bool, Field(description="one's own alone, for administrators too")] = False
+    alive: Annotated[bool | None, Field(description="true: those that have not ended; false: those that have")] = None
+    name: Annotated[str | None, Field(max_length=4096, pattern=NAME)] = None
+    select: Annotated[
+        str | None,
+        Field(max_length=256, pattern=SELECTION, description="`A..B`: from one job to another as submitted; `all`"),
+    ] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     before: Annotated[int | None, Field(ge=1, le=2**53, description="`next` of the page before")] = None
 
@@ -81,13 +87,21 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
     if query.user not in (None, caller.user) and not caller.admin:
         raise EjbError(Code.FORBIDDEN, "the jobs of others are for administrators to see", where="query.user")
     user = query.user if caller.admin and not query.mine else caller.user
+    states = set(query.state or JobState)
+    if query.alive is not None:
+        states &= LIVING_JOB if query.alive else TERMINAL_JOB
 
     def look(session: Session) -> JobPage:
+        between = None
+        if query.select is not None:
+            between = queries.resolve_range(session, query.select, caller.user, everybody=caller.admin)
         jobs = queries.list_jobs(
             session,
             user=user,
-            states=query.state or None,
+            states=states if len(states) < len(JobState) else None,
             queue=query.queue,
+            name=query.name,
+            between=between,
             limit=query.limit + 1,
             before_seq=query.before,
         )

@@ -12,10 +12,13 @@ from ejbd.api.port import ManagerPort
 from ejbd.store.models import Job
 from ejbd.store.queries import resolve_job
 
+SELECTION = r"^[A-Za-z0-9_.-]{1,256}$"  # of a range, whose dots are no part of a job's id
+
 Selector = Annotated[
     str,
     Path(
-        pattern=r"^[A-Za-z0-9_-]{1,64}$", description="`last` (your newest job), an id, or the beginning of just one id"
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="`last` (your newest job), `last-2` (two before it), an id, or the beginning of just one id",
     ),
 ]
 

@@ -63,6 +63,7 @@ class Client:
         self.url = url
         self.socket_path = socket_path or str(default_state_dir() / SOCKET_NAME)
         self.token = token
+        self.answer_s = ANSWER_S
         self._connection: http.client.HTTPConnection | None = None
 
     @property
@@ -106,7 +107,7 @@ class Client:
         """Give a daemon that is being restarted some seconds; what then fails is told by the request itself."""
         for delay_s in _REPEAT_AFTER_S:
             try:
-                self._connect(ANSWER_S)
+                self._connect(self.answer_s)
                 return
             except EjbError:
                 time.sleep(delay_s)
@@ -146,7 +147,7 @@ class Client:
     def _request(
         self, method: str, path: str, query: Mapping[str, Any] | None, body: Any, headers: Mapping[str, str] | None
     ) -> Answer:
-        response = self._send(method, path, query, body, headers or {}, ANSWER_S)
+        response = self._send(method, path, query, body, headers or {}, self.answer_s)
         try:
             return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         except (OSError, http.client.HTTPException) as error:
@@ -193,7 +194,7 @@ class Client:
                 raise EjbError(Code.INVALID, f"{self.url!r} is no address of a daemon", where="--url", hint=hint)
             connection = kind(parts.hostname, parts.port, timeout=timeout)
         else:
-            connection = _UnixConnection(self.socket_path, timeout or ANSWER_S)
+            connection = _UnixConnection(self.socket_path, timeout or self.answer_s)
         try:
             connection.connect()
         except OSError as error:

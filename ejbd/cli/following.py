@@ -58,7 +58,8 @@ def exit_code(job: dict[str, Any]) -> int:
     return _EXIT_OF_STATE.get(job["state"], 1)
 
 
-def left_running(output: Output, job_id: str) -> int:
-    """What Ctrl-C means while a job is watched: nothing to the job."""
-    output.note(f"job {job_id} goes on; `ejb cancel {job_id}` would end it")
+def left_running(output: Output, *job_ids: str) -> int:
+    """What Ctrl-C means while jobs are watched: nothing to the jobs."""
+    which = f"job {job_ids[0]} goes on" if len(job_ids) == 1 else f"{len(job_ids)} jobs go on"
+    output.note(f"{which}; `ejb cancel {' '.join(job_ids)}` would end {'it' if len(job_ids) == 1 else 'them'}")
     return 130

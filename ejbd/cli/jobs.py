@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,67 +13,35 @@ import typer
 
 from ejbd.cli import exporting, following, showing
 from ejbd.cli.chart import chart
-from ejbd.cli.client import Client, LostConnection, segment
-from ejbd.cli.options import AsJson, MaybeText, Quiet, Selector, client, output
+from ejbd.cli.client import Client, LostConnection
+from ejbd.cli.options import LAST, AsJson, MaybeText, Quiet, Selectors, client, output
 from ejbd.cli.output import Mode, Output, colours, printable
+from ejbd.cli.selecting import ids, path
 from ejbd.errors import Code, EjbError
 
-PAGE = 200
 
-
-def status(
-    context: typer.Context,
-    job: Annotated[MaybeText, typer.Argument(metavar="[JOB]", help="One job; without it, a list of yours.")] = None,
-    everybody: Annotated[bool, typer.Option("--all-users", "-a", help="Everybody's jobs (administrators).")] = False,
-    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="Only jobs in this state.")] = None,
-    queue: Annotated[MaybeText, typer.Option("--queue", "-p", help="Only jobs of this queue.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Newest jobs that are shown.")] = 50,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Show your jobs, or all about one."""
-    out = output(as_json, quiet)
-    daemon = client(context)
-    if job is not None:
-        found = daemon.get(_path(job))
-        out.result(found, lambda: showing.job_detail(found, out), quiet=found["state"])
-        return
-    mine = None if everybody else "true"
-    jobs: list[dict[str, Any]] = []
-    before = None
-    while len(jobs) < limit:
-        count = min(PAGE, limit - len(jobs))
-        page = daemon.get("/v1/jobs", state=state or None, queue=queue, mine=mine, limit=count, before=before)
-        jobs += page["jobs"]
-        before = page["next"]
-        if before is None:
-            break
-    if not jobs:
-        out.note("no such job" if state or queue else "no job yet")
-    out.result(
-        {"jobs": jobs},
-        lambda: showing.job_table(jobs, out, users=everybody) if jobs else None,
-        quiet="\n".join(one["id"] for one in jobs) if jobs else None,
-    )
-
-
-def explain(context: typer.Context, job: Selector = "last", as_json: AsJson = False) -> None:
-    """Show why a job is where it is: every decision with its reasons."""
+def explain(context: typer.Context, jobs: Selectors = LAST, as_json: AsJson = False) -> None:
+    """Show why jobs are where they are: every decision with its reasons."""
     out = output(as_json, False)
-    found = client(context).get(_path(job, "/explain"))
-    out.result(found, lambda: showing.explanation(found, out))
+    daemon = client(context)
+    _show_each(
+        out,
+        ids(daemon, jobs),
+        lambda job: daemon.get(path(job, "/explain")),
+        lambda found: showing.explanation(found, out),
+    )
 
 
 def events(
     context: typer.Context,
-    job: Selector = "last",
+    jobs: Selectors = LAST,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
     export: Annotated[
         MaybeText, typer.Option("--export", metavar="FILE", help="Write the log of all your jobs (- is stdout).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what happened to a job; with --export, write what happened to all of them, for `ejb sim replay`."""
+    """Show what happened to jobs; with --export, write what happened to all of them, for `ejb sim replay`."""
     out = output(as_json, False)
     daemon = client(context)
     if export is not None:
@@ -81,10 +50,14 @@ def events(
             out.result({"file": export, "events": count}, lambda: out.line(f"wrote {count} events to {export}"))
         return
     if not follow:
-        found = daemon.get(_path(job, "/events"), limit=10_000)
-        out.result(found, lambda: out.lines(map(showing.event_line, found["events"])))
+        _show_each(
+            out,
+            ids(daemon, jobs),
+            lambda job: daemon.get(path(job, "/events"), limit=10_000),
+            lambda found: out.lines(map(showing.event_line, found["events"])),
+        )
         return
-    id = daemon.get(_path(job))["id"]
+    id = _the_one(daemon, jobs, "--follow")
     try:
         for event in following.events(daemon, id, out):
             out.result(event, lambda event=event: out.line(showing.event_line(event)))  # type: ignore[misc]
@@ -94,135 +67,191 @@ def events(
 
 def timeline(
     context: typer.Context,
-    job: Selector = "last",
+    jobs: Selectors = LAST,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write a picture to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a job lived: phases, processors, subjobs."""
+    """Show how jobs lived: phases, processors, subjobs."""
     out = output(as_json, False)
     daemon = client(context)
     if svg is not None:
-        picture = daemon.request("GET", _path(job, "/timeline"), query={"format": "svg"}).body
+        id = _the_one(daemon, jobs, "--svg")
+        picture = daemon.request("GET", path(id, "/timeline"), query={"format": "svg"}).body
         try:
             svg.write_bytes(picture)
         except OSError as error:
             raise EjbError(Code.INVALID, f"cannot write the picture: {error.strerror}", where=str(svg)) from None
         out.result({"svg": str(svg)}, lambda: out.line(f"wrote {svg}"))
         return
-    found = daemon.get(_path(job, "/timeline"))
-    out.result(found, lambda: out.lines(_lines(found)))
+    _show_each(
+        out,
+        ids(daemon, jobs),
+        lambda job: daemon.get(path(job, "/timeline")),
+        lambda found: out.lines(_lines(found)),
+        headed=False,  # a chart names its job
+    )
 
 
 def watch(
     context: typer.Context,
-    job: Selector = "last",
+    jobs: Selectors = LAST,
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
 ) -> None:
-    """Watch a job's timeline live until it has ended. Without a terminal: its events, line by line."""
+    """Watch the timelines of jobs live until they have ended. Without a terminal: their events, line by line."""
     out = output(False, False)
     daemon = client(context)
-    id = daemon.get(_path(job))["id"]
+    watched = [daemon.get(path(job))["id"] for job in ids(daemon, jobs)]
     try:
         if sys.stdout.isatty():
-            _watch_live(daemon, id, interval)
+            _watch_live(daemon, watched, interval)
         else:
-            for event in following.events(daemon, id, out):
-                out.line(showing.event_line(event))
-            out.lines(_lines(daemon.get(_path(id, "/timeline"))))
-        detail = daemon.get(_path(id))
+            for id in watched:
+                for event in following.events(daemon, id, out):
+                    out.line(showing.event_line(event))
+                out.lines(_lines(daemon.get(path(id, "/timeline"))))
+        details = [daemon.get(path(id)) for id in watched]
     except KeyboardInterrupt:
-        raise typer.Exit(following.left_running(out, id)) from None
-    out.line(showing.outcome(detail))
+        raise typer.Exit(following.left_running(out, *watched)) from None
+    for detail in details:
+        out.line(showing.outcome(detail))
 
 
 def logs(
     context: typer.Context,
-    job: Selector = "last",
+    jobs: Selectors = LAST,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Standard error instead of standard output.")] = False,
 ) -> None:
-    """Print a job's output."""
+    """Print the output of jobs, with a heading each where they are several."""
     out = output(False, False)
     daemon = client(context)
-    id = daemon.get(_path(job))["id"]
     stream = "stderr" if stderr else "stdout"
+    chosen = [_the_one(daemon, jobs, "--follow")] if follow else ids(daemon, jobs)
+    for job in chosen:
+        id = daemon.get(path(job))["id"]
+        if len(chosen) > 1:
+            out.line(f"==> {id} <==")
+        try:
+            _logs(daemon, id, stream, follow, out)
+        except KeyboardInterrupt:
+            raise typer.Exit(following.left_running(out, id)) from None
+
+
+def _logs(daemon: Client, id: str, stream: str, follow: bool, out: Output) -> None:
     offset = 0
-    try:
-        while True:
-            try:
-                if follow:
-                    for data in daemon.chunks(_path(id, "/logs"), query=_log_query(stream, offset, follow="true")):
-                        offset += _put(data)
-                    if daemon.get(_path(id))["end_s"] is not None:
-                        return
-                    continue  # the daemon was stopped in good order and is coming back
-                answer = daemon.request("GET", _path(id, "/logs"), query=_log_query(stream, offset))
-                offset += _put(answer.body)
-                if not answer.body:
+    while True:
+        try:
+            if follow:
+                for data in daemon.chunks(path(id, "/logs"), query=_log_query(stream, offset, follow="true")):
+                    offset += _put(data)
+                if daemon.get(path(id))["end_s"] is not None:
                     return
-            except LostConnection:
-                out.note("the daemon is away; waiting for it")
-                time.sleep(following.AGAIN_S)
-    except KeyboardInterrupt:
-        raise typer.Exit(following.left_running(out, id)) from None
+                continue  # the daemon was stopped in good order and is coming back
+            answer = daemon.request("GET", path(id, "/logs"), query=_log_query(stream, offset))
+            offset += _put(answer.body)
+            if not answer.body:
+                return
+        except LostConnection:
+            out.note("the daemon is away; waiting for it")
+            time.sleep(following.AGAIN_S)
 
 
-def cancel(
-    context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB...")], quiet: Quiet = False
-) -> None:
+def cancel(context: typer.Context, jobs: Selectors, quiet: Quiet = False) -> None:
     """Cancel jobs."""
-    _each(context, jobs, "cancel", "cancelled", quiet)
+    _steer(context, jobs, "cancel", "cancelled", quiet)
 
 
-def hold(
-    context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB...")], quiet: Quiet = False
-) -> None:
+def hold(context: typer.Context, jobs: Selectors, quiet: Quiet = False) -> None:
     """Keep jobs that have not started from starting."""
-    _each(context, jobs, "hold", "held", quiet)
+    _steer(context, jobs, "hold", "held", quiet)
 
 
-def release(
-    context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB...")], quiet: Quiet = False
-) -> None:
+def release(context: typer.Context, jobs: Selectors, quiet: Quiet = False) -> None:
     """Let held jobs go on."""
-    _each(context, jobs, "release", "released", quiet)
+    _steer(context, jobs, "release", "released", quiet)
 
 
-def _each(context: typer.Context, jobs: list[str], action: str, done: str, quiet: bool) -> None:
+def _steer(context: typer.Context, words: list[str], action: str, done: str, quiet: bool) -> None:
     """Do it to every job that it can be done to; the first error decides the exit code."""
     out = output(False, quiet)
     daemon = client(context)
     worst = 0
-    for job in jobs:
+    for word in words:
         try:
-            id = daemon.request("POST", _path(job, f"/{action}")).json()["id"]
-            if out.mode is Mode.HUMAN:
-                out.line(f"job {id} {done}")
+            chosen = ids(daemon, [word], alive=True)
         except EjbError as error:
             worst = worst or out.failure(error)
-            if error.code is Code.UNREACHABLE:
-                break
+            continue
+        if not chosen:
+            out.note(f"{word}: no job that lives")
+        for job in chosen:
+            try:
+                id = daemon.request("POST", path(job, f"/{action}")).json()["id"]
+                if out.mode is Mode.HUMAN:
+                    out.line(f"job {id} {done}")
+            except EjbError as error:
+                worst = worst or out.failure(error)
+                if error.code is Code.UNREACHABLE:
+                    raise typer.Exit(worst) from None
     if worst:
         raise typer.Exit(worst)
 
 
-def _watch_live(daemon: Client, id: str, interval: float) -> None:
+def _show_each(
+    out: Output,
+    jobs: list[str],
+    look: Callable[[str], dict[str, Any]],
+    human: Callable[[dict[str, Any]], None],
+    *,
+    headed: bool = True,
+) -> None:
+    """What there is about each job: the one document, or for several a list under `jobs`."""
+    if not jobs:
+        out.note("no such job")
+    if len(jobs) == 1:
+        found = look(jobs[0])
+        out.result(found, lambda: human(found))
+        return
+    documents = []
+    for index, job in enumerate(jobs):
+        found = look(job)
+        documents.append({"id": job, **found})
+        if out.mode is Mode.HUMAN and headed:
+            out.line(f"==> {job} <==")
+        elif out.mode is Mode.HUMAN and index:
+            out.line()
+        out.told(lambda found=found: human(found))  # type: ignore[misc]
+    out.document({"jobs": documents})
+
+
+def _the_one(daemon: Client, words: list[str], option: str) -> str:
+    """The id of the one job that is named. Raises EjbError where there are several."""
+    named = ids(daemon, words)
+    if len(named) != 1:
+        raise EjbError(Code.INVALID, f"this is for one job, and {len(named)} are named", where=option)
+    return str(daemon.get(path(named[0]))["id"])
+
+
+def _watch_live(daemon: Client, jobs: list[str], interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     console = Console()
-    found = daemon.get(_path(id, "/timeline"))
+    found = [daemon.get(path(job, "/timeline")) for job in jobs]
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            text = Text.from_ansi("\n".join(_lines(found, console.width)))
+            text = Text.from_ansi("\n\n".join("\n".join(_lines(one, console.width)) for one in found))
             text.no_wrap = True
             live.update(text, refresh=True)
-            if found["end_s"] is not None:
+            if all(one["end_s"] is not None for one in found):
                 return
             time.sleep(interval)
             try:
-                found = daemon.get(_path(id, "/timeline"))
+                found = [
+                    one if one["end_s"] is not None else daemon.get(path(job, "/timeline"))
+                    for job, one in zip(jobs, found, strict=True)
+                ]
             except EjbError as error:
                 if error.code is not Code.UNREACHABLE:
                     raise
@@ -246,8 +275,4 @@ def _put(data: bytes) -> int:
     return len(data)
 
 
-def _path(job: str, rest: str = "") -> str:
-    return f"/v1/jobs/{segment(job)}{rest}"
-
-
-__all__ = ["Output", "cancel", "events", "explain", "hold", "logs", "release", "status", "timeline", "watch"]
+__all__ = ["cancel", "events", "explain", "hold", "logs", "release", "timeline", "watch"]

@@ -12,14 +12,16 @@ from ejbd.cli import jobs, site
 from ejbd.cli.options import MaybeText
 from ejbd.cli.output import current
 from ejbd.cli.sim import sim_app
+from ejbd.cli.status import status
 from ejbd.cli.submit import SubmitCommand, submit
+from ejbd.cli.waiting import wait
 from ejbd.errors import EjbError
 
 EPILOG = (
     "Exit codes: 0 done; 1 a check failed; 2 the request cannot be right; 3 there is no such job, queue or token; "
     "4 not in the present state; 5 not allowed; 6 this job, queue or site cannot do it; 7 the batch system; "
     "8 spool or database; 9 no daemon answers; 70 a fault of EJB; 130 interrupted. "
-    "`submit --wait` exits as the job does (124 time-out, 125 cancelled)."
+    "`wait` and `submit --wait` exit as the job does (124 time-out, 125 cancelled)."
 )
 _PLAIN = {"help_option_names": ["-h", "--help"]}
 
@@ -34,7 +36,8 @@ app = typer.Typer(
 )
 # Behind the script's name everything is the script's, as with sbatch.
 app.command("submit", cls=SubmitCommand, context_settings={**_PLAIN, "allow_interspersed_args": False})(submit)
-app.command()(jobs.status)
+app.command()(status)
+app.command()(wait)
 app.command()(jobs.watch)
 app.command()(jobs.explain)
 app.command()(jobs.events)

@@ -7,10 +7,19 @@ from typing import Annotated, Optional
 
 import typer
 
+from ejbd.cli import completion
 from ejbd.cli.client import Client, from_environment
 from ejbd.cli.output import Output, choose
 
-Selector = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or `last`.")]
+Selectors = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...",
+        help="Ids or beginnings of ids, `last`, `last-2`, ranges as they were submitted (`A..B`), or `all` that live.",
+        autocompletion=completion.jobs,
+    ),
+]
+LAST: list[str] = ["last"]  # the default of Selectors
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but what a script needs.")]
 # typer reads these at run time, where `X | None` is no type of its own

@@ -26,11 +26,19 @@ class Output:
 
     def result(self, value: Any, human: Callable[[], None], quiet: str | None = None) -> None:
         """A command's result: `value` as JSON, by `human` for people, `quiet` as the one word."""
+        self.document(value)
+        self.told(human, quiet)
+
+    def document(self, value: Any) -> None:
+        """The result as JSON, where that is asked for."""
         if self.mode is Mode.JSON:
             self.line(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
-        elif self.mode is Mode.HUMAN:
+
+    def told(self, human: Callable[[], None], quiet: str | None = None) -> None:
+        """The result, or a part of it, in words: by `human` for people, `quiet` as the one word."""
+        if self.mode is Mode.HUMAN:
             human()
-        elif quiet is not None:
+        elif self.mode is Mode.QUIET and quiet is not None:
             self.line(quiet)
 
     def line(self, text: str = "") -> None:
@@ -59,24 +67,35 @@ class Output:
             }
             print(json.dumps({"error": document}), file=sys.stderr, flush=True)
         else:
-            print(f"ejb: {printable(error.sentence())}", file=sys.stderr, flush=True)
+            print(f"ejb: {printable(as_typed(error).sentence())}", file=sys.stderr, flush=True)
             for other in error.details.get("also", ()):
                 print(f"     also {printable(str(other))}", file=sys.stderr, flush=True)
         return EXIT_CODE[error.code]
 
     def table(
-        self, headings: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
+        self, headings: Sequence[str] | None, rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
     ) -> None:
         """Columns as wide as what they hold; those in `right` are aligned there. The last one is not padded."""
-        cells = [[printable(cell) for cell in row] for row in [headings, *rows]]
-        widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+        cells = [[printable(cell) for cell in row] for row in ([headings] if headings is not None else []) + list(rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for index, row in enumerate(cells):
             parts = [
                 cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
                 for column, cell in enumerate(row)
             ]
             text = "  ".join(parts).rstrip()
-            self.line(f"\033[1m{text}\033[0m" if index == 0 and colours() else text)
+            self.line(f"\033[1m{text}\033[0m" if headings is not None and index == 0 and colours() else text)
+
+
+def as_typed(error: EjbError) -> EjbError:
+    """The error with the place in a request (`query.state`, `body.overrides.time`) as it is typed (`--state`)."""
+    where = error.where
+    for prefix in ("query.", "body.overrides."):
+        if where.startswith(prefix):
+            name = where.removeprefix(prefix).partition(".")[0].removesuffix("_s").replace("_", "-")
+            where = f"--{name}"
+    error.where = where.removeprefix("body.")
+    return error
 
 
 def printable(text: str) -> str:

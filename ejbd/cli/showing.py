@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ejbd.cli.output import Output, printable
-from ejbd.cli.words import clock, duration, elapsed, slots
-from ejbd.wire.states import TERMINAL_JOB
+from ejbd.cli.words import clock, duration, slots
 
 
 def outcome(job: dict[str, Any]) -> str:
@@ -17,41 +16,6 @@ def outcome(job: dict[str, Any]) -> str:
     if job["end_s"] is not None:
         text += f" after {duration(job['end_s'] - job['submit_s'])}"
     return printable(text + (f": {job['reason']}" if job["reason"] else ""))
-
-
-def job_table(jobs: list[dict[str, Any]], out: Output, *, users: bool) -> None:
-    """Jobs in a table."""
-    headings = [
-        "ID",
-        "NAME",
-        *(["USER"] if users else []),
-        "QUEUE",
-        "STATE",
-        "PROCS",
-        "DONE",
-        "TIME",
-        "LIMIT",
-        "REASON",
-    ]
-    rows = []
-    for job in jobs:
-        state = f"{job['state']}{'' if job['elastic'] else ' (rigid)'}{' (held)' if job['held'] else ''}"
-        rows.append(
-            [
-                job["id"],
-                job["name"][:24],
-                *([job["user"]] if users else []),
-                job["queue"],
-                state,
-                str(job["processes"]) if job["state"] in TERMINAL_JOB else f"{job['processors']}/{job['processes']}",
-                f"{job['progress']:.0%}",
-                duration(elapsed(job)),
-                duration(job["walltime_s"]) if job["walltime_s"] else "-",
-                job["reason"][:60],
-            ]
-        )
-    first = 5 if users else 4
-    out.table(headings, rows, right=frozenset(range(first, first + 4)))
 
 
 def job_detail(job: dict[str, Any], out: Output) -> None:

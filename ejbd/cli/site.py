@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ejbd.cli import completion
 from ejbd.cli.client import segment
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output, printable
@@ -24,7 +25,7 @@ token_app = typer.Typer(help="Bearer tokens for the REST API over TCP.", no_args
 
 def window(
     context: typer.Context,
-    queue: Annotated[MaybeText, typer.Argument(help="Only this queue.")] = None,
+    queue: Annotated[MaybeText, typer.Argument(help="Only this queue.", autocompletion=completion.queues)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the processors that could be used right now without delaying anybody."""
@@ -49,7 +50,7 @@ def queue_list(context: typer.Context, as_json: AsJson = False) -> None:
 @queue_app.command("set")
 def queue_set(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The queue.")],
+    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)],
     settings: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE...", help="E.g. elasticity=on omax=16; KEY= alone resets it.")
     ],

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ejbd.cli import following, showing
+from ejbd.cli import completion, following, sbatchwords, showing
 from ejbd.cli.client import segment
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output
@@ -19,17 +19,20 @@ from ejbd.errors import Code, EjbError
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
 _IS_COMMAND = "ejb.is_command"
+_STRAYED = "ejb.strayed"
 
 
 class SubmitCommand(TyperCommand):
-    """Knows whether a `--` stood before the words, which makes them a command."""
+    """Takes every option of sbatch, and knows whether a `--` stood before the words, which makes them a command."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        given = list(args)
-        rest = super().parse_args(ctx, args)
+        known = sbatchwords.Known(self.params)
+        given = sbatchwords.translated(args, known)
+        rest = super().parse_args(ctx, list(given))
         words = list(ctx.params.get("words") or [])
         before = given[: len(given) - len(words)]
         ctx.meta[_IS_COMMAND] = bool(before) and before[-1] == "--"
+        ctx.meta[_STRAYED] = None if ctx.meta[_IS_COMMAND] else sbatchwords.behind_the_script(words[1:], known)
         return rest
 
 
@@ -46,7 +49,9 @@ def submit(
     nodes: Annotated[int | None, typer.Option("-N", "--nodes", help="Nodes.")] = None,
     ntasks_per_node: Annotated[int | None, typer.Option("--ntasks-per-node", help="Processes on each node.")] = None,
     time: Annotated[MaybeText, typer.Option("-t", "--time", help="Walltime, as sbatch takes it.")] = None,
-    partition: Annotated[MaybeText, typer.Option("-p", "--partition", "--queue", help="Queue.")] = None,
+    partition: Annotated[
+        MaybeText, typer.Option("-p", "--partition", "--queue", help="Queue.", autocompletion=completion.queues)
+    ] = None,
     name: Annotated[MaybeText, typer.Option("-J", "--job-name", help="Name.")] = None,
     account: Annotated[MaybeText, typer.Option("-A", "--account", help="Account.")] = None,
     qos: Annotated[MaybeText, typer.Option("-q", "--qos", help="Quality of service.")] = None,
@@ -57,13 +62,28 @@ def submit(
         MaybeText, typer.Option("--export", help="Environment: ALL, NONE, or NAME,NAME=value,...")
     ] = None,
     elastic: Annotated[
-        MaybeText, typer.Option("--elastic", metavar="on|off|auto", help="auto: as the queue says.")
+        MaybeText,
+        typer.Option(
+            "--elastic", metavar="on|off|auto", help="auto: as the queue says.", autocompletion=completion.elasticities
+        ),
     ] = None,
     engine: Annotated[
-        MaybeText, typer.Option("--engine", metavar="auto|application|dmtcp|none", help="Checkpoint engine.")
+        MaybeText,
+        typer.Option(
+            "--engine",
+            metavar="auto|application|dmtcp|none",
+            help="Checkpoint engine.",
+            autocompletion=completion.engines,
+        ),
     ] = None,
     mpi: Annotated[
-        MaybeText, typer.Option("--mpi", metavar="auto|mpich|openmpi|none|PROFILE", help="Wire-up of the ranks.")
+        MaybeText,
+        typer.Option(
+            "--mpi",
+            metavar="auto|mpich|openmpi|none|PROFILE",
+            help="Wire-up of the ranks.",
+            autocompletion=completion.mpis,
+        ),
     ] = None,
     omax: Annotated[int | None, typer.Option("--omax", help="Most ranks on a processor.")] = None,
     lambda_s: Annotated[float | None, typer.Option("--lambda", help="Seconds that a move costs.")] = None,
@@ -76,7 +96,8 @@ def submit(
     ] = None,
     hold: Annotated[bool, typer.Option("-H", "--hold", help="Do not start until `ejb release`.")] = False,
     option: Annotated[
-        list[str] | None, typer.Option("-O", "--option", help="Any other option of sbatch, e.g. -O --mem=4G.")
+        list[str] | None,
+        typer.Option("-O", "--option", help="An option of sbatch in one word (--mem=4G alone does, too)."),
     ] = None,
     idempotency_key: Annotated[
         MaybeText, typer.Option("--idempotency-key", help="Submitting again with the same key gives the same job.")
@@ -118,6 +139,9 @@ def submit(
         "overrides": {key: value for key, value in overrides.items() if value is not None},
         **_work(words or [], bool(context.meta.get(_IS_COMMAND))),
     }
+    if strayed := context.meta.get(_STRAYED):
+        script = (words or [""])[0]
+        out.note(f"{strayed} stands behind {script} and goes to it; options of ejb stand before the script's name")
     daemon = client(context)
     if dry_run:
         plan = daemon.request("POST", "/v1/jobs/plan", body=body).json()

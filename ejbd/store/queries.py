@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import func, select
@@ -23,9 +24,12 @@ __all__ = [
     "job_subjobs",
     "list_jobs",
     "resolve_job",
+    "resolve_range",
 ]
 
-LAST = "last"
+LAST = re.compile(r"last(?:-([0-9]{1,9}))?")
+ALL = "all"
+RANGE = ".."
 CANDIDATES_NAMED = 5
 
 
@@ -35,11 +39,20 @@ def list_jobs(
     user: str | None = None,
     states: Collection[JobState] | None = None,
     queue: str | None = None,
+    name: str | None = None,
+    between: tuple[int, int] | None = None,
     limit: int = 100,
     before_seq: int | None = None,
 ) -> Sequence[Job]:
-    """Jobs, newest first. The next page is the one `before_seq` of the last job of this one."""
+    """Jobs, newest first. The next page is the one `before_seq` of the last job of this one.
+
+    `between`: the `seq` of two jobs, both of which are meant, too.
+    """
     query = select(Job).order_by(Job.seq.desc()).limit(limit)
+    if name is not None:
+        query = query.where(Job.name == name)
+    if between is not None:
+        query = query.where(Job.seq.between(*between))
     if user is not None:
         query = query.where(Job.user == user)
     if states is not None:
@@ -52,15 +65,19 @@ def list_jobs(
 
 
 def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
-    """The job that `selector` names: `last` (the newest of `user`), a whole id, or the beginning of just one id.
+    """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
+    beginning of just one id.
 
     Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).
     """
-    if selector == LAST:
-        newest = session.scalar(select(Job).where(Job.user == user).order_by(Job.seq.desc()).limit(1))
+    last = LAST.fullmatch(selector)
+    if last is not None:
+        back = int(last[1] or 0)
+        newest = session.scalar(select(Job).where(Job.user == user).order_by(Job.seq.desc()).offset(back).limit(1))
         if newest is None:
-            raise EjbError(Code.NOT_FOUND, f"{user} has no job yet")
+            count = session.scalar(select(func.count()).select_from(Job).where(Job.user == user))
+            raise EjbError(Code.NOT_FOUND, f"{user} has {f'{count} jobs' if count else 'no job yet'}", where=selector)
         return newest
     within = select(Job) if everybody else select(Job).where(Job.user == user)
     exact = session.scalar(within.where(Job.id == selector))
@@ -80,6 +97,19 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
             details={"candidates": named},
         )
     return found[0]
+
+
+def resolve_range(session: Session, selector: str, user: str, *, everybody: bool = False) -> tuple[int, int] | None:
+    """The first and the last `seq` that `A..B` names (in either order; each as :func:`resolve_job` takes it), None for
+    `all`. Raises EjbError (invalid for what is neither; as resolve_job)."""
+    if selector == ALL:
+        return None
+    first, dots, last = selector.partition(RANGE)
+    if not (first and dots and last):
+        hint = f"e.g. last-3{RANGE}last, or {ALL}"
+        raise EjbError(Code.INVALID, f"{selector!r} names no range of jobs", hint=hint)
+    ends = [resolve_job(session, end, user, everybody=everybody).seq for end in (first, last)]
+    return min(ends), max(ends)
 
 
 def job_subjobs(session: Session, job_id: str) -> Sequence[Subjob]:

@@ -1,0 +1,114 @@
+"""`ejb status`: jobs in a table, or all about one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ejbd.cli import columns, completion, showing
+from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
+from ejbd.cli.selecting import ids, names_several, pages, path
+from ejbd.errors import Code, EjbError
+from ejbd.wire.states import LIVING_JOB, TERMINAL_JOB, JobState
+
+# Slurm's words, for fingers that know squeue.
+_SLURM = {
+    "pending": (JobState.RECEIVED, JobState.WAITING),
+    "pd": (JobState.RECEIVED, JobState.WAITING),
+    "r": (JobState.RUNNING,),
+    "completing": (JobState.ENDING,),
+    "cg": (JobState.ENDING,),
+    "cd": (JobState.COMPLETED,),
+    "f": (JobState.FAILED,),
+    "to": (JobState.TIMEOUT,),
+    "ca": (JobState.CANCELLED,),
+    "living": tuple(state for state in JobState if state in LIVING_JOB),
+    "ended": tuple(state for state in JobState if state in TERMINAL_JOB),
+}
+
+
+def status(
+    context: typer.Context,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            help="One job for all about it; several, A..B or `all` for a table. Without any, a list of yours.",
+            autocompletion=completion.jobs,
+        ),
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--all-users", "-a", help="Everybody's jobs (administrators).")] = False,
+    user: Annotated[MaybeText, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
+    name: Annotated[MaybeText, typer.Option("--name", "-n", help="Only jobs of this name.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="STATE[,STATE]...",
+            help="Only jobs in this state: a word of EJB or of squeue, `living` or `ended`.",
+            autocompletion=completion.states,
+        ),
+    ] = None,
+    queue: Annotated[
+        MaybeText, typer.Option("--queue", "-p", help="Only jobs of this queue.", autocompletion=completion.queues)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="So many jobs at most.")] = 50,
+    every: Annotated[bool, typer.Option("--all", help="All jobs, however many.")] = False,
+    chosen: Annotated[
+        MaybeText,
+        typer.Option("--columns", "-o", metavar="NAME,...", help="These columns: " + ", ".join(columns.NAMES) + "."),
+    ] = None,
+    heading: Annotated[bool, typer.Option("--heading/--no-heading", help="With the columns' names above.")] = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show your jobs, those that live first, or all about one."""
+    out = output(as_json, quiet)
+    daemon = client(context)
+    shown = columns.chosen(chosen, users=everybody or user is not None)
+    states = _states(state)
+    if jobs is not None and len(jobs) == 1 and not names_several(jobs[0]) and chosen is None:
+        found = daemon.get(path(jobs[0]))
+        out.result(found, lambda: showing.job_detail(found, out), quiet=found["state"])
+        return
+    query: dict[str, Any] = {"state": states, "queue": queue, "user": user, "name": name}
+    query["mine"] = None if everybody or user is not None else "true"
+    more = False
+    listed: list[dict[str, Any]]
+    if jobs:
+        listed = [daemon.get(path(id)) for id in ids(daemon, jobs)]
+        listed = [job for job in listed if not states or job["state"] in states]
+    else:
+        listed = []
+        for alive in ("true", "false"):
+            left = None if every else limit + 1 - len(listed)
+            listed += pages(daemon, left, alive=alive, **query)
+        if not every and len(listed) > limit:
+            more = True
+            del listed[limit:]
+    if not listed:
+        out.note("no such job" if jobs or states or queue or user or name else "no job yet")
+    out.result(
+        {"jobs": listed},
+        lambda: columns.table(listed, shown, out, heading=heading) if listed else None,
+        quiet="\n".join(one["id"] for one in listed) if listed else None,
+    )
+    if more:
+        out.note(f"these are the first {limit}; --all shows every job")
+
+
+def _states(words: list[str] | None) -> list[str] | None:
+    """The states that were asked for, each once. Raises EjbError for a word that is none."""
+    found: dict[str, None] = {}
+    for word in ",".join(words or ()).lower().split(","):
+        if not word:
+            continue
+        meant = _SLURM.get(word) or ((JobState(word),) if word in set(JobState) else None)
+        if meant is None:
+            known = ", ".join([*JobState, "living", "ended"])
+            hint = f"there are: {known}; and squeue's words"
+            raise EjbError(Code.INVALID, f"{word!r} is not the state of a job", where="--state", hint=hint)
+        found.update(dict.fromkeys(state.value for state in meant))
+    return list(found) or None
