@@ -6,7 +6,9 @@ coordinator died with 99, an image is `*.temp` until it is whole, a restart wait
 is exit code 2 whatever the text says.
 
 `faults.json` beside the commands makes them go wrong: `{"refuse": true}`, `{"version": "4.2.0"}`, and by the name of a
-checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint.
+checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint. No fault but
+a feature: with `{"rank-1": "child"}` the process has started another one, which is longer at writing its own image;
+`"brief child"` is one that has ended by then.
 
 Two faults work with the real commands, too (`wrap`): a program `before-checkpoint` beside the commands is run before
 `-kc` is sent, and a file `hold-restart-<name of the checkpoint folder>` lets one restart of that process hang.
@@ -153,7 +155,8 @@ def _serve(target: Path, line: Line, message: dict[str, Any], peers: dict[Line, 
     running = bool(peers) and len(peers) >= max(peers.values())
     command = message["command"]
     if command == "-s":
-        line.send(code=0, text=f"Status...\n  NUM_PEERS={len(peers)}\n  RUNNING={'yes' if running else 'no'}\n")
+        count = len(peers) + sum(fault in ("child", "brief child") for fault in faults.values())
+        line.send(code=0, text=f"Status...\n  NUM_PEERS={count}\n  RUNNING={'yes' if running else 'no'}\n")
     elif command == "-kc" and (faults.get("refuse") or not running):
         line.send(code=2, text="Checkpoint: success\n")
     else:
@@ -227,11 +230,23 @@ def _checkpoint(target: Path, folder: Path, argv: list[str], peers: int, child: 
         os._exit(99)
     if fault == "hang":
         time.sleep(600)
+    if fault == "child":
+        _childs_image(image.with_name(image.name.replace("-1.dmtcp", "-2.dmtcp")))
     if fault == "none":
         temporary.unlink()
     elif fault != "temp":
         temporary.rename(image)
     time.sleep(0.2)  # nobody is killed before all have written
+
+
+def _childs_image(image: Path) -> None:
+    """Of a process in the same group, which is at it when its parent has ended."""
+    temporary = image.with_name(image.name + ".temp")
+    temporary.touch()
+    if os.fork() == 0:
+        time.sleep(1)
+        temporary.rename(image)
+        os._exit(0)
 
 
 def _die_with_parent() -> None:

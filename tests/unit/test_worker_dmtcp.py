@@ -104,6 +104,26 @@ def test_moves(there: World) -> None:
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
 
 
+def test_the_processes_that_a_rank_has_started_write_their_images_to_the_end(there: World, bin: Path) -> None:
+    """They were killed with their rank's process group as soon as the rank itself had stopped."""
+    started(there)
+    set_faults(bin, **{"rank-1": "child"})
+    result = checkpoint(there)
+    assert result["ok"], result
+    images = [path.name for path in (there.epoch_dir(1) / "checkpoint" / "rank-1").iterdir()]
+    assert len(images) == 2 and all(name.endswith(".dmtcp") for name in images), images
+    manifest = json.loads(next((there.epoch_dir(1) / "checkpoint").glob("manifest-*.json")).read_text())
+    assert sorted(entry["image"] for entry in manifest["members"]["rank-1"]) == sorted(images)
+
+
+def test_a_process_that_came_and_went_does_not_spoil_the_checkpoint(there: World, bin: Path) -> None:
+    """It was counted before the checkpoint and has left no image: the ranks were killed after the time-out."""
+    started(there)
+    set_faults(bin, **{"rank-1": "brief child"})
+    result = checkpoint(there)
+    assert result["ok"], result
+
+
 def test_an_end_is_not_taken_for_a_stop(there: World) -> None:
     started(there)
     for rank in range(RANKS):

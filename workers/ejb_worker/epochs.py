@@ -459,6 +459,7 @@ class EpochRun:
                 timer.cancel()
         self._codes.update(outcome.exits)
         for rank, child in self._context.ranks.items():
+            child.end_left_behind()
             if child.code is not None:
                 self._settled(rank, child.code)
         sizes = {str(rank): size for rank, size in sorted(outcome.sizes.items())}

@@ -58,6 +58,16 @@ def children() -> list[int]:
     return found
 
 
+def process_group(pid: int) -> int:
+    """Of a process; 0 for one that is gone or a zombie, which does nothing any more."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[2])
+
+
 def signal_name(signum: int) -> str:
     try:
         return signal.Signals(signum).name

@@ -18,15 +18,38 @@ from .loop import Loop
 
 
 class Child:
-    """A process that the worker started and whose end it awaits. `code` is None while it runs."""
+    """A process that the worker started and whose end it awaits. `code` is None while it runs.
 
-    __slots__ = ("_popen", "code", "on_exit", "pid")
+    What it leaves behind in its process group is ended along with it, unless it is `spared`.
+    """
+
+    __slots__ = ("_popen", "code", "on_exit", "pid", "spared")
 
     def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[int], None]) -> None:
         self._popen = popen
         self.pid = popen.pid
         self.on_exit = on_exit
         self.code: Optional[int] = None
+        self.spared = False
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether it has ended, and others of its process group have not."""
+        if self.code is None:
+            return False
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return any(linux.process_group(pid) == self.pid for pid in linux.children())
+
+    def end_left_behind(self) -> None:
+        """End what it has left behind while it was spared."""
+        self.spared = False
+        if self.left_behind:
+            _kill_group(self.pid, signal.SIGKILL)
 
     def send(self, signum: int) -> None:
         """To the process alone."""
@@ -110,7 +133,7 @@ class Processes:
             if ended is None:
                 return
             child = self._children.pop(ended.si_pid, None)
-            if child is not None:
+            if child is not None and not child.spared:
                 _kill_group(ended.si_pid, signal.SIGKILL)
             os.waitpid(ended.si_pid, 0)
             if child is not None:

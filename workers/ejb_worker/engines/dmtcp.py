@@ -26,6 +26,11 @@ KILLED = 137
 STATUS_PAUSE_S = 0.1
 VERDICT_PAUSE_S = 0.3
 IMAGES_PAUSE_S = 0.2
+SETTLED_S = 2.0
+"""A process that a rank had started may have ended since the processes were counted: so many images, no more for so long,
+are all that there are."""
+LEFT_BEHIND_S = 5.0
+"""What a rank leaves behind, and writes no image for so long, was not being checkpointed."""
 ROOM = 1.1
 """Free space on the spool that a checkpoint needs, by the resident memory of the ranks."""
 
@@ -47,10 +52,13 @@ class DmtcpCheckpoint(Checkpoint):
         self._phase = "status" if epoch.home else "wait"
         self._next_s = 0.0
         self._peers = 0
+        self._found = (0, 0)
+        self._found_s = self._ended_s = 0.0
         self._refusal = ""
         self._sums: Optional[Background[Dict[str, str]]] = None
-        for rank in epoch.ranks:
+        for rank, child in epoch.ranks.items():
             images.empty_folder(_images(epoch, images.member(rank)))
+            child.spared = True  # the processes that it has started are checkpointed, too, and may be through later
         for name in epoch.services:
             images.empty_folder(_images(epoch, name))
 
@@ -127,6 +135,8 @@ class DmtcpCheckpoint(Checkpoint):
                 return outcome
         if not _all_ended(epoch) or any(child.code is None for child in epoch.services.values()):
             return None
+        if self._awaits_their_own():
+            return None
         found = [rank for rank in epoch.ranks if images.look(_images(epoch, images.member(rank)))[0]]
         if not found:
             return self._finished()
@@ -136,12 +146,26 @@ class DmtcpCheckpoint(Checkpoint):
             return None  # a network file system may show the others' images a little later; the time-out bounds it
         return self._keep()
 
+    def _awaits_their_own(self) -> bool:
+        """Whether processes that ranks have started here may still be writing their images."""
+        now, ranks = time.monotonic(), self._epoch.ranks
+        self._ended_s = self._ended_s or now
+        unfinished = any(images.look(_images(self._epoch, images.member(rank)))[1] for rank in ranks)
+        if any(child.left_behind for child in ranks.values()):
+            return unfinished or now < self._ended_s + LEFT_BEHIND_S
+        return unfinished and now < self._ended_s + SETTLED_S
+
     def _complete(self) -> bool:
-        if time.monotonic() < self._next_s:
+        now = time.monotonic()
+        if now < self._next_s:
             return False
-        self._next_s = time.monotonic() + IMAGES_PAUSE_S
-        whole, unfinished = images.count(self._epoch.checkpoint_dir)
-        return whole == self._peers and not unfinished
+        self._next_s = now + IMAGES_PAUSE_S
+        found = images.count(self._epoch.checkpoint_dir)
+        if found != self._found:
+            self._found, self._found_s = found, now
+        whole, unfinished = found
+        settled = whole >= _members(self._epoch) and now >= self._found_s + SETTLED_S
+        return not unfinished and (whole == self._peers or settled)
 
     def _keep(self) -> Optional[Outcome]:
         """Write the manifest, once the checksums are there if there are to be any."""
