@@ -6,9 +6,9 @@ coordinator died with 99, an image is `*.temp` until it is whole, a restart wait
 is exit code 2 whatever the text says.
 
 `faults.json` beside the commands makes them go wrong: `{"refuse": true}`, `{"version": "4.2.0"}`, and by the name of a
-checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint. No fault but
-a feature: with `{"rank-1": "child"}` the process has started another one, which is longer at writing its own image;
-`"brief child"` is one that has ended by then.
+checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint. No
+fault but a feature: with `{"rank-1": "child"}` the process has started another one, which is longer at writing its own
+image; `"brief child"` is one that has ended by then.
 
 Two faults work with the real commands, too (`wrap`): a program `before-checkpoint` beside the commands is run before
 `-kc` is sent, and a file `hold-restart-<name of the checkpoint folder>` lets one restart of that process hang.
