@@ -103,6 +103,7 @@ class Limits(BaseModel):
     max_setbacks: Annotated[int, Field(ge=0)] = 5
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     event_retention_days: Annotated[float, Field(gt=0)] = 90.0
+    spool_retention_days: Annotated[float, Field(gt=0)] = 3.0  # of a job that has ended; sooner than its events
 
 
 def _on_or_off(value: object) -> object:

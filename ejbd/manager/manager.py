@@ -37,7 +37,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.models import Event, Job, Move, QueueOverride, Speed, Worker
-from ejbd.store.retention import prune_all
+from ejbd.store.retention import in_use, prune_all
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
@@ -97,7 +97,7 @@ class Manager:
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
         self._timer.add_job(self.poll, "interval", seconds=self.settings.poll_s, max_instances=1, coalesce=True)
-        self._timer.add_job(self._prune, "interval", hours=6)
+        self._timer.add_job(self.prune, "interval", hours=6)
         self._timer.start()
         self._tasks.append(asyncio.create_task(self.poll(), name="first-poll"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
@@ -143,11 +143,14 @@ class Manager:
             fitting=self._fitting,
         )
 
-    async def _prune(self) -> None:
-        days = self.settings.limits.event_retention_days
-        await prune_all(self.store, self.clock(), days)
-        kept = await self.store.read(lambda s: set(s.scalars(select(Job.id))))
-        await asyncio.to_thread(self.spool.drop_jobs_except, kept)
+    async def prune(self) -> None:
+        """Let go of what is old: rows of the database, folders of the spool."""
+        limits = self.settings.limits
+        await prune_all(self.store, self.clock(), limits.event_retention_days)
+        # Before the database is asked: the row of a job is there before its folder.
+        there = await asyncio.to_thread(self.spool.job_folders)
+        kept = await self.store.read(lambda s: in_use(s, self.clock(), limits.spool_retention_days))
+        await asyncio.to_thread(self.spool.drop_jobs, there - kept)
 
     # -- observe and decide -------------------------------------------------------------------------------------------
 

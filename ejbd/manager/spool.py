@@ -182,11 +182,14 @@ class Spool:
         """Delete a checkpoint that nothing will resume any more."""
         shutil.rmtree(self.checkpoint_dir(job, epoch), ignore_errors=True)
 
-    def drop_jobs_except(self, kept: Collection[str]) -> None:
-        """Delete the folders of jobs that the database no longer knows."""
-        for folder in (self.root / "jobs").iterdir():
-            if folder.name not in kept:
-                shutil.rmtree(folder, ignore_errors=True)
+    def job_folders(self) -> set[str]:
+        """The jobs that have a folder."""
+        return {folder.name for folder in (self.root / "jobs").iterdir()}
+
+    def drop_jobs(self, jobs: Collection[str]) -> None:
+        """Delete the folders of jobs that nothing will ask for any more."""
+        for job in jobs:
+            shutil.rmtree(self.job_dir(job), ignore_errors=True)
 
     def _json(self, path: Path, content: Any) -> None:
         write_atomically(path, json.dumps(content).encode())

@@ -78,6 +78,12 @@ async def prune_all(store: Store, now: float, days: float) -> int:
     return total
 
 
+def in_use(session: Session, now: float, days: float) -> set[str]:
+    """The jobs whose files may still be wanted: those that did not end more than `days` ago, or have not ended at the
+    batch system."""
+    return set(session.scalars(select(Job.id).where(Job.id.not_in(_old_jobs(now - days * DAY_S)))))
+
+
 def _old_jobs(before: float) -> Select[Any]:
     subjobs = select(Subjob.job_id).where(Subjob.state.not_in([state.value for state in TERMINAL_SUBJOB]))
     intents = select(Intent.job_id).where(Intent.state.not_in(SETTLED))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from ejbd.config import Settings
+from ejbd.manager.manager import Manager
 from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Run, Speed, Worker
-from ejbd.store.retention import DAY_S, prune, prune_all
+from ejbd.store.retention import DAY_S, in_use, prune, prune_all
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
+from tests.fakes.batch import Clock, MemoryBatch
 from tests.store_fixtures import make_epoch, make_job, make_move, make_speed, make_subjob
 
 NOW = 1_000 * DAY_S
@@ -131,3 +135,32 @@ async def test_numbers_are_never_given_again(store: Store) -> None:
     await store.write(lambda s: add_event(s, "daemon.started", NOW))
     new = await store.read(lambda s: s.scalar(select(func.max(Event.id))))
     assert last is not None and new is not None and new > last
+
+
+async def test_the_files_of_a_job_are_wanted_until_it_has_ended_for_good(store: Store) -> None:
+    def fill(session: Session) -> None:
+        whole_life(session, "ended", state="completed", end_s=NOW - 4 * DAY_S)
+        whole_life(session, "fresh", state="failed", end_s=NOW - 1 * DAY_S)
+        whole_life(session, "alive", state="running")
+        whole_life(session, "held-up", state="cancelled", end_s=NOW - 9 * DAY_S, subjob="running")
+        whole_life(session, "in-doubt", state="cancelled", end_s=NOW - 9 * DAY_S, intent="unknown")
+
+    await store.write(fill)
+    assert await store.read(lambda s: in_use(s, NOW, 3.0)) == {"fresh", "alive", "held-up", "in-doubt"}
+
+
+async def test_the_folder_of_a_job_goes_long_before_its_events(store: Store, tmp_path: Path) -> None:
+    """14 inodes a job were kept for 90 days; jobs that the database does not know, and those that live, as ever."""
+
+    def fill(session: Session) -> None:
+        whole_life(session, "ended", state="completed", end_s=NOW - 4 * DAY_S)
+        whole_life(session, "alive", state="running")
+
+    await store.write(fill)
+    manager = Manager(Settings(state_dir=tmp_path), store, MemoryBatch(Clock()), clock=lambda: NOW)
+    manager.spool.prepare()
+    for job in ("ended", "alive", "forgotten"):
+        manager.spool.make_job(job, env={}, script=None, command=None)
+    await manager.prune()
+    assert manager.spool.job_folders() == {"alive"}
+    assert (await store.read(census))["jobs"] == 2
