@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pwd
-import stat
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +25,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.output import output_paths
 from ejbd.store.models import Job, Operation
 from ejbd.store.states import JobState
+from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain
 
 CHUNK = 256 * 1024
 LOOK_S = 0.25
@@ -76,7 +75,7 @@ async def logs(
         body = _following(request.app, manager, found.id, query.stream, query.offset)
         return StreamingResponse(body, media_type="application/octet-stream")
     file = await _file(manager, found.id, query.stream)
-    data = await asyncio.to_thread(_read, file, query.offset)
+    data = await _read_apart(file, query.offset)
     complete = file.complete and len(data) < CHUNK
     headers = {OFFSET_HEADER: str(query.offset + len(data)), COMPLETE_HEADER: "true" if complete else "false"}
     return Response(data, media_type="application/octet-stream", headers=headers)
@@ -87,7 +86,7 @@ async def _following(
 ) -> AsyncIterator[bytes]:
     while not closing_event(app).is_set():
         file = await _file(manager, job_id, stream)
-        data = await asyncio.to_thread(_read, file, offset)
+        data = await _read_apart(file, offset)
         offset += len(data)
         if data:
             yield data
@@ -120,23 +119,26 @@ def _read(file: _File, offset: int) -> bytes:
     """Up to CHUNK bytes; none where the file is not there yet.
 
     The path came from a user, and the daemon may be allowed to read more than that user: what is opened must be a
-    regular file of theirs. O_NONBLOCK, since opening a FIFO would wait for its writer.
+    regular file of theirs. A link is followed, as the batch system did that wrote through it.
     """
     try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_plain(file.path, CHUNK, owner=_uid(file.user), offset=offset, follow=True)[0]
     except (FileNotFoundError, NotADirectoryError):
         return b""
+    except NotPlain:
+        raise EjbError(Code.UNSUPPORTED, "the output is not a regular file", where=file.path) from None
+    except NotTheirs:
+        raise EjbError(Code.FORBIDDEN, f"the output does not belong to {file.user}", where=file.path) from None
     except OSError as error:
         raise EjbError(Code.NOT_FOUND, f"the output cannot be read: {error.strerror}", where=file.path) from None
+
+
+async def _read_apart(file: _File, offset: int) -> bytes:
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise EjbError(Code.UNSUPPORTED, "the output is not a regular file", where=file.path)
-        if found.st_uid != _uid(file.user):
-            raise EjbError(Code.FORBIDDEN, f"the output does not belong to {file.user}", where=file.path)
-        return os.pread(descriptor, CHUNK, offset)
-    finally:
-        os.close(descriptor)
+        return await apart(lambda: _read(file, offset))
+    except TimeoutError:
+        message = "the output cannot be read: its file system does not answer"
+        raise EjbError(Code.NOT_FOUND, message, where=file.path, transient=True) from None
 
 
 def _uid(user: str) -> int:

@@ -9,7 +9,7 @@ from ejbd import __version__
 from ejbd.api.auth import Caller, Manager
 from ejbd.api.metrics import CONTENT_TYPE, exposition
 from ejbd.api.models import Health, Version
-from ejbd.api.worker_models import PROTOCOL
+from ejbd.manager.worker_models import PROTOCOL
 
 router = APIRouter(tags=["daemon"])
 

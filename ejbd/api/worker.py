@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ejbd.api.auth import Manager, bearer
 from ejbd.api.closing import before_closing
-from ejbd.api.worker_models import PROTOCOL, Accepted, Name, Operations, Registered, Registration, Reports
 from ejbd.errors import Code, EjbError
+from ejbd.manager.worker_models import PROTOCOL, Accepted, Name, Operations, Registered, Registration, Reports
 
 LONGEST_WAIT_S = 60.0
 

@@ -17,7 +17,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager import together
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.manager.mpi import Profile, is_open_mpi, linked_mpi, linked_with, profile_named
+from ejbd.manager.mpi import Profile, is_open_mpi, linked_with, mpi_of_launch, profile_named
 from ejbd.store.models import Event
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
@@ -80,13 +80,18 @@ class Carried:
     why: str
 
 
+def with_mpi(spec: JobSpec) -> JobSpec:
+    """A command that is linked with Open MPI says so from now on. It reads the program: not for the store's threads."""
+    if spec.mpi == "auto" and spec.kind is JobKind.COMMAND and linked_with(spec.argv, spec.cwd, spec.env) == "openmpi":
+        return replace(spec, mpi="openmpi")
+    return spec
+
+
 def settle(ctx: Context, spec: JobSpec, queue: str, elastic: bool, why: str) -> Carried:
     """The engine of an elastic job; an Open MPI job that could not be moved is passed through.
 
     Raises EjbError (UNSUPPORTED) for what cannot be had.
     """
-    if spec.mpi == "auto" and spec.kind is JobKind.COMMAND and linked_with(spec.argv, spec.cwd, spec.env) == "openmpi":
-        spec = replace(spec, mpi="openmpi")
     if not elastic:
         return Carried(spec, False, "none", why)
     engine, about = choose_engine(ctx, spec)
@@ -118,7 +123,7 @@ def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path) -> Profile | N
     """The profile for a launch; `auto` looks at the program's own libraries."""
     name = spec.mpi
     if name == "auto":
-        name = linked_mpi(launch_file)
+        name = mpi_of_launch(str(launch_file))
     return None if name == "none" else profile_named(settings, name)
 
 

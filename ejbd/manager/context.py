@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -54,6 +54,7 @@ class Context:
     known: Known = field(default_factory=Known)  # what earlier transactions have read of the history
     up_since: float = 0.0
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
+    left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:

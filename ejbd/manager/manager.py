@@ -27,13 +27,14 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import observe, periodic, requests, workers
-from ejbd.manager.checkpointing import recent_offers
+from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
 from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.mpi import LOOK_S, mpi_of_launch
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.models import Event, Job, Move, QueueOverride, Speed, Worker
@@ -41,6 +42,9 @@ from ejbd.store.retention import in_use, prune_all
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
+from ejbd.userfiles import apart
+
+Left = dict[str, list[dict[str, Any]]]  # reports, by their file
 
 log = structlog.get_logger(__name__)
 
@@ -167,6 +171,7 @@ class Manager:
                     if (subjob.submit_s or 0) < view.time_s - 1.0
                 }
                 outcomes = await self.batch.outcomes(lost) if lost else {}
+                left = await self._left_behind({*known, *(job.id for job in view.jobs if job.state.ended)})
             except BatchError as error:
                 await self._no_answer(error)
                 return
@@ -178,7 +183,7 @@ class Manager:
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
                 with self.telemetry.poll("store"):
-                    await self.store.write(lambda s: self._tick(s, view, outcomes))
+                    await self.store.write(lambda s: self._tick(s, view, outcomes, left))
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
@@ -195,8 +200,22 @@ class Manager:
         message = self.batch_error
         await self.store.write(lambda s: add_event(s, "batch.silent", self.clock(), error=message))
 
-    def _tick(self, session: Session, view: ClusterView, outcomes: dict[str, Any]) -> None:
+    async def _left_behind(self, gone: set[str]) -> dict[str, list[dict[str, Any]]]:
+        """What workers of batch jobs that have ended could not tell, read before the writer needs it."""
+        if not gone:
+            return {}
+        files = await self.store.read(lambda s: workers.report_files(self._context(s), gone))
+        if not files:
+            return {}
+        try:
+            return await apart(lambda: workers.read_left_behind(files))
+        except TimeoutError:
+            log.warning("reports-unreadable", files=len(files), error="the file system does not answer")
+            return {file: [] for file in files}
+
+    def _tick(self, session: Session, view: ClusterView, outcomes: dict[str, Any], left: Left | None = None) -> None:
         ctx = self._context(session)
+        ctx.left_behind = left or {}
         observe.reconcile(ctx, view, outcomes)
         Decider(ctx).decide_all()
 
@@ -264,6 +283,7 @@ class Manager:
         """Store a job; durable when this returns. (job id, newly made)."""
         self._refuse_others(user)
         await self._see()
+        spec = await _looked_at(spec)
         answer = await self.store.write(
             lambda s: requests.submit(self._context(s), spec, user, idempotency_key, request_hash)
         )
@@ -274,6 +294,7 @@ class Manager:
         """What submitting would do now (dry run)."""
         self._refuse_others(user)
         await self._see()
+        spec = await _looked_at(spec)
         return await self.store.read(lambda s: requests.plan(self._context(s), spec, user))
 
     def _refuse_others(self, user: str) -> None:
@@ -461,6 +482,7 @@ class Manager:
 
     async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
         """Operations for a worker; waits for one for up to `wait_s`."""
+        await self.store.read(lambda s: workers.own_worker(s, token, worker))  # nothing is kept of anybody else
         self._seen[worker] = self.clock()
         call = self._worker_calls.setdefault(worker, asyncio.Event())
         deadline = time.monotonic() + min(wait_s, 60.0)
@@ -482,11 +504,23 @@ class Manager:
 
     async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
+        row = await self.store.read(lambda s: workers.own_worker(s, token, worker))
         self._seen[worker] = self.clock()
         if not reports:
-            row = await self.store.read(lambda s: workers.own_worker(s, token, worker))
             return row.reports_stored
+        for report in reports:
+            if report["kind"] == "launch" and report["file"] == str(
+                self.spool.launch_file(row.job_id, int(report["ordinal"]))
+            ):
+                await asyncio.to_thread(mpi_of_launch, report["file"])  # ... so that the writer need not look
         reach(CrashPoint.REPORT_BEFORE_COMMIT)
         stored = await self.store.write(lambda s: workers.take_reports(self._context(s), token, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)
         return stored
+
+
+async def _looked_at(spec: JobSpec) -> JobSpec:
+    try:
+        return await apart(lambda: with_mpi(spec), LOOK_S)
+    except TimeoutError:
+        return spec

@@ -16,8 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
+from ejbd.userfiles import read_plain, within
 
 LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it needs stand near its beginning
+MOST_LAUNCH_BYTES = 64 << 20
+LOOK_S = 2.0
 
 _MPICH_MARKS = (b"libmpich.so", b"libmpi.so.12")
 _OPEN_MPI_MARKS = (b"libmpi.so.40", b"libmpi.so.20")
@@ -90,12 +93,21 @@ def is_open_mpi(settings: Settings, name: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
+def mpi_of_launch(file: str) -> str:
+    """:func:`linked_mpi`, looked up once, since launch files stay as they are. `none` where the file system hangs."""
+    try:
+        return within(lambda: linked_mpi(Path(file)), LOOK_S)
+    except TimeoutError:
+        return "none"
+
+
 def linked_mpi(launch_file: Path) -> str:
     """`mpich`, `openmpi` or `none` by the libraries that the launch's program names."""
     try:
-        launch = json.loads(launch_file.read_text())
+        launch = json.loads(read_plain(launch_file, MOST_LAUNCH_BYTES, owner=os.geteuid())[0])
         return linked_with(launch["argv"], launch["cwd"], launch["env"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "none"  # the worker will say what is wrong with it
 
 
@@ -103,9 +115,8 @@ def linked_with(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> str:
     """The same for a command that would be started there."""
     try:
         program = shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]
-        with (Path(cwd) / program).open("rb") as file:
-            content = file.read(LOOKED_AT_BYTES)
-    except (OSError, IndexError):
+        content, _ = read_plain(Path(cwd) / program, LOOKED_AT_BYTES, follow=True)
+    except (OSError, IndexError, ValueError):
         return "none"
     if not content.startswith(b"\x7fELF"):
         return "none"

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import shutil
 import time
 import zipapp
@@ -42,10 +43,11 @@ def _told(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write `data` so that `path` is either what it was or all of it. Raises EjbError(SPOOL)."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A new file under a name that nobody can have prepared: a FIFO would hold us up, a link lead us elsewhere.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with _told(path):
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()

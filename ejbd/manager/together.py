@@ -8,13 +8,11 @@ neither checkpoint nor restart connected ranks that span hosts. Both move as a w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from pathlib import Path
 
 from ejbd.core.question import Situation
 from ejbd.core.view import NodeView
 from ejbd.manager.context import MOVING_ENGINES, Context, JobWorld
-from ejbd.manager.mpi import is_open_mpi, linked_mpi
+from ejbd.manager.mpi import is_open_mpi, mpi_of_launch
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState
 
@@ -46,11 +44,6 @@ def cannot_split(ctx: Context) -> str:
     return "" if path is not None else f"can_split_hosts is false: {why}"
 
 
-@lru_cache(maxsize=4096)
-def _linked(file: str) -> str:
-    return linked_mpi(Path(file))  # launch files stay as they are
-
-
 def one_mpirun(world: JobWorld) -> bool:
     """Whether the ranks of the launch that is under way (or of the job's only one) are Open MPI's."""
     mpi = world.job.spec.get("mpi", "auto")
@@ -59,7 +52,7 @@ def one_mpirun(world: JobWorld) -> bool:
     if world.job.state == JobState.WAITING and not world.job.script_run:
         return False  # nothing was launched yet
     launch = world.launch
-    return launch is not None and _linked(launch.file) == "openmpi"
+    return launch is not None and mpi_of_launch(launch.file) == "openmpi"
 
 
 def why_together(world: JobWorld) -> str:

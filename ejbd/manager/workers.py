@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import secrets
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -15,9 +19,15 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager import application, ending, measuring, setbacks
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
+from ejbd.manager.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_operation
+from ejbd.userfiles import read_plain, within
+
+LOOK_S = 2.0
+MOST_LEFT_BYTES = 64 << 20  # of one worker's reports
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
 
 def new_token(subjob_id: str) -> tuple[str, str]:
@@ -160,27 +170,61 @@ def take_reports(ctx: Context, token: str, worker_id: str, reports: list[dict[st
 
 
 def take_left_behind(world: JobWorld, subjob: Subjob) -> None:
-    """Read what a subjob's workers could not tell before it ended: a daemon that was away must not take it for lost.
-
-    Lines that are torn, or that no worker would write, end the reading: the worker did not get further.
-    """
-    folder = world.ctx.spool.subjob_dir(world.job.id, subjob.id) / "reports"
+    """Take what a subjob's workers could not tell before it ended: a daemon that was away must not take it for lost."""
+    ctx = world.ctx
     for worker in world.workers_of(subjob.id):
-        path = folder / f"{worker.node.replace('/', '_')}-{worker.boot}.jsonl"
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            try:
-                report = json.loads(line)
-                if report["n"] == worker.reports_stored + 1:
-                    _take(world, worker, report)
-                    worker.reports_stored = report["n"]
-            except (ValueError, KeyError, TypeError):
-                break
+        file = str(_report_file(ctx, worker))
+        reports = ctx.left_behind.get(file)
+        if reports is None:  # it came since the files were read
+            reports = _read_reports(file)
+        for report in reports:
+            if report["n"] == worker.reports_stored + 1:
+                _take(world, worker, report)
+                worker.reports_stored = report["n"]
     world.ctx.session.flush()
     application.advance(world)
+
+
+def report_files(ctx: Context, gone: Collection[str]) -> list[str]:
+    """The files in which workers of these batch jobs (by id) keep what they have not told yet."""
+    query = select(Worker, Subjob.batch_id).join(Subjob, Worker.subjob_id == Subjob.id)
+    found = ctx.session.execute(query.where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None)))
+    return [str(_report_file(ctx, worker)) for worker, batch_id in found if batch_id in gone]
+
+
+def read_left_behind(files: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The reports in these files. Not for the store's writer: nobody knows what a job has put there."""
+    return {file: _read_reports(file) for file in files}
+
+
+def _report_file(ctx: Context, worker: Worker) -> Path:
+    folder = ctx.spool.subjob_dir(worker.job_id, worker.subjob_id) / "reports"
+    return folder / f"{worker.node.replace('/', '_')}-{worker.boot}.jsonl"
+
+
+def _read_reports(file: str) -> list[dict[str, Any]]:
+    """Lines that are torn end the reading: the worker did not get further. What is no report is passed over."""
+    try:
+        data = within(lambda: read_plain(file, MOST_LEFT_BYTES, owner=os.geteuid())[0], LOOK_S)
+    except OSError:
+        return []
+    reports: list[dict[str, Any]] = []
+    for line in data.splitlines():
+        try:
+            reports.append(_REPORT.validate_json(line).model_dump())
+        except ValidationError:
+            if (number := _number_of(line)) is None:
+                break
+            reports.append({"n": number, "kind": "unreadable"})
+    return reports
+
+
+def _number_of(line: bytes) -> int | None:
+    try:
+        number = json.loads(line)["n"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return number if isinstance(number, int) and 0 < number < 2**53 else None
 
 
 def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
@@ -254,7 +298,11 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     if not 1 <= size <= job.processes or world.launch is not None:
         add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": 2})
         return
-    application.add_launch(world, ordinal, size, str(report["file"]))
+    file = str(world.ctx.spool.launch_file(job.id, ordinal))
+    if report["file"] != file:  # nothing else is read, or given to other workers to read
+        add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": 2})
+        return
+    application.add_launch(world, ordinal, size, file)
 
 
 def _cancel_launch(world: JobWorld, ordinal: int) -> None:

@@ -424,8 +424,8 @@ async def test_script_launches_are_remembered_by_their_ordinal(live: LiveWorld) 
     assert live.subjobs(job)[1].anchor
     assert [k for k, _ in worker.done] == ["lead"]
     for ordinal in (0, 1):
-        await worker.report("launch", ordinal=ordinal, size=16, file="/x")
-        await worker.report("launch", ordinal=ordinal, size=16, file="/x")
+        await worker.report("launch", ordinal=ordinal, size=16, file=str(live.manager.spool.launch_file(job, ordinal)))
+        await worker.report("launch", ordinal=ordinal, size=16, file=str(live.manager.spool.launch_file(job, ordinal)))
         await live.work()
         await worker.finish_ranks(ordinal + 1)
         await live.work()

@@ -349,7 +349,7 @@ async def test_a_scripts_own_steps_count_as_full_width(live: LiveWorld) -> None:
     await live.poll(1)
     worker = await live.begin(f"{job}.1")
     await live.poll(70)
-    await worker.report("launch", ordinal=0, size=16, file=str(live.folder / "0.json"))
+    await worker.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
     await live.work()
     live.batch.free = 0
     await live.poll(100)

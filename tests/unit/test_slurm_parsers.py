@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.batch.base import SubmitRequest
+from ejbd.batch.exits import exit_file_outcome
 from ejbd.batch.process import CommandResult, plain_environment
 from ejbd.batch.slurm import commands, refusals, states
 from ejbd.batch.slurm.checks import check_config
-from ejbd.batch.slurm.exits import exit_file_outcome
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
 from ejbd.batch.slurm.script import rigid_command
 from ejbd.core.view import BatchState, ClusterView, Reservations

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ejbd.api import worker_models
+from ejbd.manager import worker_models
 from tests.fakes.manager_server import Json
 from tests.fakes.wire_examples import ACCEPTED, OPERATIONS, REGISTERED, REGISTRATION, REPORTS, RESULTS, operation
 from tests.fakes.worker_process import World, eventually, world

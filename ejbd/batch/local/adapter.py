@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
@@ -148,9 +149,8 @@ class LocalBatch:
             failure, rows = error, {}
         for id, row in rows.items():
             found[id] = Outcome(BatchState(row["state"]), row["exit_code"], row["end_s"], "accounting")
-        for id, path in ids.items():
-            if id not in found and (outcome := _from_exit_file(path)) is not None:
-                found[id] = outcome
+        if unknown := {id: path for id, path in ids.items() if id not in found}:
+            found |= await exit_files(unknown)
         if failure is not None and len(found) < len(ids):
             raise failure
         return found
@@ -232,16 +232,6 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> Ba
         exit_code=row["exit_code"],
         reason=row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),
     )
-
-
-def _from_exit_file(path: Path) -> Outcome | None:
-    """What the job wrote at its end; None where there is nothing to be read."""
-    try:
-        code = int(path.read_text())
-        end = path.stat().st_mtime
-    except (OSError, ValueError):
-        return None
-    return Outcome(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, end, "exit-file")
 
 
 def _umask() -> int:

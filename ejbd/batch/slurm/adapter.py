@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.exits import exit_files
 from ejbd.batch.process import Commands, CommandTimedOut, plain_environment, steers
 from ejbd.batch.slurm import checks, commands, refusals, script
-from ejbd.batch.slurm.exits import exit_file_outcome
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
 from ejbd.core.view import ClusterView, Reservations
 from ejbd.core.walltime import MINUTE_S
@@ -145,9 +145,8 @@ class SlurmBatch:
             found = await self._ends(list(ids))
         except BatchError as error:
             problem = error
-        for id, exit_file in ids.items():
-            if id not in found and (outcome := exit_file_outcome(exit_file)) is not None:
-                found[id] = outcome
+        if unknown := {id: path for id, path in ids.items() if id not in found}:
+            found |= await exit_files(unknown)
         if problem is not None and not found:
             raise problem
         return found

@@ -1,0 +1,35 @@
+"""The exit file that a job's own script writes: the last word where the batch system has forgotten the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ejbd.batch.base import Outcome
+from ejbd.core.view import BatchState
+from ejbd.userfiles import apart, read_plain
+
+_LONGEST = 64  # bytes
+
+
+async def exit_files(paths: Mapping[str, Path]) -> dict[str, Outcome]:
+    """What the exit files of these batch jobs say; nothing where the file system does not answer."""
+    try:
+        found = await apart(lambda: {id: exit_file_outcome(path) for id, path in paths.items()})
+    except TimeoutError:
+        return {}
+    return {id: outcome for id, outcome in found.items() if outcome is not None}
+
+
+def exit_file_outcome(path: Path) -> Outcome | None:
+    """How the script ended and when; None where it has written nothing (yet), or nothing that is an exit code."""
+    try:
+        data, found = read_plain(path, _LONGEST, owner=os.geteuid())
+    except OSError:
+        return None
+    word = data.decode(errors="replace").strip()
+    if not (word.isascii() and word.isdigit() and len(word) <= 3 and int(word) <= 255):
+        return None
+    code = int(word)
+    return Outcome(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, found.st_mtime, "exit-file")

@@ -1,0 +1,110 @@
+"""Reading what users may have put there: reports, exit files, launches, programs, outputs.
+
+A job runs as its user and may leave anything in the place of a file: a FIFO that nobody writes to, a link to
+/dev/zero, ten sparse terabytes, a folder, a file system of its own that never answers. So whatever is read from where
+jobs can write goes through here: opened without waiting, a regular file of the right owner, no more of it than is
+wanted, and in a thread of its own that is left alone where it does not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from typing import TypeVar
+
+PATIENCE_S = 10.0
+MOST_STUCK = 32  # threads that wait for file systems which do not answer
+
+T = TypeVar("T")
+_stuck = threading.BoundedSemaphore(MOST_STUCK)
+
+
+class NotPlain(OSError):
+    """Something else than a regular file."""
+
+
+class NotTheirs(OSError):
+    """A file of another owner."""
+
+
+def read_plain(
+    path: Path | str, most: int, *, owner: int | None = None, offset: int = 0, follow: bool = False
+) -> tuple[bytes, os.stat_result]:
+    """Up to `most` bytes of a regular file from `offset` on, and what the file is.
+
+    `owner`: the user id it must belong to (None: anybody). `follow`: whether the last part of the path may be a link.
+    Raises OSError (NotPlain, NotTheirs, FileNotFoundError, ...). Never waits for the other end of anything.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket, or a device without a driver
+            raise NotPlain(error.errno, "not a regular file", str(path)) from None
+        raise
+    except ValueError:
+        raise NotPlain(errno.EINVAL, "not the name of a file", repr(path)) from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotPlain(errno.EINVAL, "not a regular file", str(path))
+        if owner is not None and found.st_uid != owner:
+            raise NotTheirs(errno.EPERM, "a file of somebody else", str(path))
+        parts: list[bytes] = []
+        left = most
+        while left > 0 and (part := os.pread(descriptor, min(left, 1 << 20), offset)):
+            parts.append(part)
+            offset += len(part)
+            left -= len(part)
+        return b"".join(parts), found
+    finally:
+        os.close(descriptor)
+
+
+def within(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+    """What `work` returns, from a thread of its own. Raises TimeoutError where it does not come back in time."""
+    try:
+        return _begin(work).result(patience_s)
+    except FutureTimeout:
+        raise TimeoutError(errno.ETIMEDOUT, "the file system does not answer") from None
+
+
+async def apart(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+    """:func:`within` for the event loop, which goes on meanwhile."""
+    return await asyncio.wait_for(asyncio.wrap_future(_begin(work)), patience_s)
+
+
+def _begin(work: Callable[[], T]) -> Future[T]:
+    """A thread that nobody waits for at the end of the process, as those of an executor are."""
+    if not _stuck.acquire(blocking=False):
+        raise TimeoutError(errno.ETIMEDOUT, "too many file systems do not answer")
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            _settle(future, error=error)
+        else:
+            _settle(future, result=result)
+        finally:
+            _stuck.release()
+
+    threading.Thread(target=run, name="user-files", daemon=True).start()
+    return future
+
+
+def _settle(future: Future[T], *, result: T | None = None, error: BaseException | None = None) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # whoever asked has given it up
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)  # type: ignore[arg-type]
