@@ -80,6 +80,8 @@ def _between_epochs(world: JobWorld) -> bool:
             return True
         return False
     members = [s for s in world.open_subjobs if s.id in job.members]
+    if not members:
+        return False  # the last one has just ended: whoever saw that takes it out
     if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members) or _pauses(world):
         return False
     if _too_narrow(world, members):
@@ -349,6 +351,8 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
     """The new placement runs: what it does not use is given back, and older checkpoints are deletable."""
     for subjob in world.open_subjobs:
         if subjob.id in epoch.members:
+            if not subjob.joined:
+                world.job.failed_starts, world.job.not_before_s = 0, 0.0
             subjob.joined = True
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
             release(world, subjob, f"epoch {epoch.number} runs without it")

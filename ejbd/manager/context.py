@@ -26,6 +26,7 @@ from ejbd.store.transitions import wake
 
 MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
 MOST_KNOWN = 4096  # applications
+CLOCKS_S = 2.0  # what ends so near to its limit was ended by it; clocks differ a little, and Slurm tells whole seconds
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
 _One = TypeVar("_One")
@@ -282,6 +283,12 @@ class JobWorld:
             act_in_migration=settings.act_in_migration,
             min_left_s=settings.min_left_s,
         )
+
+    def cut_short(self, subjob: Subjob) -> bool:
+        """Whether the batch system means to end a subjob before the walltime that it was asked for (an operator or a
+        preemption has shortened it): what comes of that is not the application's doing."""
+        asked = (subjob.start_s if subjob.start_s is not None else self.ctx.now) + subjob.walltime_s
+        return subjob.end_s is not None and subjob.end_s < asked - CLOCKS_S and self.ctx.now < asked - CLOCKS_S
 
     def usable_end(self, subjob: Subjob) -> float:
         """Until when ranks may be planned on a subjob: so early that the lambda before it holds the last checkpoint."""

@@ -130,7 +130,7 @@ class Decider:
                 _go_to_placeholder(world, j0)
             return
         if j0 is None:
-            setbacks.placeholder_lost(world)
+            setbacks.ensure_placeholder(world)
             return
         if job.members or self._not_now(world):
             return
@@ -310,6 +310,8 @@ class Decider:
             self._tell_leaving(world, "suspend", shrink)
             self._suspend(world)
             return True
+        if self._cut_short(world) and not self._savable(world):
+            return False  # the batch system's doing: it ends the subjob, and J0 keeps the job's place
         self._tell_leaving(world, "shrink", shrink)
         if now >= shrink.begin_s:
             self._give_up_room(world, shrink.reason)
@@ -340,7 +342,7 @@ class Decider:
         """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
         held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
         end = world.leave_by if self._can_save(world) else world.usable_end
-        if not held or self.ctx.now < max(map(end, held)):
+        if not held or self.ctx.now < max(map(end, held)) or self._cut_short(world):
             return False
         if parameters.suspend and self._planned_to_leave(world, parameters):
             return False  # it was to be suspended here, and the look at it that should have done so came late
@@ -355,20 +357,27 @@ class Decider:
         state = replace(world.elastic_state(True), work_s=epoch.work_at_start_s, stalled_until_s=None)
         return next_shrink(state, epoch.running_s, parameters) is not None
 
+    def _cut_short(self, world: JobWorld) -> bool:
+        """Whether a subjob that the job is on is taken away before its time: then nothing has outlived its plan."""
+        held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
+        return any(map(world.cut_short, held))
+
+    def _savable(self, world: JobWorld) -> bool:
+        return application.can_move(world) and world.live_epoch is not None and not holds_shell(world.job)
+
     def _can_save(self, world: JobWorld) -> bool:
         """Whether a job that outlives its plan goes back to waiting with its work kept."""
-        job = world.job
-        movable = application.can_move(world) and world.live_epoch is not None
-        return movable and not holds_shell(job) and not job.overruns
+        return self._savable(world) and not world.job.overruns
 
     def _give_up_room(self, world: JobWorld, why: str) -> None:
         """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
         job, epoch = world.job, world.live_epoch
-        if not self._can_save(world) or epoch is None:
+        planned = not self._cut_short(world)
+        if epoch is None or not (self._can_save(world) if planned else self._savable(world)):
             asked = f"{job.walltime_s:g} s at full width"
             ending.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
             return
-        job.overruns += 1
+        job.overruns += planned
         job.members = []
         application.begin_checkpoint(world, epoch)
 

@@ -37,9 +37,9 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import LOOK_S, mpi_of_launch
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
-from ejbd.store.models import Event, Job, Move, QueueOverride, Speed, Worker
+from ejbd.store.models import Event, Intent, Job, Move, QueueOverride, Speed, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
-from ejbd.store.states import TERMINAL_JOB, JobState
+from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
 from ejbd.userfiles import apart
@@ -345,7 +345,7 @@ class Manager:
         world = JobWorld(self._context(session), job)
         return {
             "state": job.state,
-            "now": self._why(job, present),
+            "now": self._why(job, present) + self._resubmission(session, job),
             "decisions": decisions,
             "present": present.to_json() if present else None,
             "cost": world.cost.to_json() if job.elastic else None,
@@ -376,9 +376,27 @@ class Manager:
             return f"{job.state}: passed through as an ordinary job, the batch system decides"
         pause = job.not_before_s - self.clock()
         if job.state == JobState.WAITING and pause > 0:
-            return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that did not start"
+            return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
         kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
         return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
+
+    def _resubmission(self, session: Session, job: Job) -> str:
+        """That a lost J0 comes again, and when; "" where it has not to be waited for."""
+        if JobState(job.state) in TERMINAL_JOB or not job.setbacks:
+            return ""
+        query = select(Intent.not_before_s).join(Subjob, Intent.subjob_id == Subjob.id)
+        query = query.where(
+            Intent.job_id == job.id,
+            Intent.kind == "submit",
+            Intent.state == IntentState.PENDING,
+            Intent.not_before_s > self.clock(),
+            Subjob.role == "placeholder",
+        )
+        due_s = session.scalars(query).first()
+        if due_s is None:
+            return ""
+        again = f"its whole batch job is submitted again in {due_s - self.clock():.0f} s"
+        return f"; {again}, after {job.setbacks} of at most {self.settings.limits.max_setbacks} setbacks"
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         """The slots that could be used now, for one queue or all."""

@@ -95,6 +95,8 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
     subjob.missing_since_s = None
     if seen.state.ended:
         _ended(world, subjob, Outcome(seen.state, seen.exit_code, seen.end_s, "listing"))
+    elif seen.state is BatchState.ENDING and subjob.role != "rigid":
+        pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
     elif seen.state.holds_processors:
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             _started(world, subjob, seen)
@@ -124,8 +126,6 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             _rigid_runs(world, subjob)
         return
     if subjob.role == "subjob" and not subjob.releasing:
-        job.failed_starts = 0
-        job.not_before_s = 0.0
         j0 = world.placeholder
         if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
             release(world, subjob, "it came too late")
@@ -155,9 +155,7 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         )
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
     if subjob.role == "subjob" and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
-        job.failed_starts += 1
-        pause = min(600.0, ctx.settings.limits.start_grace_s * 2 ** (job.failed_starts - 1))
-        job.not_before_s = ctx.now + pause
+        setbacks.came_to_nothing(world, subjob)
         release(world, subjob, f"did not start within {ctx.settings.limits.start_grace_s:g} s")
 
 
@@ -170,6 +168,8 @@ def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
     if subjob.role == "rigid":
         _rigid_ended(world, subjob, outcome)
         return
+    if not subjob.releasing:
+        setbacks.came_to_nothing(world, subjob)
     workers.take_left_behind(world, subjob)
     lives_on_it = subjob.id in job.members or not job.members
     if subjob.role == "placeholder" and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
@@ -183,7 +183,7 @@ def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
             return
         never_ran = not was_running or ENDED_AS[state] is SubjobState.LOST
         if never_ran and state is not BatchState.CANCELLED and job.state == JobState.RUNNING and job.members:
-            setbacks.placeholder_lost(world)  # the job runs elsewhere, and keeps its way back
+            setbacks.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
 
 
@@ -250,6 +250,7 @@ def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob
 
         def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:
             world.job.members = [m for m in world.job.members if m != subjob.id]
+            setbacks.came_to_nothing(world, subjob)
             release(world, subjob, f"its workers did not come within {limit:g} s")
 
         guarded(world, give_up)
@@ -275,6 +276,8 @@ def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
             if subjob is not None:
                 world.job.members = [m for m in world.job.members if m != subjob.id]
                 # Its ranks may still run there: the batch system ends them with the subjob.
+                if not subjob.releasing:
+                    setbacks.came_to_nothing(world, subjob)
                 subjob.releasing = False
                 release(world, subjob, f"its worker on {worker.node} is silent")
 

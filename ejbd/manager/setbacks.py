@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ejbd.manager.context import JobWorld, set_rate
+from sqlalchemy import select
+
+from ejbd.manager.context import CLOCKS_S, JobWorld, set_rate
 from ejbd.manager.ending import end_job, stop_ranks
 from ejbd.manager.operations import abandon
 from ejbd.manager.subjobs import add_subjob, release
@@ -10,7 +12,6 @@ from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
 
-CLOCKS_S = 2.0  # a worker that ends so near to its subjob's limit was ended by it; clocks differ a little
 PLACEHOLDER_PAUSES_S = (0.0, 5.0, 15.0, 60.0, 300.0)  # before J0 is asked for the second, third, ... time
 
 
@@ -121,23 +122,70 @@ def back_to_waiting(world: JobWorld, why: str) -> None:
     ensure_placeholder(world)
 
 
-def ensure_placeholder(world: JobWorld, delay_s: float = 0.0) -> Subjob:
-    """J0: the job in its original shape, so that it never fares worse than it would have without EJB."""
-    return world.placeholder or add_subjob(
-        world, "placeholder", world.job.processes, world.job.walltime_s, delay_s=delay_s
+def ensure_placeholder(world: JobWorld) -> None:
+    """J0: the job in its original shape, so that it never fares worse than it would have without EJB.
+
+    Where the last one was lost it is asked for again, with pauses, and not for ever. A loss counts as a setback once:
+    here, unless a placement on it has failed and was counted.
+    """
+    ctx, job = world.ctx, world.job
+    if world.placeholder is not None:
+        return
+    gone = [s for s in world.subjobs if s.role == "placeholder"]
+    lost = gone[-1] if gone and not _given_up(world, gone[-1]) else None
+    if lost is None:
+        _add_placeholder(world, 0.0)
+        return
+    if lost.state == SubjobState.CANCELLED and not lost.releasing and job.state == JobState.WAITING:
+        end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
+        return
+    if not _was_placed(world, lost):
+        job.setbacks += 1
+    if job.setbacks <= ctx.settings.limits.max_setbacks:
+        pause = PLACEHOLDER_PAUSES_S[min(max(1, job.setbacks), len(PLACEHOLDER_PAUSES_S)) - 1]
+        why = f"{lost.id} is {'being given back' if lost.releasing else lost.state}"
+        add_event(
+            ctx.session, "placeholder.again", ctx.now, job_id=job.id, setbacks=job.setbacks, pause_s=pause, reason=why
+        )
+        _add_placeholder(world, pause)
+    elif job.state == JobState.WAITING:
+        why = f"its batch job ended before it could run, again and again (the last time as {lost.state})"
+        end_job(world, JobState.FAILED, None, why)
+
+
+def _add_placeholder(world: JobWorld, pause_s: float) -> None:
+    add_subjob(world, "placeholder", world.job.processes, world.job.walltime_s, delay_s=pause_s)
+
+
+def _given_up(world: JobWorld, j0: Subjob) -> bool:
+    """Whether a J0 was given back since the job ran elsewhere without it."""
+    if not j0.releasing:
+        return False
+    end_s = j0.end_s if SubjobState(j0.state).terminal and j0.end_s is not None else world.ctx.now
+    return any(
+        j0.id not in epoch.members
+        and epoch.running_s is not None
+        and epoch.running_s <= end_s
+        and (epoch.ended_s is None or epoch.ended_s >= end_s)
+        for epoch in _epochs(world)
     )
 
 
-def placeholder_lost(world: JobWorld) -> None:
-    """J0 ended without having run the job (a node failed, its script never began): ask for it again, not for ever."""
-    job, limit = world.job, world.ctx.settings.limits.max_setbacks
-    job.setbacks += 1
-    if job.setbacks <= limit:
-        ensure_placeholder(world, PLACEHOLDER_PAUSES_S[min(job.setbacks, len(PLACEHOLDER_PAUSES_S)) - 1])
-    elif job.state == JobState.WAITING:
-        last = max((s for s in world.subjobs if s.role == "placeholder"), key=lambda s: s.ordinal)
-        why = f"its batch job ended before it could run, again and again (the last time as {last.state})"
-        end_job(world, JobState.FAILED, None, why)
+def _was_placed(world: JobWorld, j0: Subjob) -> bool:
+    return any(j0.id in epoch.members for epoch in _epochs(world))
+
+
+def _epochs(world: JobWorld) -> list[Epoch]:
+    return list(world.ctx.session.scalars(select(Epoch).where(Epoch.job_id == world.job.id)))
+
+
+def came_to_nothing(world: JobWorld, subjob: Subjob) -> None:
+    """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows."""
+    job, grace_s = world.job, world.ctx.settings.limits.start_grace_s
+    if subjob.role != "subjob" or subjob.joined:
+        return
+    job.failed_starts += 1
+    job.not_before_s = world.ctx.now + min(600.0, grace_s * 2 ** (job.failed_starts - 1))
 
 
 def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:

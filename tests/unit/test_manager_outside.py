@@ -1,0 +1,168 @@
+"""Subjobs that somebody else ends, and workers that die before they ran anything: what the job makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ejbd.core.view import BatchState
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld, Worker
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+async def running(live: LiveWorld, engine: str = "application") -> str:
+    """A job of 16 ranks on a subjob of 4, with J0 in the queue."""
+    job = await live.submit(engine=engine, **({"walltime_s": 1000.0} if engine == "application" else {}))
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["running"]
+    return job
+
+
+def completing(live: LiveWorld, tag: str) -> None:
+    """As Slurm shows a job whose Epilog runs: it ends "now"."""
+    job = live.batch.of(tag)
+    live.batch.jobs[job.id] = replace(job, state=BatchState.ENDING, end_s=live.clock.now)
+
+
+@pytest.mark.parametrize("engine", ["application", "none"])
+async def test_a_subjob_that_is_cancelled_from_outside_is_no_time_out(live: LiveWorld, engine: str) -> None:
+    job = await running(live, engine)
+    for _ in range(3):  # its Epilog takes its time
+        live.clock.now += 5
+        completing(live, f"ejb-{job}.1")
+        await live.poll()
+    assert live.job(job).state == "running" and live.job(job).overruns == 0
+    await live.workers[f"{job}.1"].report("leaving", reason="ended by SIGTERM", exits={})
+    live.batch.free = 0
+    live.batch.end(f"ejb-{job}.1", BatchState.CANCELLED, None)
+    await live.poll(5)
+    assert live.job(job).state == "waiting"
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING, "J0 keeps its place"
+    assert "job.timeout" not in live.kinds(job)
+
+
+async def test_a_subjob_first_seen_while_it_completes_is_not_started_on(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.1")
+    completing(live, f"ejb-{job}.1")
+    await live.poll(5)
+    assert live.job(job).members == []
+    live.batch.end(f"ejb-{job}.1", BatchState.CANCELLED, None)
+    await live.poll(5)
+    assert live.job(job).state == "waiting" and live.subjobs(job)[1].state == "cancelled"
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING
+
+
+@pytest.mark.parametrize("engine", ["application", "none"])
+async def test_a_subjob_whose_end_is_brought_forward_is_no_time_out(live: LiveWorld, engine: str) -> None:
+    """An operator shortens it, or a preemption gives it a last minute: what can be saved is, and J0 stays."""
+    job = await running(live, engine)
+    live.batch.free = 0
+    tag = f"ejb-{job}.1"
+    await live.poll(20)
+    live.batch.jobs[live.batch.of(tag).id] = replace(live.batch.of(tag), end_s=live.clock.now + 60)
+    for _ in range(11):
+        await live.poll(5)
+        await live.work(2)
+    row = live.job(job)
+    if engine == "application":
+        assert row.state == "waiting" and row.work_s > 0, "suspended, with its work kept"
+    else:
+        assert row.state == "running", "left alone for as long as it lasts"
+        live.batch.end(tag, BatchState.TIMEOUT, None)
+        await live.poll(10)
+    row = live.job(job)
+    assert (row.state, row.overruns) == ("waiting", 0)
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING
+
+
+async def test_everything_cancelled_behind_the_back_stays_cancelled(live: LiveWorld) -> None:
+    """`scancel --user`: J0 is not submitted again."""
+    job = await running(live)
+    live.batch.end(f"ejb-{job}.0", BatchState.CANCELLED, None)
+    live.batch.end(f"ejb-{job}.1", BatchState.CANCELLED, None)
+    live.batch.free = 0
+    await live.poll(5)
+    await live.poll(5)
+    assert live.job(job).state == "cancelled"
+    assert live.batch.live() == []
+
+
+# -- workers that die before a placement ------------------------------------------------------------------------------
+
+
+async def worker_dies(live: LiveWorld, job: str, subjob: str) -> None:
+    """The batch system starts a subjob, it is seen to run, and its worker dies before it has said a word."""
+    live.batch.start(f"ejb-{subjob}")
+    await live.poll(1)
+    live.batch.end(f"ejb-{subjob}", BatchState.FAILED, 1)
+    await live.poll(1)
+
+
+async def test_a_j0_whose_worker_dies_comes_again_with_pauses_and_not_for_ever(live: LiveWorld) -> None:
+    live.batch.free = 0
+    job = await live.submit()
+    told: list[str] = []
+    for _ in range(2000):  # polls of a second
+        j0 = next((j for j in live.batch.live() if j.name.startswith(f"ejb-{job}.")), None)
+        if j0 is not None:
+            await worker_dies(live, job, j0.name.removeprefix("ejb-"))
+        else:
+            await live.poll(1)
+        if live.job(job).state == "failed":
+            break
+        if live.job(job).setbacks == 3:
+            told.append((await live.manager.explain(job))["now"])
+    assert any("whole batch job is submitted again in 10 s, after 3 of at most 5 setbacks" in why for why in told)
+    row = live.job(job)
+    assert row.state == "failed" and "again and again" in row.reason
+    submitted = [e["from"] for k, e in live.events(job) if k == "subjob.pending"]
+    assert len(submitted) == 6, "the first, and one for each setback that is allowed"
+    assert [d["pause_s"] for k, d in live.events(job) if k == "placeholder.again"] == [0, 5, 15, 60, 300]
+
+
+async def test_subjobs_whose_workers_die_come_with_pauses(live: LiveWorld) -> None:
+    job = await live.submit()
+    for _ in range(300):  # polls of a second
+        await live.poll(1)
+        for waiting in [s for s in live.subjobs(job) if s.role == "subjob" and s.state == "pending"]:
+            await worker_dies(live, job, waiting.id)
+    tried = [s for s in live.subjobs(job) if s.role == "subjob"]
+    assert len(tried) == 4, "after 30, 60 and 120 s"
+    assert "that came to nothing" in (await live.manager.explain(job))["now"]
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING
+
+
+async def test_a_worker_that_left_its_last_word_before_it_had_a_placement_faults_no_poll(live: LiveWorld) -> None:
+    """It came, was told nothing yet, and its batch job ended: a job of one second, or a node that breaks."""
+    live.batch.free = 0
+    job = await live.submit()
+    worker = await _registered_only(live, f"{job}.0")
+    folder = live.manager.spool.subjob_dir(job, worker.subjob) / "reports"
+    folder.mkdir(parents=True, exist_ok=True)
+    live.batch.end(f"ejb-{job}.0", BatchState.FAILED, 1)
+    for _ in range(3):
+        await live.poll(5)
+    assert "job.fault" not in live.kinds(job)
+    assert live.subjobs(job)[0].state == "failed" and len(live.subjobs(job)) == 2
+
+
+async def _registered_only(live: LiveWorld, subjob: str) -> Worker:
+    """A subjob that is seen to run and is wanted, whose second node's worker has not come yet."""
+    live.batch.start(f"ejb-{subjob}")
+    await live.poll()
+    worker = Worker(live, subjob, live.batch.of(f"ejb-{subjob}").processors // 2)
+    live.workers[subjob] = worker
+    await worker.register()
+    assert live.job(subjob.partition(".")[0]).members == [subjob]
+    return worker
