@@ -19,7 +19,7 @@ def live(tmp_path: Path, store: Store) -> LiveWorld:
 
 async def running(live: LiveWorld, engine: str = "application") -> str:
     """A job of 16 ranks on a subjob of 4, with J0 in the queue."""
-    job = await live.submit(engine=engine, **({"walltime_s": 1000.0} if engine == "application" else {}))
+    job = await live.submit(engine=engine, walltime_s=1000.0 if engine == "application" else 100.0)
     await live.poll(1)
     await live.begin(f"{job}.1")
     await live.work()

@@ -32,7 +32,7 @@ async def on_j0(live: LiveWorld, kind: dict[str, Any], engine: str = "none") -> 
     await live.work()
     if kind:
         lead = live.workers[f"{job}.0"]
-        await lead.report("launch", ordinal=0, size=16, file=str(live.folder / "launch.json"))
+        await lead.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
         await live.work()
     assert [e.state for e in live.epochs(job)] == ["running"]
     return job
