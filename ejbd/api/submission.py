@@ -11,7 +11,6 @@ from typing import Any
 
 from ejbd.api.models import JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
-from ejbd.config import Elasticity
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 
 # A thread of their own for texts that take longer to read than a thread costs: however many come, they keep neither the
@@ -46,8 +45,8 @@ def _overrides(body: OverridesBody) -> Overrides:
 async def settle(manager: ManagerPort, reading: Reading, user: str) -> tuple[JobSpec, tuple[str, ...]]:
     """The spec as it is to be submitted, and notes for its user.
 
-    Raises EjbError (UNSUPPORTED) where the job or its queue wants it elastic and it cannot be. Where the queue's
-    elasticity is automatic it is passed through instead.
+    Raises EjbError (UNSUPPORTED) where the job itself wants to be elastic and cannot be. Where that is only what its
+    queue does with jobs it is passed through instead: sbatch would have run it.
     """
     spec, notes = reading.spec, reading.notes
     if spec.elastic is not None or not (reading.refusals or spec.rigid_options):
@@ -55,16 +54,12 @@ async def settle(manager: ManagerPort, reading: Reading, user: str) -> tuple[Job
     walltime_s = spec.walltime_s or _UNSTATED_WALLTIME_S
     found = await manager.plan(dataclasses.replace(spec, rigid_options=(), walltime_s=walltime_s), user)
     elastic = bool(found["elastic"])
-    if elastic and reading.refusals and await _automatic(manager, found["queue"]):
+    if elastic and reading.refusals:
         first = reading.refusals[0]
         notes = (*notes, f"passed through as an ordinary job, since {first.where}: {first.message}")
         elastic = False
     spec = reading.settle(elastic)
     return spec if elastic else dataclasses.replace(spec, elastic=False), notes
-
-
-async def _automatic(manager: ManagerPort, name: str) -> bool:
-    return any(q["name"] == name and q["settings"]["elasticity"] == Elasticity.AUTO for q in await manager.queues())
 
 
 async def read_submission(body: JobSubmission) -> tuple[Reading, str]:

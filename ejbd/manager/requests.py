@@ -79,7 +79,7 @@ def make_elastic(ctx: Context, queue: str, spec: JobSpec) -> tuple[bool, str]:
             hint=f"an admin can change that: ejb queue set {queue} elasticity=on",
         )
     if elastic and spec.rigid_options:
-        if spec.elastic is None and ctx.queue_settings(queue).elasticity == "auto":
+        if spec.elastic is None:
             return False, f"an elastic job cannot keep {' '.join(spec.rigid_options)}"
         raise EjbError(
             Code.UNSUPPORTED,

@@ -45,7 +45,7 @@ def test_what_is_asked_for(line: str, size: int | None, argv: list[str]) -> None
     ("line", "env"),
     [
         ("srun --export=ALL,A=1,B=x=y true", {"A": "1", "B": "x=y"}),
-        ("srun --export=HERE true", {}),
+        ("srun --export=HERE,ALL true", {}),
         ("mpirun -x HERE -x A=1 true", {"A": "1"}),
         ("mpiexec -genv A 1 -env B 2 true", {"A": "1", "B": "2"}),
     ],

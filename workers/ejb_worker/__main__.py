@@ -11,7 +11,7 @@ from typing import Dict, List, NoReturn
 
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
-    "       worker.pyz shim srun|mpirun|mpiexec ...\n"
+    "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
     "       worker.pyz pmi --folder DIR --host ADDRESS"
 )
 

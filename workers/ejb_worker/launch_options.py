@@ -1,22 +1,49 @@
-"""The options of srun, mpirun and mpiexec: what they mean here, which do no harm; all others are refused."""
+"""The options of srun, mpirun and mpiexec: what they mean here, which do no harm; all others are refused.
+
+The one place that knows. The shims read the command lines that a script comes to by it, and the daemon those that stand
+in a script's text, before the job is taken. So it imports nothing of ours.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+# srun, and the names by which MPICH and Open MPI install their launchers: their options are the same under each.
+LAUNCHERS = (
+    "srun",
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "mpiexec.mpich",
+    "mpirun.mpich",
+    "mpirun.openmpi",
+    "mpiexec.openmpi",
+    "orterun",
+)
 
 
 class Usage(Exception):
     """One sentence for the user."""
 
 
+class _Unreadable(Exception):
+    """A word of a script's text stands for something that only its run will tell."""
+
+
 class Request:
-    """A launch as it was asked for. `size` None: as many ranks as the job has processors. `env`: what options add."""
+    """A launch as it was asked for. `size` None: as many ranks as the job has processors. `env`: what options add.
 
-    __slots__ = ("argv", "cwd", "env", "size")
+    `without_input`: the ranks were to read nothing, whatever the launcher's own standard input is.
+    """
 
-    def __init__(self, argv: List[str], cwd: str, env: Dict[str, str], size: Optional[int]) -> None:
+    __slots__ = ("argv", "cwd", "env", "size", "without_input")
+
+    def __init__(
+        self, argv: List[str], cwd: str, env: Dict[str, str], size: Optional[int], without_input: bool = False
+    ) -> None:
+        self.without_input = without_input
         self.argv = argv
         self.cwd = cwd
         self.env = env
@@ -54,6 +81,8 @@ _SRUN = _Options(
         "-D": "cwd",
         "--chdir": "cwd",
         "--export": "export",
+        "-i": "input",
+        "--input": "input",
     },
     ignored={
         **_words(
@@ -87,8 +116,6 @@ _SRUN = _Options(
         "--output": "redirect the command's output with > instead",
         "-e": "redirect the command's errors with 2> instead",
         "--error": "redirect the command's errors with 2> instead",
-        "-i": "ranks read nothing from standard input",
-        "--input": "ranks read nothing from standard input",
     },
 )
 
@@ -150,22 +177,60 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     if ":" in argv:
         raise Usage(_MPMD)
     cwd = os.path.join(os.getcwd(), found.cwd) if found.cwd else os.getcwd()
-    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found.size())
+    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found.size(), found.without_input)
+
+
+def objection(name: str, words: Sequence[str], processors: int) -> str:
+    """Why a launch that stands so in a script's text would be refused, or "" where nothing speaks against it.
+
+    A word with a `$` or a backquote stands for something that the text does not tell: it is not judged.
+    """
+    try:
+        found, argv = _split(name, _SRUN if name == "srun" else _MPI, list(words), in_text=True)
+        size = found.size()
+    except Usage as problem:
+        return str(problem)
+    except _Unreadable:
+        return ""
+    if ":" in argv:
+        return _MPMD
+    if size is not None and size > processors:
+        return "%d ranks are asked for, but the job has %d processors" % (size, processors)
+    return ""
+
+
+def reads_nothing(name: str, words: Sequence[str]) -> bool:
+    """Whether the launch itself says that its ranks read nothing (`srun --input=none`)."""
+    try:
+        return _split(name, _SRUN if name == "srun" else _MPI, list(words), in_text=True)[0].without_input
+    except (Usage, _Unreadable):
+        return False
+
+
+def is_unreadable(word: str) -> bool:
+    """Whether a word of a script's text holds an expansion."""
+    return "$" in word or "`" in word
 
 
 class _Found:
     def __init__(self) -> None:
         self.cwd = ""
+        self.without_input = False
         self._numbers: Dict[str, int] = {}
         self._variables: List[Tuple[str, Optional[str]]] = []
 
     def take(self, option: str, meaning: str, value: str) -> None:
         if meaning == "cwd":
             self.cwd = value
+        elif meaning == "input":
+            if value not in ("none", os.devnull):
+                raise Usage("%s: ranks read nothing from standard input" % option)
+            self.without_input = True
         elif meaning == "export":
-            for word in value.split(","):
-                if word.upper() == "NONE" or word.upper() == "NIL":
-                    raise Usage("%s=NONE is not supported: the ranks get the script's environment" % option)
+            words = value.split(",")
+            if "ALL" not in [word.upper() for word in words]:
+                raise Usage("%s=%s is not supported: the ranks get all of the script's environment" % (option, value))
+            for word in words:
                 name, equals, content = word.partition("=")
                 self._variables.append((name, content if equals else None))
         elif meaning == "variable":
@@ -192,7 +257,7 @@ class _Found:
         return None
 
 
-def _split(name: str, options: _Options, words: List[str]) -> Tuple[_Found, List[str]]:
+def _split(name: str, options: _Options, words: List[str], in_text: bool = False) -> Tuple[_Found, List[str]]:
     found = _Found()
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -206,10 +271,14 @@ def _split(name: str, options: _Options, words: List[str]) -> Tuple[_Found, List
             if options.values[option] == "pair":
                 found.take_pair(_next(option, rest), _next(option, rest))
             else:
-                found.take(option, options.values[option], _next(option, rest) if value is None else value)
+                value = _next(option, rest) if value is None else value
+                if not (in_text and is_unreadable(value)):
+                    found.take(option, options.values[option], value)
         elif option in options.ignored:
             for _ in range(options.ignored[option] - (value is not None)):
                 _next(option, rest)
+        elif in_text and is_unreadable(word):
+            raise _Unreadable(word)
         else:
             raise Usage("option %s is not known to EJB's %s" % (word, name))
     return found, rest

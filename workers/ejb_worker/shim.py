@@ -27,7 +27,7 @@ _READS_INPUT = "ranks read nothing from standard input: name the file as an argu
 def main(name: str, words: Sequence[str]) -> int:
     try:
         request = parse(name, list(words), os.environ)
-        if _has_input():
+        if _has_input() and not request.without_input:
             raise Usage(_READS_INPUT)
         return _Launch(name, request).run()
     except Usage as problem:

@@ -1,4 +1,4 @@
-"""The folder of `srun`, `mpirun` and `mpiexec` that goes first on the script's PATH."""
+"""The folder of `srun`, `mpirun`, `mpiexec` and their other names that goes first on the script's PATH."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Dict
 
-SHIMS = ("srun", "mpirun", "mpiexec")
+from .launch_options import LAUNCHERS as SHIMS
 
 
 def function_name(shim: str) -> str:

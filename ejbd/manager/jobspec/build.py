@@ -40,11 +40,12 @@ class Reading:
         Raises EjbError (UNSUPPORTED) for an elastic job that cannot be one. A job that can only be passed through is
         marked so, lest it become elastic by a change of its queue meanwhile.
         """
-        if elastic and self.refusals:
-            raise self.refusals[0].error(self.refusals[1:])
+        certain = tuple(refusal for refusal in self.refusals if not refusal.doubt)
+        if elastic and certain:
+            raise certain[0].error(certain[1:])
         if elastic:
             return replace(self.spec, rigid_options=())  # the notes say what it does without
-        return replace(self.spec, elastic=False) if self.refusals else self.spec
+        return replace(self.spec, elastic=False) if certain else self.spec
 
 
 def build_spec(request: JobRequest, *, elastic: bool = True) -> JobSpec:
@@ -83,8 +84,11 @@ def read(request: JobRequest) -> Reading:
         rigid = (*rigid, "--time=UNLIMITED")
     else:
         walltime_s = seconds
-    if request.script is not None and shell.is_shell(request.script):
-        refusals += shell.look(request.script)
+    if request.script is not None:
+        seen = shell.read_script(request.script, layout.processes)
+        refusals += seen.refusals
+        if seen.doubt is not None:
+            refusals.append(seen.doubt)
     cwd = _directory(settings.get("chdir"), request.cwd)
     check_environment(request.env)
     export = settings.get("export")

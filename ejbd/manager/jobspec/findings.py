@@ -21,11 +21,15 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job cannot be elastic. Passed through as an ordinary job it may run all the same."""
+    """Why a job cannot be elastic. Passed through as an ordinary job it may run all the same.
+
+    `doubt`: it may well be that it can, but nobody can see it; a job that says elastic=on is believed.
+    """
 
     where: str
     message: str
     hint: str = "remove it, or pass the job through with --elastic off"
+    doubt: bool = False
 
     def error(self, others: tuple[Refusal, ...] = ()) -> EjbError:
         """The error that says this; `others` go into its details."""

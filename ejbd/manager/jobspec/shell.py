@@ -1,4 +1,4 @@
-"""What can be seen in a shell script that an elastic job could not hold.
+"""The launches that can be seen in a shell script, and what an elastic job could not hold.
 
 This is a look, not an interpreter: it follows quotes, comments, substitutions, here-documents and the grouping of
 commands, and says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
@@ -10,13 +10,35 @@ was passed is looked through again (tests/unit/test_jobspec_growth.py).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from ejbd.manager.jobspec.findings import Refusal
+from workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, reads_nothing
 
-LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec"})
+# Launchers that EJB does not speak for: their ranks would stay where the script runs.
+_FOREIGN = frozenset(
+    {
+        *("ibrun", "aprun", "jsrun", "lrun", "yhrun", "prun", "prterun", "poe", "charmrun", "flux", "ccc_mprun"),
+        *("mpirun_rsh", "mpirun_mpt", "mpiexec_mpt", "mpiexec.gforker", "mpiexec.slurm"),
+    }
+)
 _WRAPPERS = frozenset({"nohup", "exec", "command", "env", "nice", "setsid", "stdbuf", "timeout", "ionice", "builtin"})
 _STAY = frozenset({"then", "do", "else", "elif", "!", "time"})  # what follows is a command again
+_DECLARING = frozenset({"export", "readonly", "local", "declare"})
+_CONDITIONS = frozenset({"if", "elif", "while", "until"})
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_NAMES_A_LAUNCHER = re.compile(r"\$\{?\w*(?:srun|mpi_?(?:run|exec)|launch)\w*(?::?[-=+?][^}]*)?\}?", re.IGNORECASE)
+_NAMES = "|".join(re.escape(name) for name in LAUNCHERS)
+_IN_SUBSTITUTION = re.compile(  # in the place of a command
+    rf"(?:^|[;&|({{`!\n]|\bdo\b|\bthen\b)[ \t]{{0,99}}(?:\w{{1,99}}=\S{{0,99}}[ \t]+){{0,9}}(?:{_NAMES})\s"
+)
+_IN_TEXT = re.compile(rf"(?<![\w./$-])(?:{_NAMES})(?![\w.=-])")
+_MOST_LAUNCHES, _MOST_VARIABLES, _MOST_WORDS = 10_000, 1000, 100
+_LONGEST_NAME = 100  # of a variable that is looked at
+_DOUBT_HINT = "start it by srun, mpirun or mpiexec; --elastic on, if that happens where EJB does not look"
+_PASS_HINT = "remove it, or pass the job through with --elastic off"
+_INPUT = "ranks that move cannot go on reading a standard input: name the file as an argument, or write < /dev/null"
 _OPEN = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _OPEN_NO_COMMAND = {"for": "done", "select": "done", "case": "esac"}
 _CLOSE = frozenset({"fi", "done", "esac", "}"})
@@ -33,12 +55,48 @@ def is_shell(script: str) -> bool:
     return bool(words) and words[0].rpartition("/")[2] in _SHELLS
 
 
-def look(script: str) -> list[Refusal]:
-    """The launches that cannot be held, by line; empty where there is none, or where the script cannot be followed."""
+@dataclass(slots=True)
+class Launch:
+    """A launch as it stands in a script: its lines, and whether the script asks how it ended (`||`, `if`, `!`)."""
+
+    name: str
+    first_line: int
+    last_line: int
+    handled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen in a script. `refusals` are certain; `doubt` says why nothing is known to be launched, or is ""."""
+
+    launches: tuple[Launch, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    doubt: Refusal | None = None
+
+
+def read_script(script: str, processors: int) -> Sight:
+    """The launches of a batch script for a job of so many processors, in whatever language it is written."""
+    if not is_shell(script):
+        body = "\n".join(line for line in script.split("\n") if not line.lstrip().startswith("#"))
+        return Sight(doubt=None if _IN_TEXT.search(body) else _unseen())
+    seen = _Look(script, processors)
     try:
-        return _Look(script).run()
+        refusals = tuple(seen.run())
     except (_Lost, RecursionError):
-        return []
+        line = f"line {seen.line_now()}"
+        return Sight(doubt=Refusal(line, "the script cannot be followed from here on", _DOUBT_HINT, doubt=True))
+    nothing = not seen.launches and not seen.mentioned
+    return Sight(tuple(seen.launches), refusals, _unseen() if nothing and not refusals else None)
+
+
+def look(script: str, processors: int = 1_000_000) -> list[Refusal]:
+    """The launches that cannot be held, by line; empty where there is none, or where the script cannot be followed."""
+    return list(read_script(script, processors).refusals)
+
+
+def _unseen() -> Refusal:
+    message = "the script starts nothing by srun, mpirun or mpiexec, so that all its work would stay on one subjob"
+    return Refusal("script", message, _DOUBT_HINT, doubt=True)
 
 
 class _Lost(Exception):
@@ -47,17 +105,28 @@ class _Lost(Exception):
 
 @dataclass(slots=True)
 class _Frame:
-    """A group of commands: `item` is the line of a launch in the list that an & would send to the background."""
+    """A group of commands: `item` is the line of a launch in the list that an & would send to the background.
+
+    `stage`: how many pipes stand before the present command in its pipeline. `fed`: what is in it reads a pipe.
+    `reads`: the line of a launch in it that reads what it is given. `list_from`: the first launch of the present
+    and-or list. `asks_from`: the first launch of the condition that is being read, while one is.
+    """
 
     closes: str
     item: int | None = None
     any: int | None = None
     piped: int = 0
+    stage: int = 0
+    fed: bool = False
+    reads: int | None = None
+    list_from: int = 0
+    asks_from: int | None = None
 
 
 @dataclass(slots=True)
 class _Look:
     text: str
+    processors: int
     at: int = 0
     line: int = 1  # of `counted`: line_now() takes it to `at`
     counted: int = 0
@@ -71,6 +140,15 @@ class _Look:
     frames: list[_Frame] = field(default_factory=lambda: [_Frame("")])
     heredocs: list[tuple[str, bool]] = field(default_factory=list)
     found: list[Refusal] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    unasked: list[int] = field(default_factory=list)  # launches (by number) of which the script does not ask the end
+    mentioned: bool = False  # a launch stands in a substitution
+    variables: dict[str, str] = field(default_factory=dict)
+    operator_of_word: str = ""  # of the redirection whose file the next word names
+    from_file: bool | None = None  # the present command's input: True a file, False nothing, None what it is given
+    closed: _Frame | None = None  # the group that the present command's first word has closed
+    negated: bool = False
+    fed: bool = False  # `exec < file`
 
     def run(self) -> list[Refusal]:
         while self.at < len(self.text):
@@ -90,13 +168,22 @@ class _Look:
         elif c == '"':
             start = self.at
             self.double_quoted()
-            self.put(self.text[start + 1 : self.at - 1], quoted=True)
+            text = self.text[start + 1 : self.at - 1]
+            self.put(text, quoted=True)
+            if "$(" in text or "`" in text:
+                self.mention(text)
         elif c == "`":
-            self.put("$" + self.take_to("`"))
+            text = self.take_to("`")
+            self.put("`" + text + "`")
+            self.mention(text)
         elif c == "$" and after in ("(", "{"):
+            start = self.at
             self.at += 1
             self.balanced(after, ")" if after == "(" else "}")
-            self.put("$")
+            text = self.text[start : self.at]
+            self.put(text)
+            if after == "(":
+                self.mention(text)
         elif c == "$" and after == "'":
             self.at += 1
             start = self.at
@@ -131,6 +218,10 @@ class _Look:
             self.word.append(text)
             self.assigns = text.endswith("=")
 
+    def mention(self, text: str) -> None:
+        """Look for launches in a substitution, which is not followed."""
+        self.mentioned = self.mentioned or _IN_SUBSTITUTION.search(text) is not None
+
     def line_now(self) -> int:
         """The line of the present place."""
         self.line += self.text.count("\n", self.counted, self.at)
@@ -152,14 +243,18 @@ class _Look:
             return
         word, quoted = "".join(self.word), self.quoted
         self.drop_word()
-        if self.words or quoted:
+        if self.operator_of_word:
+            self.redirected(self.operator_of_word, word)
+        elif self.words or quoted:
             self.add(word)
         elif word in _STAY:
-            pass
+            self.stay(word)
         elif word in _OPEN:
-            self.frames.append(_Frame(_OPEN[word]))
+            self.open(_OPEN[word])
+            if word in _CONDITIONS:
+                self.frames[-1].asks_from = len(self.launches)
         elif word in _OPEN_NO_COMMAND:
-            self.frames.append(_Frame(_OPEN_NO_COMMAND[word]))
+            self.open(_OPEN_NO_COMMAND[word])
             self.add(word)
         elif word in _CLOSE:
             self.close(word)
@@ -167,35 +262,86 @@ class _Look:
         else:
             self.add(word)
 
+    def stay(self, word: str) -> None:
+        frame = self.frames[-1]
+        if word == "!":
+            self.negated = True
+        elif word == "elif":
+            frame.asks_from = len(self.launches)
+        elif word in ("then", "do") and frame.asks_from is not None:
+            self.asked_since(frame.asks_from)
+            frame.asks_from = None
+
+    def asked_since(self, number: int) -> None:
+        """The script asks how launches from `number` on ended. Each is taken off the list once."""
+        while self.unasked and self.unasked[-1] >= number:
+            self.launches[self.unasked.pop()].handled = True
+
+    def open(self, closer: str) -> None:
+        outer = self.frames[-1]
+        here = len(self.launches)
+        self.frames.append(_Frame(closer, fed=outer.fed or outer.stage > 0, list_from=here))
+
     def close(self, closer: str) -> None:
         if len(self.frames) > 1 and self.frames[-1].closes == closer:
-            frame = self.frames.pop()
-            self.frames[-1].item = self.frames[-1].item or frame.item or frame.any
+            frame = self.closed = self.frames.pop()
+            outer = self.frames[-1]
+            outer.item = outer.item or frame.item or frame.any
+            outer.reads = outer.reads or frame.reads
+
+    def redirected(self, operator: str, word: str) -> None:
+        """`word` is the file of a redirection: `<` of standard input, `>` of anything else."""
+        self.operator_of_word = ""
+        if operator == "<":
+            self.from_file = word != "/dev/null"
 
     # commands
 
     def end_command(self) -> None:
         self.end_word()
-        words = self.words
+        words, from_file, closed, negated = self.words, self.from_file, self.closed, self.negated
         self.drop_words()
+        self.operator_of_word, self.from_file, self.closed, self.negated = "", None, None, False
         if not words:
             return
         if words[0] in ("function", "alias") and any(word.partition("=")[0] in LAUNCHERS for word in words[1:]):
             raise _Lost  # the script gives these words a meaning of its own
-        if words[0] == "coproc" and LAUNCHERS.intersection(self.command_of(words[1:])[:1]):
+        if words[0] == "coproc" and set(LAUNCHERS).intersection(self.command_of(words[1:])[:1]):
             message = "a launch in the background (coproc) cannot be moved: launches run one after another"
             self.found.append(Refusal(f"line {self.first_line}", message, _BACKGROUND_HINT))
             return
-        command = self.command_of(words)
+        if closed is not None and from_file and closed.reads is not None:
+            message = f"the launch reads what its loop or group reads: {_INPUT}"
+            self.found.append(Refusal(f"line {closed.reads}", message))
+        command = self.command_of(self.substituted(words))
+        if words[0] == "exec" and from_file and command[:1] == ["exec"]:
+            self.fed = True
         name = command[0].rpartition("/")[2] if command else ""
-        if name in LAUNCHERS and command[0].startswith("/"):
+        if name in LAUNCHERS and "/" in command[0]:
             self.refuse(command[0], f"would go past EJB: write `{name}` without its folder")
         if name in LAUNCHERS:
-            self.launch(name, command)
+            self.launch(name, command, from_file, negated)
+        elif name in _FOREIGN:
+            self.refuse(name, "is no launcher that EJB can stand for: it knows srun, mpirun and mpiexec")
+        elif command and len(command[0]) <= _LONGEST_NAME and _NAMES_A_LAUNCHER.fullmatch(command[0]):
+            self.refuse(command[0], "may name a launcher that would go past EJB: write srun, mpirun or mpiexec")
         elif name == "salloc":
             self.refuse(name, "asks for an allocation of its own, which EJB could not move")
         elif name == "sbatch" and any(word == "--wrap" or word.startswith("--wrap=") for word in command):
             self.refuse("sbatch --wrap", "starts work outside of this job, which EJB could not move")
+
+    def substituted(self, words: list[str]) -> list[str]:
+        """With a launcher in the place of a variable that the script itself has set to it (`RUN="srun -n 4"`)."""
+        at = 0
+        while at < len(words) and (_is_assignment(words[at]) or words[at] in _DECLARING):
+            name, equals, value = words[at].partition("=")
+            if equals and len(self.variables) < _MOST_VARIABLES:
+                self.variables[name] = "" if is_unreadable(value) else value
+            at += 1
+        match = _VARIABLE.fullmatch(words[at]) if at < len(words) else None
+        value = self.variables.get(match[1] or match[2], "") if match else ""
+        meant = value.split(None, _MOST_WORDS)
+        return [*words[:at], *meant, *words[at + 1 :]] if meant else words
 
     @staticmethod
     def command_of(words: list[str]) -> list[str]:
@@ -209,28 +355,43 @@ class _Look:
                 at += 1
         return words[at:]
 
-    def launch(self, name: str, command: list[str]) -> None:
+    def launch(self, name: str, command: list[str], from_file: bool | None, negated: bool) -> None:
+        if len(self.launches) >= _MOST_LAUNCHES:
+            raise _Lost
         frame = self.frames[-1]
         frame.item = frame.item or self.first_line
         frame.piped += 1
         if frame.piped > 1:
             self.refuse(name, "would run at the same time as another launch of the same pipeline")
             frame.piped = 0
+        if not negated:
+            self.unasked.append(len(self.launches))
+        self.launches.append(Launch(name, self.first_line, self.line_now(), handled=negated))
         if name == "srun" and "--pty" in command:
             self.refuse("srun --pty", "is interactive, and an elastic job has no terminal")
+            return
+        if why := objection(name, command[1:], self.processors):
+            self.refuse(name, f"cannot be held: {why}")
+        if from_file is not None or reads_nothing(name, command[1:]):
+            reads = from_file
+        else:
+            reads = frame.stage > 0 or frame.fed or self.fed
+            frame.reads = frame.reads or self.first_line
+        if reads and not reads_nothing(name, command[1:]):
+            self.refuse(name, f"reads a file or a pipe: {_INPUT}")
 
     def refuse(self, what: str, why: str) -> None:
-        hint = "remove it, or pass the job through with --elastic off"
-        self.found.append(Refusal(f"line {self.first_line}", f"`{what}` {why}", hint))
+        self.found.append(Refusal(f"line {self.first_line}", f"`{what}` {why}", _PASS_HINT))
 
     def end_pipeline(self) -> None:
         self.end_command()
-        self.frames[-1].piped = 0
+        self.frames[-1].piped = self.frames[-1].stage = 0
 
     def end_list(self) -> None:
         self.end_pipeline()
         frame = self.frames[-1]
         frame.any, frame.item = frame.any or frame.item, None
+        frame.list_from = len(self.launches)
 
     def operator(self, c: str, after: str) -> None:
         self.at += 1
@@ -239,9 +400,12 @@ class _Look:
         elif c in "&|" and after == c:  # && ||
             self.at += 1
             self.end_pipeline()
+            if c == "|":
+                self.asked_since(self.frames[-1].list_from)
         elif c == "|":
             self.at += after == "&"
             self.end_command()
+            self.frames[-1].stage += 1
         elif c == "&":
             self.end_pipeline()
             line = self.frames[-1].item
@@ -284,16 +448,19 @@ class _Look:
             self.add("((")
             return
         self.end_word()
-        self.frames.append(_Frame(")"))
+        self.open(")")
         self.drop_words()
 
     # what is skipped
 
     def redirection(self) -> None:
         operator = next(o for o in _REDIRECTIONS if self.text.startswith(o, self.at))
-        if not "".join(self.word).isdigit():
+        number = "".join(self.word)
+        if not number.isdigit():
             self.end_word()
+            number = ""
         self.word, self.in_word, self.assigns = [], False, False
+        of_input = operator.startswith("<") and number in ("", "0")
         if operator in ("<(", ">("):
             self.at += 1
             self.balanced("(", ")")
@@ -304,8 +471,12 @@ class _Look:
             self.at += 1
         if operator in ("<<", "<<-"):
             self.heredocs.append((self.delimiter(), operator == "<<-"))
+            self.from_file = True if of_input else self.from_file
         elif operator in ("<&", ">&") and self.text[self.at : self.at + 1] == "-":
             self.at += 1
+            self.from_file = False if of_input else self.from_file
+        else:
+            self.operator_of_word = "<" if of_input else ">"
 
     def delimiter(self) -> str:
         found: list[str] = []
