@@ -209,8 +209,8 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         ("echo no interpreter\n", "batch script"),
     ],
 )
-def test_what_is_refused_at_submit(site: Site, script: str, words: str) -> None:
-    answer = site.daemon.client.post("/v1/jobs", json={"script": script, "cwd": str(site.folder)})
+def test_what_is_refused_where_it_is_to_be_elastic_all_the_same(site: Site, script: str, words: str) -> None:
+    answer = site.post(script)
     assert answer.status_code in (400, 422), answer.text
     assert words in answer.json()["detail"], answer.text
 

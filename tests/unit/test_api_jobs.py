@@ -135,8 +135,8 @@ async def test_the_same_key_gives_the_same_job(world: World) -> None:
         ({"overrides": {"ntasks": 2000}}, Code.INVALID, "", "more than queue main has"),
         ({"overrides": {"nodes": 17}}, Code.INVALID, "--nodes", "cannot fill 17 nodes"),
         ({"overrides": {"time": "10m"}}, Code.INVALID, "--time", "not a walltime"),
-        ({"overrides": {"time": "UNLIMITED"}}, Code.UNSUPPORTED, "--time", "walltime that ends"),
-        ({"script": "#!/bin/sh\n#SBATCH -n 4\n"}, Code.UNSUPPORTED, "walltime", "needs a walltime"),
+        ({"overrides": {"time": "UNLIMITED", "elastic": "on"}}, Code.UNSUPPORTED, "--time", "walltime that ends"),
+        ({"script": "#!/bin/sh\n#SBATCH -n 4\n#EJB elastic=on\n"}, Code.UNSUPPORTED, "walltime", "needs a walltime"),
         ({"overrides": {"partition": "nix"}}, Code.INVALID, "", "there is no queue 'nix'"),
         ({"overrides": {"name": "a\nb"}}, Code.INVALID, "--name", "control character"),
         (
@@ -157,8 +157,13 @@ async def test_the_same_key_gives_the_same_job(world: World) -> None:
         ({"cwd": "work"}, Code.INVALID, "cwd", "not an absolute path"),
         ({"env": {"A=": "x"}}, Code.INVALID, "env", "not the name"),
         ({"env": {"A": 1}}, Code.INVALID, "body.env.A", "1 is not text"),
-        ({"script": SCRIPT + "srun x &\n"}, Code.UNSUPPORTED, "line 4", "--elastic off"),
-        ({"overrides": {"options": ["--mem=4G"]}}, Code.UNSUPPORTED, "option", "--elastic off"),
+        (
+            {"script": SCRIPT + "srun x &\n", "overrides": {"elastic": "on"}},
+            Code.UNSUPPORTED,
+            "line 4",
+            "--elastic off",
+        ),
+        ({"overrides": {"options": ["--mem=4G"], "elastic": "on"}}, Code.UNSUPPORTED, "option", "--elastic off"),
         ({"overrides": {"options": ["--uid=root"]}}, Code.INVALID, "option", "user who submits it"),
     ],
 )
@@ -201,13 +206,40 @@ async def test_a_queue_that_passes_through_takes_what_is_not_elastic(world: Worl
     assert (await world.ada.get(f"/v1/jobs/{id}")).json()["elastic"] is False
 
 
-async def test_a_queue_of_automatic_elasticity_passes_through_what_cannot_be_elastic(world: World) -> None:
-    world.manager.elasticity = "auto"
+@pytest.mark.parametrize("elasticity", ["auto", "on"])
+async def test_a_queue_passes_through_what_cannot_be_elastic(world: World, elasticity: str) -> None:
+    world.manager.elasticity = elasticity
     answer = await world.ada.post("/v1/jobs", json=body(overrides={"options": ["--mem=4G"]}))
     assert answer.status_code == 201
     assert "passed through" in answer.json()["notes"][0] and "--mem" in answer.json()["notes"][0]
     wanted = body(overrides={"options": ["--mem=4G"], "elastic": "on"})
     problem(await world.ada.post("/v1/jobs", json=wanted), Code.UNSUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("body_of_script", "words"),
+    [
+        ("make -j 16\n", "script: the script starts nothing by srun, mpirun or mpiexec"),
+        ("srun ./a\nmpiexec.slurm ./b\n", "line 4: `mpiexec.slurm` is no launcher that EJB can stand for"),
+        ("srun ./a < input\n", "line 3: `srun` reads a file or a pipe"),
+        ("srun -l ./a\n", "line 3: `srun` cannot be held: -l: labels"),
+    ],
+)
+async def test_a_script_that_sbatch_would_run_and_ejb_cannot_hold_is_passed_through_with_the_reason(
+    world: World, body_of_script: str, words: str
+) -> None:
+    script = SCRIPT.partition("srun")[0] + body_of_script
+    answer = await world.ada.post("/v1/jobs", json=body(script=script))
+    assert answer.status_code == 201 and words in answer.json()["notes"][0], answer.json()
+    job = (await world.ada.get(f"/v1/jobs/{answer.json()['id']}")).json()
+    assert job["elastic"] is False
+
+
+async def test_a_script_that_says_it_is_elastic_is_believed_where_nobody_can_see(world: World) -> None:
+    script = SCRIPT.partition("srun")[0] + "./pipeline\n"
+    answer = await world.ada.post("/v1/jobs", json=body(script=script, overrides={"elastic": "on"}))
+    job = (await world.ada.get(f"/v1/jobs/{answer.json()['id']}")).json()
+    assert job["elastic"] is True
 
 
 async def test_what_is_not_acted_on_is_told(world: World) -> None:

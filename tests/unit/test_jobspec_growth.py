@@ -70,6 +70,16 @@ def test_a_cluster_of_letters_takes_no_longer_than_its_length() -> None:
         ("\\\n", "srun a"),
         ("$'a\n'", ""),
         ("${a}", ""),
+        ("srun a || ", ""),
+        ("{ srun a || ", ""),
+        ("if srun a; then ", ""),
+        ("while srun a < b; do ", ""),
+        ("cat | { srun a;", ""),
+        ("(a=", "$("),
+        ("\n\t", "$("),
+        ("mpirun", "$"),
+        ("A=srun; $A b;", ""),
+        ("-n $A ", "srun "),
     ],
 )
 def test_a_script_takes_no_longer_than_its_length(piece: str, head: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, build_spec
-from ejbd.manager.jobspec.shell import is_shell, look
+from ejbd.manager.jobspec.shell import is_shell, look, read_script
 
 BACKGROUND = "in the background"
 
@@ -60,8 +60,132 @@ def test_what_else_cannot_be_held(body: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("srun a < in", "reads a file"),
+        ("srun < in a", "reads a file"),
+        ("srun a 0<in", "reads a file"),
+        ("srun a <<< text", "reads a file"),
+        ("srun a <<EOF\ntext\nEOF", "reads a file"),
+        ("cat in | srun a", "reads a file or a pipe"),
+        ("while read x; do srun a $x; done < list", "what its loop or group reads"),
+        ("{ srun a; } < in", "what its loop or group reads"),
+        ("( cd x; srun a ) < in", "what its loop or group reads"),
+        ("cat list | while read x; do srun a $x; done", "reads a file or a pipe"),
+        ("exec < in; srun a", "reads a file or a pipe"),
+        ("srun -l a", "labels"),
+        ("srun --label -n 2 a", "labels"),
+        ("srun -o out.%t a", "redirect"),
+        ("srun --output=out.%t a", "redirect"),
+        ("srun --multi-prog conf", "several programs"),
+        ("mpirun -n 1 a : -n 3 b", "several programs"),
+        ("srun -w n1 a", "places the ranks itself"),
+        ("srun -c 2 a", "one processor a rank"),
+        ("srun -c2 a", "one processor a rank"),
+        ("srun --export=NONE a", "all of the script's environment"),
+        ("srun --export=PATH,HOME a", "all of the script's environment"),
+        ("srun --dance a", "--dance is not known"),
+        ("srun -n 17 a", "17 ranks are asked for, but the job has 16"),
+        ("srun -N 5 --ntasks-per-node=4 a", "20 ranks are asked for"),
+        ("timeout 60 srun -l a", "labels"),
+        ("export RUN='srun -l'\n$RUN a".replace("\n", "; "), "labels"),
+        ("ibrun a", "no launcher that EJB can stand for"),
+        ("/opt/mpi/bin/mpiexec.hydra -n 4 a", "past EJB"),
+        ("aprun -n 4 a", "no launcher that EJB can stand for"),
+        ("$MPIEXEC -n 4 a", "may name a launcher"),
+        ("${MPIRUN:-mpirun} a", "may name a launcher"),
+        ("MPI_EXEC=/opt/mpi/bin/mpiexec; $MPI_EXEC a", "past EJB"),
+    ],
+)
+def test_what_stands_in_the_text_and_cannot_be_held_is_told_by_its_line(body: str, words: str) -> None:
+    refusals = look(f"#!/bin/bash\n{body}", 16)
+    assert [refusal.where for refusal in refusals if words in refusal.message] == ["line 2"], refusals
+
+
+@pytest.mark.parametrize(
+    ("body", "handled"),
+    [
+        ("srun a", [False]),
+        ("srun a || exit 1", [True]),
+        ("srun a && srun b", [False, False]),
+        ("srun a && echo ok || echo failed", [True]),
+        ("if srun a; then srun b; fi", [True, False]),
+        ("if true; then srun a; elif srun b; then srun c; else srun d; fi", [False, True, False, False]),
+        ("if ! srun a; then exit 3; fi", [True]),
+        ("! srun a; srun b", [True, False]),
+        ("until srun a; do sleep 1; done", [True]),
+        ("while true; do srun a; done", [False]),
+        ("( cd x && srun a ) || echo failed; srun b", [True, False]),
+        ("{ srun a; srun b; } || true\nsrun c", [True, True, False]),
+        ("srun a; srun b || true", [False, True]),
+        ("srun a | tee log || true", [True]),
+        ("for i in 1 2; do srun a || break; done", [True]),
+    ],
+)
+def test_whether_a_script_asks_how_a_launch_ended(body: str, handled: list[bool]) -> None:
+    assert [launch.handled for launch in read_script(f"#!/bin/bash\n{body}", 16).launches] == handled
+
+
+def test_the_lines_of_a_launch() -> None:
+    launches = read_script("#!/bin/bash\nsrun \\\n  -n 2 \\\n  a\n\nmpirun b\n", 16).launches
+    assert [(launch.first_line, launch.last_line) for launch in launches] == [(2, 4), (6, 6)]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/bash\nsrun a\n",
+        "#!/bin/bash\n> log srun a\n",
+        "#!/bin/bash\nout=$(srun a)\n",
+        '#!/bin/bash\necho "got $(cd x; srun a)"\n',
+        "#!/bin/bash\necho `mpirun a`\n",
+        "#!/bin/bash\nf() { mpiexec.hydra a; }\nf\n",
+        "#!/bin/bash\nLAUNCH='srun -n 4'\n$LAUNCH a\n",
+        "#!/bin/bash\nexport LAUNCH=mpirun\n${LAUNCH} -np 4 a\n",
+        "#!/bin/bash\norterun -np 4 a; mpirun.openmpi a; mpiexec.mpich a\n",
+        '#!/usr/bin/env python3\nimport subprocess\nsubprocess.run(["srun", "a"])\n',
+        "#!/usr/bin/perl\nsystem('mpirun -np 4 ./a');\n",
+    ],
+)
+def test_a_launch_is_seen_wherever_it_stands_in_the_place_of_a_command(script: str) -> None:
+    seen = read_script(script, 16)
+    assert seen.doubt is None and seen.refusals == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/bash\nmake -j 16\n",
+        "#!/bin/bash\n./pipeline --workers 16\n",
+        "#!/bin/bash\n# srun a\necho srun a; echo 'srun a'; which srun\n",
+        "#!/bin/bash\ncat > run.sh <<EOF\nsrun a\nEOF\nbash run.sh\n",
+        "#!/bin/bash\nx=$(which mpirun)\nxargs srun < list\n",
+        "#!/bin/bash\nsource lib.sh; run_all\n",
+        "#!/usr/bin/env python3\n# srun\nfrom multiprocessing import Pool\n",
+        "#!/bin/bash\nsrun() { echo; }\nsrun a\n",
+    ],
+)
+def test_a_script_in_which_no_launch_is_seen_is_in_doubt(script: str) -> None:
+    seen = read_script(script, 16)
+    assert seen.doubt is not None and seen.doubt.doubt and seen.launches == ()
+
+
+@pytest.mark.parametrize(
     "body",
     [
+        "srun a < /dev/null",
+        "srun --input=none a < list",
+        "while read x; do srun a $x < /dev/null; done < list",
+        "while read x; do srun -i none a $x; done < list",
+        "for x in 1 2; do srun a; done > log",
+        "while read x; do echo $x; done < list; srun a",
+        "cat list | wc; srun a",
+        "srun a 3< in",
+        "srun $OPTIONS a < /dev/null",
+        "srun -n $SLURM_NTASKS -c ${THREADS} --export=$LIST a",
+        "srun -n$N a",
+        "srun --export=ALL,A=1 -n 16 a",
+        "$HOME/bin/tool a",
         "srun a",
         "srun a 2>&1 | tee x",
         "srun a &>log",

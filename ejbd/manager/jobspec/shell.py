@@ -137,6 +137,7 @@ class _Look:
     tested: bool = False  # the words so far hold ]]
     quoted: bool = False
     first_line: int = 1
+    last_line: int = 1
     frames: list[_Frame] = field(default_factory=lambda: [_Frame("")])
     heredocs: list[tuple[str, bool]] = field(default_factory=list)
     found: list[Refusal] = field(default_factory=list)
@@ -242,6 +243,7 @@ class _Look:
         if not self.in_word:
             return
         word, quoted = "".join(self.word), self.quoted
+        self.last_line = self.line_now()
         self.drop_word()
         if self.operator_of_word:
             self.redirected(self.operator_of_word, word)
@@ -314,7 +316,7 @@ class _Look:
             message = f"the launch reads what its loop or group reads: {_INPUT}"
             self.found.append(Refusal(f"line {closed.reads}", message))
         command = self.command_of(self.substituted(words))
-        if words[0] == "exec" and from_file and command[:1] == ["exec"]:
+        if words == ["exec"] and from_file:
             self.fed = True
         name = command[0].rpartition("/")[2] if command else ""
         if name in LAUNCHERS and "/" in command[0]:
@@ -366,7 +368,7 @@ class _Look:
             frame.piped = 0
         if not negated:
             self.unasked.append(len(self.launches))
-        self.launches.append(Launch(name, self.first_line, self.line_now(), handled=negated))
+        self.launches.append(Launch(name, self.first_line, self.last_line, handled=negated))
         if name == "srun" and "--pty" in command:
             self.refuse("srun --pty", "is interactive, and an elastic job has no terminal")
             return
@@ -394,6 +396,8 @@ class _Look:
         frame.list_from = len(self.launches)
 
     def operator(self, c: str, after: str) -> None:
+        if c == "\n":
+            self.end_word()  # on its own line still
         self.at += 1
         if c == "&" and after == ">":  # &>file
             self.end_word()
