@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -32,7 +33,7 @@ class Output:
     def document(self, value: Any) -> None:
         """The result as JSON, where that is asked for."""
         if self.mode is Mode.JSON:
-            self.line(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+            self.line(json_text(value, indent=2 if sys.stdout.isatty() else None))
 
     def told(self, human: Callable[[], None], quiet: str | None = None) -> None:
         """The result, or a part of it, in words: by `human` for people, `quiet` as the one word."""
@@ -65,7 +66,7 @@ class Output:
                 "details": error.details,
                 "exit_code": EXIT_CODE[error.code],
             }
-            print(json.dumps({"error": document}), file=sys.stderr, flush=True)
+            print(json_text({"error": document}), file=sys.stderr, flush=True)
         else:
             print(f"ejb: {printable(as_typed(error).sentence())}", file=sys.stderr, flush=True)
             for other in error.details.get("also", ()):
@@ -96,6 +97,24 @@ def as_typed(error: EjbError) -> EjbError:
             where = f"--{name}"
     error.where = where.removeprefix("body.")
     return error
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Strict JSON, which has no word for infinity or for what is not a number: null."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
 
 
 def printable(text: str) -> str:

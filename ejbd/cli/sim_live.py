@@ -17,7 +17,7 @@ import typer
 
 from ejbd.cli.client import Client
 from ejbd.cli.options import MaybeInt, MaybeText, client, output
-from ejbd.cli.output import Output
+from ejbd.cli.output import Output, json_text
 from ejbd.cli.own_daemon import own_daemon
 from ejbd.errors import Code, EjbError
 
@@ -103,7 +103,7 @@ def live(
             told = live_comparison(setting, folder, conf, daemon, program, lambda text: print(text, file=sys.stderr))
     out = output(False, False)
     if json_file == "-":
-        print(json.dumps(told))
+        print(json_text(told))
     elif json_file is not None:
         _write(Path(json_file), _lines(told))
     if plot is not None:
@@ -173,8 +173,8 @@ def _write(path: Path, text: str) -> None:
 
 def _lines(told: Mapping[str, Any]) -> str:
     """As JSON with a line for each job, for people and for diff."""
-    each = ",\n  ".join(json.dumps(job) for job in told["each"])
-    head = json.dumps({key: value for key, value in told.items() if key != "each"}, indent=1)
+    each = ",\n  ".join(json_text(job) for job in told["each"])
+    head = json_text({key: value for key, value in told.items() if key != "each"}, indent=1)
     return f'{head.removesuffix(chr(10) + "}")},\n "each": [\n  {each}\n ]\n}}\n'
 
 

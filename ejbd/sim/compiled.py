@@ -1,21 +1,25 @@
-"""Kernels compiled as they stand, where numba is installed; the same functions in plain Python where it is not."""
+"""Kernels compiled as they stand, where numba is installed. Until something is compiled, numba is not imported.
+
+Compiled code is kept in a folder of the user's cache that is named after all sources that kernels depend on, since
+numba itself would not see a callee or a constant change.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
+import importlib.metadata
+import importlib.util
 import os
 import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
+from ejbd.core import kernel as of_core
 from ejbd.core.kernel import is_kernel
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from ejbd.sim import progress
 
 PLAIN = "EJB_SIM_PLAIN"  # set: kernels run as plain Python
 NUMBA_PLAIN = "NUMBA_DISABLE_JIT"  # numba's own word for it
@@ -23,68 +27,104 @@ NUMBA_PLAIN = "NUMBA_DISABLE_JIT"  # numba's own word for it
 
 @functools.cache
 def can_compile() -> bool:
-    """Whether kernels are compiled here."""
+    """Whether there is a compiler, and nobody has forbidden it."""
     if os.environ.get(PLAIN) or os.environ.get(NUMBA_PLAIN, "0") != "0":
         return False
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("numba") is not None
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """The kernel, compiled together with every kernel that it calls."""
-    if not can_compile():
-        return function
-    kernels: dict[str, types.FunctionType] = {}
+def at_hand(function: Callable[..., object]) -> bool:
+    """Whether the kernel has been compiled before on this machine, in this version."""
+    return _done_mark(function).exists()
+
+
+def compiled(function: Callable[..., object], arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    """The kernel compiled for these arguments, together with every kernel that it calls; it is not run.
+
+    The first time on a machine takes from ten seconds to a minute, which is told as it goes on; later ones a moment.
+    """
+    import numba
+    from numba.core import event
+
+    setattr(numba.config, "CACHE_DIR", str(_folder()))  # noqa: B010  (a name that numba makes at run time)
+    dispatcher = _dispatcher(function)
+    types_ = tuple(numba.typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
+    if at_hand(function):
+        dispatcher.compile(types_)
+        return dispatcher  # type: ignore[no-any-return]
+    kernels: dict[str, Callable[..., object]] = {}
     _gather(function, kernels)
-    _keep_in(kernels)
-    return _compile(function)  # type: ignore[no-any-return]
+    what = f"compiling {len(kernels)} kernels, once for this version"
+    progress.tell(what, 0.0)
+    done: list[str] = []
+
+    class Count(event.Listener):
+        def on_start(self, event: Any) -> None:
+            pass
+
+        def on_end(self, event: Any) -> None:
+            done.append("")
+            progress.tell(what, min(1.0, len(done) / len(kernels)))
+
+    with event.install_listener("numba:compile", Count()):
+        dispatcher.compile(types_)
+    try:
+        _done_mark(function).touch()
+    except OSError:  # a cache that cannot be written to: compiled for this process alone
+        pass
+    return dispatcher  # type: ignore[no-any-return]
 
 
-def _called(function: Callable[..., object]) -> dict[str, types.FunctionType]:
+def source_digest(*folders: Path, word: bytes = b"") -> str:
+    """A name for the modules in the folders that have `word` in them."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.glob("*.py")):
+            text = path.read_bytes()
+            if word in text:
+                digest.update(path.name.encode() + b"\0" + text)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _folder() -> Path:
+    versions = f"{importlib.metadata.version('numba')} {sys.version} {of_core.__name__}"
+    core = source_digest(Path(of_core.__file__).parent)
+    digest = hashlib.sha256(versions.encode() + core.encode())
+    digest.update(source_digest(Path(__file__).parent, word=of_core.__name__.encode()).encode())
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "ejb" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+def _done_mark(function: Callable[..., object]) -> Path:
+    return _folder() / f"{function.__name__}.compiled"
+
+
+def _called(function: Callable[..., object]) -> dict[str, Callable[..., object]]:
     names = function.__code__.co_names
     known = function.__globals__
     return {name: known[name] for name in names if is_kernel(known.get(name))}
 
 
-def _gather(function: Callable[..., object], found: dict[str, types.FunctionType]) -> None:
+def _gather(function: Callable[..., object], found: dict[str, Callable[..., object]]) -> None:
     name = f"{function.__module__}.{function.__qualname__}"
     if name in found:
         return
-    found[name] = function  # type: ignore[assignment]
+    found[name] = function
     for callee in _called(function).values():
         _gather(callee, found)
 
 
 @functools.cache
-def _compile(function):  # type: ignore[no-untyped-def]
+def _dispatcher(function):  # type: ignore[no-untyped-def]
     import numba
 
     known = dict(function.__globals__)
     for name, callee in _called(function).items():
-        known[name] = _compile(callee)
+        known[name] = _dispatcher(callee)
     twin = types.FunctionType(function.__code__, known, function.__name__, function.__defaults__)
     twin.__qualname__ = function.__qualname__
     twin.__module__ = function.__module__
     # Kernels allocate nothing, so arrays need not be counted, which makes both compiling and running much faster.
     options: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
     return numba.njit(**options)(twin)
-
-
-@functools.cache
-def _source(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
-def _keep_in(kernels: dict[str, types.FunctionType]) -> None:
-    """Compiled code is kept in a folder named after all sources: numba itself would not see a callee change."""
-    import numba
-
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    for path in sorted({inspect.getfile(kernel) for kernel in kernels.values()}):
-        digest.update(_source(path))
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = str(Path(base) / "ejb" / f"kernels-{digest.hexdigest()[:16]}")
-    setattr(numba.config, "CACHE_DIR", folder)  # noqa: B010  (a name that numba makes at run time)

@@ -47,8 +47,8 @@ def next_time(w: World) -> float:
 
 
 @kernel
-def take_event(w: World, ties: int, rules: Rules) -> None:
-    """Carry out the next event, without the pass that follows it."""
+def next_event(w: World, ties: int) -> tuple[int, int]:
+    """Go on to the next event. A submission is carried out (-1); of others it is said whose, and the rank."""
     time = next_time(w)
     elapsed = time - w.clock[NOW]
     if elapsed > 0.0:
@@ -63,10 +63,19 @@ def take_event(w: World, ties: int, rules: Rules) -> None:
     if submits and (ties == PYSS_TIES or not runs):
         enqueue(w, w.count[NEXT])
         w.count[NEXT] += 1
-        return
+        return -1, JOB_ENDS
     job = w.heap_job[0]
     rank = rank_of(w.heap_order[0])
     drop_event(w, job)
+    return job, rank
+
+
+@kernel
+def take_event(w: World, ties: int, rules: Rules) -> None:
+    """Carry out the next event, without the pass that follows it."""
+    job, rank = next_event(w, ties)
+    if job < 0:
+        return
     if rank == JOB_ENDS:
         end_rigid(w, job)
     else:
@@ -112,9 +121,37 @@ def step(w: World, policy: int, ties: int, rules: Rules) -> None:
 
 
 @kernel
-def simulate(w: World, policy: int, ties: int, rules: Rules, checking: bool) -> None:
-    """Run to the end of the last job, or to the first fault."""
+def play_elastic(w: World, policy: int, ties: int, rules: Rules, checking: bool, most: int) -> bool:
+    """Play at most so many steps, and not past the first fault; whether there is more to come."""
+    steps = 0
     while next_time(w) < math.inf and w.count[FAULT] == 0:
+        if steps == most:
+            return True
+        steps += 1
         step(w, policy, ties, rules)
         if checking:
             check(w, policy, rules)
+    return False
+
+
+@kernel
+def play_rigid(w: World, policy: int, ties: int, rules: Rules, checking: bool, most: int) -> bool:
+    """The same where no job is elastic: much less to compile."""
+    steps = 0
+    while next_time(w) < math.inf and w.count[FAULT] == 0:
+        if steps == most:
+            return True
+        steps += 1
+        job, _ = next_event(w, ties)
+        if job >= 0:
+            end_rigid(w, job)
+        if ties == BATCH_TIES:
+            while next_time(w) <= w.clock[NOW]:
+                job, _ = next_event(w, ties)
+                if job >= 0:
+                    end_rigid(w, job)
+        for index in range(schedule(w, policy)):
+            start_rigid(w, w.started[index])
+        if checking:
+            check(w, policy, rules)
+    return False

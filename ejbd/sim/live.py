@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,7 +79,8 @@ def rows_of(workload: Workload, skip: int, limit: int | None) -> Workload:
         raise EjbError(
             Code.INVALID, f"{workload.name} has {len(workload)} jobs: none are left to play after the first {skip}"
         )
-    return Workload(workload.name, workload.processors, jobs, workload.faults)
+    users = None if workload.users is None else workload.users[kept]
+    return replace(workload, jobs=jobs, users=users)
 
 
 def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) -> Workload:
@@ -97,7 +98,7 @@ def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) 
     walltime = np.maximum(jobs.walltime * scale, run_s * ROOM + ROOM_S)
     walltime = np.array([round_up(float(value), quantum_s) for value in walltime])
     made = Jobs(submit, run_s, walltime, np.clip(width, 1, processors), jobs.id)
-    return Workload(workload.name, processors, made, workload.faults)
+    return replace(workload, processors=processors, jobs=made)
 
 
 def play(

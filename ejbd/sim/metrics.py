@@ -31,7 +31,9 @@ class Outcome:
     idle_s: float  # processor-seconds idle while somebody waited
     queued_s: float  # seconds in which somebody waited
     events: int
-    elapsed_s: float
+    elapsed_s: float  # without kernels_s
+    kernels_s: float = 0.0  # compiling or loading kernels
+    compiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,15 @@ class Means:
     def to_json(self) -> dict[str, Any]:
         return {
             "jobs": self.jobs,
-            "mean_wait_s": _finite(self.mean_wait_s),
-            "mean_run_s": _finite(self.mean_run_s),
-            "mean_turnaround_s": _finite(self.mean_turnaround_s),
-            "mean_bounded_slowdown": _finite(self.mean_bounded_slowdown),
+            "mean_wait_s": finite(self.mean_wait_s),
+            "mean_run_s": finite(self.mean_run_s),
+            "mean_turnaround_s": finite(self.mean_turnaround_s),
+            "mean_bounded_slowdown": finite(self.mean_bounded_slowdown),
         }
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """What JSON has a word for: a number, or None for what is none."""
     return value if math.isfinite(value) else None
 
 

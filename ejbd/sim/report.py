@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ejbd.core.plan import BundlingParameters
+from ejbd.sim.choosing import Choice
 from ejbd.sim.metrics import Outcome, idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties
 from ejbd.sim.workload import Workload
@@ -26,7 +27,7 @@ def run_report(
     *,
     ties: Ties,
     parameters: BundlingParameters,
-    min_processors: int,
+    choice: Choice,
     trimmed: bool,
 ) -> dict[str, Any]:
     """The document that `ejb sim run --json` writes. With `trimmed` the means leave out what the paper's leave out."""
@@ -39,13 +40,21 @@ def run_report(
     }
     report: dict[str, Any] = {"trace": workload.name, "policy": policy.name.lower(), "parameters": given}
     if policy is Policy.EJB:
-        given |= {k: v for k, v in asdict(parameters).items() if v != float("inf")} | {"min_procs": min_processors}
+        given |= {k: v for k, v in asdict(parameters).items() if v != float("inf")}
+        given["min_procs"] = choice.min_processors
+        if choice.share < 1.0:
+            given |= {"elastic_share": choice.share, "seed": choice.seed}
+        if choice.users is not None:
+            given["elastic_users"] = list(choice.users)
+        if choice.jobs is not None:
+            given["elastic_jobs"] = len(choice.jobs)
     report |= means(jobs, outcome, kept).to_json()
     report |= {
         "makespan_s": makespan(jobs, outcome),
         "utilization": utilization(jobs, outcome, workload.processors),
         "idle_procs_while_queued": idle_while_queued(outcome),
         "elapsed_s": outcome.elapsed_s,
+        "kernels_s": outcome.kernels_s,
     }
     if policy is Policy.EJB:
         elastic = outcome.elastic != 0
@@ -57,8 +66,14 @@ def run_report(
             "mean_subjobs": float(outcome.subjobs[chosen].mean()) if chosen.any() else 0.0,
             "mean_migrations": float(outcome.moves[chosen].mean()) if chosen.any() else 0.0,
         }
-    report["rows_told"] = len(workload.faults)
+    report["rows"] = rows_told(workload)
     return report
+
+
+def rows_told(workload: Workload) -> dict[str, Any]:
+    """How many rows of the log there were, how many are played, and what was changed about or left out of them."""
+    told = [oddity.to_json() for oddity in workload.odd]
+    return {"read": workload.read, "played": len(workload), "told": told}
 
 
 def write_jobs_csv(out: TextIO, workload: Workload, outcome: Outcome, policy: Policy) -> None:

@@ -27,7 +27,7 @@ from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.run import Policy, run
 from ejbd.sim.settings import Source, load
 from ejbd.sim.targets import TargetRuns, run_targets
-from ejbd.sim.workload import Workload, scaled_arrivals
+from ejbd.sim.workload import RowRule, Workload, scaled_arrivals
 
 MIN_ELASTIC = 8  # Table 5 takes P >= 8, Tables 3 and 4 P > 8
 OMAX = (2, 4, 8, 16, 32, 64)
@@ -106,7 +106,7 @@ def reproduce_sc15(traces: Path, out: Path, *, limit: int | None = None, tell: T
     folder = _Folder(out)
     found = []
     for known in paper.TRACES:
-        source = Source(_log(traces, known.file), known.processors, limit=limit)
+        source = Source(_log(traces, known.file), known.processors, RowRule.PYSS, limit)
         tell(f"{known.name}: EASY, one elastic job a simulation, all elastic")
         workload = load(source)
         easy = run(workload, Policy.EASY)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from ejbd.core.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim import cluster, engine
-from ejbd.sim.compiled import compiled
 from ejbd.sim.metrics import Outcome
+from ejbd.sim.playing import Game, Way, play
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import (
     ELASTIC,
@@ -21,6 +22,7 @@ from ejbd.sim.world import (
     FAULTS,
     FREE_OF_COSTS,
     IDLE_S,
+    NEXT,
     NOW,
     QUEUED_S,
     RIGID,
@@ -62,38 +64,45 @@ def run(
     ties: Ties = Ties.PAPER,
     parameters: BundlingParameters | None = None,
     min_processors: int = 8,
+    candidates: Any = None,
     keep_placeholder: bool = True,
     checking: bool = False,
     plain: bool = False,
     costs: Costs = FREE_OF_COSTS,
     unit: int = 1,
+    again: float = 1,
 ) -> Outcome:
     """Simulate every job to its end.
 
-    `min_processors`: from which width on a job is a candidate (EJB only). `keep_placeholder`: J0 stays queued until it
+    `min_processors`: from which width on a job is a candidate (EJB only); or `candidates`, flags in the order of
+    submission. `keep_placeholder`: J0 stays queued until it
     starts; without, it is cancelled as soon as a subjob carries the job to its end. `checking` looks at the invariants
-    after every event. `plain` runs the kernels uncompiled. `costs`: of a live manager (EJB only); a candidate's end is
+    after every event. `plain` never compiles the kernels. `costs`: of a live manager (EJB only); a candidate's end is
     then the time at which its processors are free. `unit`: processors of a node, where the head of the queue gets
-    whole nodes (EASY and EJB). Raises SimulationError where an invariant does not hold.
+    whole nodes (EASY and EJB). `again`: how many simulations like this one are wanted, this one among them, for which
+    compiling may be worth it. Raises SimulationError where an invariant does not hold.
     """
     rules = (parameters or BundlingParameters()).rules
-    wide = workload.jobs.processors >= min_processors
-    candidates = np.where(wide, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)
+    if candidates is None:
+        candidates = workload.jobs.processors >= min_processors
+    wanted = np.where(candidates, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)
     rows, width = (512, 32) if policy is Policy.EJB else (0, 4)
-    begin = time.perf_counter()
-    play = engine.simulate if plain else compiled(engine.simulate)
+    way = Way.PLAIN if plain else Way.AUTO
+    elapsed_s = kernels_s = 0.0
     while True:
-        w = new_world(
-            workload.jobs,
-            workload.processors,
-            candidates,
-            elastic_rows=rows,
-            width=width,
-            plain=plain,
-            costs=costs,
-            unit=unit,
-        )
-        play(w, int(policy), int(ties), rules, checking)
+
+        def make(arrays: bool, rows: int = rows, width: int = width) -> tuple[Any, ...]:
+            w = new_world(
+                workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
+                costs=costs, unit=unit,
+            )  # fmt: skip
+            return w, int(policy), int(ties), rules, checking
+
+        played = play(_game(workload, policy, make), way, again)
+        elapsed_s += played.elapsed_s
+        kernels_s += played.kernels_s
+        way = Way.COMPILED if played.compiled else way
+        w: World = played.state[0]
         if w.count[FAULT] == TOO_MANY_ELASTIC:
             rows *= 4
         elif w.count[FAULT] == TOO_MANY_SUBJOBS:
@@ -101,7 +110,20 @@ def run(
         else:
             break
     refuse_fault(w)
-    return outcome_of(w, time.perf_counter() - begin)
+    return replace(outcome_of(w, elapsed_s), kernels_s=kernels_s, compiled=played.compiled)
+
+
+def _game(workload: Workload, policy: Policy, make: Callable[[bool], tuple[Any, ...]]) -> Game:
+    """What is to be played, and what it takes about (an event of an interpreted EASY 10 us)."""
+    jobs = len(workload)
+    what = f"{workload.name}, {policy.name.lower()}"
+
+    def done(state: tuple[Any, ...]) -> float:
+        return float(state[0].count[NEXT]) / max(1, jobs)
+
+    if policy is Policy.EJB:
+        return Game(what, engine.play_elastic, make, done, 50e-6 * jobs, 60.0)
+    return Game(what, engine.play_rigid, make, done, 15e-6 * jobs, 15.0)
 
 
 def refuse_fault(w: World) -> None:

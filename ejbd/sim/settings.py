@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from ejbd.core.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
-from ejbd.sim.metrics import Outcome
-from ejbd.sim.report import run_report
+from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
+from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim
+from ejbd.sim.report import rows_told, run_report
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.swf import read_swf
 from ejbd.sim.targets import run_targets
@@ -28,7 +29,8 @@ _FIGURES = {
     "delta": ("delta", float),
     "min-left": ("min_left_s", float),
 }
-NAMES = ("policy", "ties", "trim", "order", "min-procs", "cancel-j0", "arrivals", *_FIGURES, *_SWITCHES)
+_CHOICES = ("min-procs", "elastic-share", "seed", "elastic-users", "elastic-jobs")
+NAMES = ("policy", "ties", "trim", "order", *_CHOICES, "cancel-j0", "arrivals", *_FIGURES, *_SWITCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Source:
 
     path: Path
     processors: int | None = None
-    rule: RowRule = RowRule.PYSS
+    rule: RowRule = RowRule.ARCHIVE
     limit: int | None = None
 
 
@@ -50,7 +52,7 @@ class Setting:
     ties: Ties = Ties.PAPER
     trimmed: bool = False
     parameters: BundlingParameters = field(default_factory=BundlingParameters)
-    min_processors: int = 8
+    choice: Choice = field(default_factory=Choice)
     keep_placeholder: bool = True
     arrivals: float = 1.0
     changed: tuple[tuple[str, str], ...] = ()
@@ -80,8 +82,8 @@ class Setting:
             return replace(self, ties=Ties[value.upper()])
         if key == "trim":
             return replace(self, trimmed=bool(TRIMS.index(value)))
-        if key == "min-procs":
-            return replace(self, min_processors=_at_least(int(value), 1))
+        if key in _CHOICES:
+            return replace(self, choice=_choice(self.choice, key, value))
         if key == "cancel-j0":
             return replace(self, keep_placeholder=not _ON[value])
         if key == "arrivals":
@@ -95,6 +97,19 @@ class Setting:
         least_value = 1 if name == "omax" else 0.01 if name == "delta" else 0
         changes: dict[str, Any] = {name: _at_least(kind(value), least_value)}
         return replace(self, parameters=replace(parameters, **changes))
+
+
+def _choice(choice: Choice, key: str, value: str) -> Choice:
+    if key == "min-procs":
+        return replace(choice, min_processors=_at_least(int(value), 1))
+    if key == "elastic-share":
+        share = _at_least(float(value), 0)
+        return replace(choice, share=-_at_least(-share, -1))
+    if key == "seed":
+        return replace(choice, seed=_at_least(int(value), 0))
+    if key == "elastic-users":
+        return replace(choice, users=parse_numbers(value))
+    return replace(choice, jobs=read_numbers(value))
 
 
 def _at_least(value: Any, least: float) -> Any:
@@ -125,23 +140,29 @@ def differing(changes: Mapping[str, str]) -> Setting:
 def load(source: Source) -> Workload:
     """Read the log and make the workload, once."""
     name = source.path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
-    log = read_swf(source.path)
-    return workload_of(log, name, processors=source.processors, rule=source.rule, limit=source.limit)
+    log = read_swf(source.path, limit=source.limit)
+    return workload_of(log, name, processors=source.processors, rule=source.rule)
 
 
-def play(source: Source, setting: Setting, *, checking: bool = False) -> tuple[Workload, Outcome, dict[str, Any]]:
-    """One simulation: the workload, what became of the jobs, and the report."""
+def _workload(source: Source, setting: Setting) -> Workload:
     workload = load(source)
-    if setting.arrivals != 1.0:
-        workload = scaled_arrivals(workload, setting.arrivals)
+    return workload if setting.arrivals == 1.0 else scaled_arrivals(workload, setting.arrivals)
+
+
+def play(
+    source: Source, setting: Setting, *, checking: bool = False, again: float = 1
+) -> tuple[Workload, Outcome, dict[str, Any]]:
+    """One simulation: the workload, what became of the jobs, and the report. `again` is as for :func:`run`."""
+    workload = _workload(source, setting)
     outcome = run(
         workload,
         setting.policy,
         ties=setting.ties,
         parameters=setting.parameters,
-        min_processors=setting.min_processors,
+        candidates=setting.choice.flags(workload) if setting.policy is Policy.EJB else None,
         keep_placeholder=setting.keep_placeholder,
         checking=checking,
+        again=again,
     )
     report = run_report(
         workload,
@@ -149,27 +170,49 @@ def play(source: Source, setting: Setting, *, checking: bool = False) -> tuple[W
         outcome,
         ties=setting.ties,
         parameters=setting.parameters,
-        min_processors=setting.min_processors,
+        choice=setting.choice,
         trimmed=setting.trimmed,
     )
+    report["parameters"]["rows"] = source.rule.value
     if setting.arrivals != 1.0:
         report["parameters"]["arrivals"] = setting.arrivals
     return workload, outcome, report
 
 
-def play_targets(source: Source, setting: Setting, *, every: int = 1, checking: bool = False) -> dict[str, Any]:
-    """One elastic job a simulation: the summary over all eligible targets."""
-    workload = load(source)
-    if setting.arrivals != 1.0:
-        workload = scaled_arrivals(workload, setting.arrivals)
+def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> dict[str, Any]:
+    """The report of :func:`play`, and the change of the mean turnaround against EASY over the jobs that both count."""
+    workload, outcome, report = play(source, setting, again=again)
+    easy = _easy(source, setting.ties, setting.arrivals)
+    jobs = workload.jobs
+    kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else slice(None)
+    before, after = means(jobs, easy, kept), means(jobs, outcome, kept)
+    return {
+        "setting": setting.name,
+        **report,
+        "easy_mean_turnaround_s": finite(before.mean_turnaround_s),
+        "turnaround_change_percent": finite(change(before.mean_turnaround_s, after.mean_turnaround_s)),
+    }
+
+
+@functools.lru_cache(maxsize=4)
+def _easy(source: Source, ties: Ties, arrivals: float) -> Outcome:
+    return run(_workload(source, Setting(arrivals=arrivals)), Policy.EASY, ties=ties)
+
+
+def play_targets(
+    source: Source, setting: Setting, *, every: int = 1, checking: bool = False, again: float = 1
+) -> tuple[Workload, dict[str, Any]]:
+    """One elastic job a simulation: the workload, and the summary over all eligible targets."""
+    workload = _workload(source, setting)
     runs = run_targets(
         workload,
         parameters=setting.parameters,
         ties=setting.ties,
-        min_processors=setting.min_processors,
+        candidates=setting.choice.flags(workload),
         keep_placeholder=setting.keep_placeholder,
         trim=setting.trimmed,
         every=every,
         checking=checking,
+        again=again,
     )
-    return {"trace": workload.name, "setting": setting.name, **runs.summary()}
+    return workload, {"trace": workload.name, "setting": setting.name, **runs.summary(), "rows": rows_told(workload)}

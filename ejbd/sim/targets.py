@@ -6,7 +6,7 @@ and the copy played on until the target completes; then the log itself goes on a
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ import numpy as np
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.plan import BundlingParameters, Rules
 from ejbd.sim.cluster import EASY, EJB
-from ejbd.sim.compiled import can_compile, compiled
 from ejbd.sim.engine import PYSS_TIES, step
 from ejbd.sim.invariants import check
-from ejbd.sim.metrics import Outcome, change, means, migration_share, overhead, paper_trim
+from ejbd.sim.metrics import Outcome, change, finite, means, migration_share, overhead, paper_trim
+from ejbd.sim.playing import Game, Way, play
 from ejbd.sim.run import Policy, Ties, refuse_fault, run
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import (
@@ -122,14 +122,29 @@ def _record(w: World, job: int, fates: Fates) -> None:
 
 @kernel
 def play_targets(
-    w: World, s: Snapshot, wanted: Ints, last: int, ties: int, rules: Rules, checking: bool, fates: Fates
-) -> None:
+    w: World,
+    s: Snapshot,
+    wanted: Ints,
+    present: Ints,
+    last: int,
+    ties: int,
+    rules: Rules,
+    checking: bool,
+    fates: Fates,
+    most: int,
+) -> bool:
     """Play the log to the submission of job `last`, and every wanted job as the one elastic job on the way.
 
-    A target is played from just before its submission until it completes.
+    A target is played from just before its submission until it completes; `present` holds it meanwhile (-1: none). At
+    most so many steps are played; whether there is more to come.
     """
-    target = -1
+    steps = 0
+    target = present[0]
     while w.count[FAULT] == 0 and (target >= 0 or w.count[NEXT] <= last):
+        if steps == most:
+            present[0] = target
+            return True
+        steps += 1
         job = w.count[NEXT]
         if target < 0 and wanted[job] != 0:
             submits = w.count[HEAPED] == 0 or w.heap_time[0] > w.submit[job]
@@ -156,6 +171,7 @@ def play_targets(
             w.subjobs[target] = 0
             w.moves[target] = 0
             target = -1
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +182,8 @@ class TargetRuns:
     targets: Any  # numbers of the targets
     baseline: Outcome
     fates: Outcome  # of the targets alone; other entries mean nothing
-    elapsed_s: float
+    elapsed_s: float  # without kernels_s
+    kernels_s: float = 0.0  # compiling or loading kernels
 
     def summary(self) -> dict[str, Any]:
         """Means before and after, changes in per cent, and the figures of Table 4."""
@@ -176,14 +193,15 @@ class TargetRuns:
             "targets": int(at.size),
             "before": before.to_json(),
             "after": after.to_json(),
-            "wait_change_percent": change(before.mean_wait_s, after.mean_wait_s),
-            "run_change_percent": change(before.mean_run_s, after.mean_run_s),
-            "turnaround_change_percent": change(before.mean_turnaround_s, after.mean_turnaround_s),
+            "wait_change_percent": finite(change(before.mean_wait_s, after.mean_wait_s)),
+            "run_change_percent": finite(change(before.mean_run_s, after.mean_run_s)),
+            "turnaround_change_percent": finite(change(before.mean_turnaround_s, after.mean_turnaround_s)),
             "mean_subjobs": float(self.fates.subjobs[at].mean()) if at.size else 0.0,
             "mean_migrations": float(self.fates.moves[at].mean()) if at.size else 0.0,
             "migration_duration_percent": 100 * float(migration_share(self.fates)[at].mean()) if at.size else 0.0,
             "overhead_percent": 100 * float(overhead(jobs, self.fates)[at].mean()) if at.size else 0.0,
             "elapsed_s": self.elapsed_s,
+            "kernels_s": self.kernels_s,
         }
 
 
@@ -193,25 +211,32 @@ def run_targets(
     parameters: BundlingParameters | None = None,
     ties: Ties = Ties.PAPER,
     min_processors: int = 9,
+    candidates: Any = None,
     trim: bool = True,
     every: int = 1,
     baseline: Outcome | None = None,
     keep_placeholder: bool = True,
     checking: bool = False,
+    plain: bool = False,
+    again: float = 1,
 ) -> TargetRuns:
-    """Simulate every eligible job as the only elastic one: `min_processors` wide at least, and made to wait by EASY.
+    """Simulate every eligible job as the only elastic one: `min_processors` wide at least (or among `candidates`,
+    flags), and made to wait by EASY.
 
-    `keep_placeholder` and `checking` are as for :func:`run`. `trim` leaves out what the paper's tables leave out;
-    `every` takes one in so many of the targets. With `batch` ties there is no moment to copy the world at: they
-    are refused as ValueError.
+    `keep_placeholder`, `checking`, `plain` and `again` are as for :func:`run`. `trim` leaves out what the paper's
+    tables leave out; `every` takes one in so many of the targets. With `batch` ties there is no moment to copy the
+    world at: they are refused as ValueError.
     """
     if ties is Ties.BATCH:
         raise ValueError("targets are simulated with paper or pyss ties")
-    begin = time.perf_counter()
     jobs = workload.jobs
+    elapsed_s = kernels_s = 0.0
     if baseline is None:
-        baseline = run(workload, Policy.EASY, ties=ties)
-    eligible = (jobs.processors >= min_processors) & (baseline.start > jobs.submit)
+        baseline = run(workload, Policy.EASY, ties=ties, plain=plain)
+        elapsed_s, kernels_s = baseline.elapsed_s, baseline.kernels_s
+    if candidates is None:
+        candidates = jobs.processors >= min_processors
+    eligible = candidates & (baseline.start > jobs.submit)
     if trim:
         eligible &= paper_trim(jobs, baseline)
     targets = np.flatnonzero(eligible)[::every]
@@ -219,23 +244,53 @@ def run_targets(
     wanted[targets] = ELASTIC if keep_placeholder else WITHOUT_J0
     last = int(targets[-1]) if targets.size else -1
     rules = (parameters or BundlingParameters()).rules
-    width = 32
+    width, way = 32, Way.PLAIN if plain else Way.AUTO
     while True:
-        none = np.zeros(jobs.submit.size, dtype=np.int64)
-        w = new_world(jobs, workload.processors, none, elastic_rows=1, width=width)
-        fates = Fates(*(_like(v) for v in (w.start, w.end, w.used, w.moved, w.subjobs, w.moves)))
-        by = (w.count, w.clock, w.queue, w.ends, w.freed, w.heap_time, w.heap_order, w.heap_job, w.heap_time)
-        snapshot = Snapshot(*(_like(v) for v in by))
-        left = wanted.copy() if can_compile() else wanted.tolist()
-        compiled(play_targets)(w, snapshot, left, last, int(ties), rules, checking, fates)
+
+        def make(arrays: bool, width: int = width) -> tuple[Any, ...]:
+            none = np.zeros(jobs.submit.size, dtype=np.int64)
+            w = new_world(jobs, workload.processors, none, elastic_rows=1, width=width, plain=not arrays)
+            fates = Fates(*(_like(v) for v in (w.start, w.end, w.used, w.moved, w.subjobs, w.moves)))
+            by = (w.count, w.clock, w.queue, w.ends, w.freed, w.heap_time, w.heap_order, w.heap_job, w.heap_time)
+            snapshot = Snapshot(*(_like(vector) for vector in by))
+            left, present = (wanted.copy(), np.full(1, -1)) if arrays else (wanted.tolist(), [-1])
+            return w, snapshot, left, present, last, int(ties), rules, checking, fates
+
+        played = play(_game(workload, targets, last, make), way, again)
+        elapsed_s += played.elapsed_s
+        kernels_s += played.kernels_s
+        way = Way.COMPILED if played.compiled else way
+        w: World = played.state[0]
         if w.count[FAULT] != TOO_MANY_SUBJOBS:
             break
         width *= 2
     refuse_fault(w)
-    start, end, used, moved, subjobs, moves = (np.asarray(vector) for vector in fates)
-    elapsed = time.perf_counter() - begin
-    played = Outcome(start, end, used, moved, subjobs, moves, wanted, 0.0, 0.0, 0, elapsed)
-    return TargetRuns(workload, targets, baseline, played, elapsed)
+    start, end, used, moved, subjobs, moves = (np.asarray(vector) for vector in played.state[-1])
+    fates = Outcome(
+        start,
+        end,
+        used,
+        moved,
+        subjobs,
+        moves,
+        wanted,
+        0.0,
+        0.0,
+        0,
+        played.elapsed_s,
+        played.kernels_s,
+        played.compiled,
+    )
+    return TargetRuns(workload, targets, baseline, fates, elapsed_s, kernels_s)
+
+
+def _game(workload: Workload, targets: Any, last: int, make: Callable[[bool], tuple[Any, ...]]) -> Game:
+    """What is to be played, and what it takes about (a target of an interpreted log some ms)."""
+
+    def done(state: tuple[Any, ...]) -> float:
+        return float(state[0].count[NEXT]) / max(1, last + 1)
+
+    return Game(f"{workload.name}, targets", play_targets, make, done, 3e-3 * targets.size, 70.0)
 
 
 def _like(vector: Any) -> Any:

@@ -8,7 +8,6 @@ import numpy as np
 
 from ejbd.core.kernel import Floats, Ints
 from ejbd.core.options import Options, Scratch
-from ejbd.sim.compiled import can_compile
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
 # RELEASING: it is done, but its processors are not given back yet.
@@ -146,22 +145,21 @@ def new_world(
     costs: Costs = FREE_OF_COSTS,
     unit: int = 1,
 ) -> World:
-    """An empty cluster of `total` processors before the first submission; `plain` forbids arrays and compiling.
+    """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
     `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB).
     """
-    as_lists = plain or not can_compile()
     n = jobs.submit.shape[0]
     active = total + 2
 
     def floats(size: int, value: float = 0.0) -> Any:
-        return [value] * size if as_lists else np.full(size, value, dtype=np.float64)
+        return [value] * size if plain else np.full(size, value, dtype=np.float64)
 
     def ints(size: int, value: int = 0) -> Any:
-        return [value] * size if as_lists else np.full(size, value, dtype=np.int64)
+        return [value] * size if plain else np.full(size, value, dtype=np.int64)
 
     def given(array: Any) -> Any:
-        return array.tolist() if as_lists else np.ascontiguousarray(array)
+        return array.tolist() if plain else np.array(array)
 
     rows = max(1, elastic_rows)
     wide = width + 4
@@ -170,7 +168,7 @@ def new_world(
         ints(room), ints(room), ints(room), ints(room), floats(room), ints(room), ints(room), floats(room),
         ints(room), ints(room), floats(room),
     )  # fmt: skip
-    if as_lists:
+    if plain:
         held = Rows([floats(wide) for _ in range(rows)], [ints(wide) for _ in range(rows)])
     else:
         held = Rows(np.zeros((rows, wide)), np.zeros((rows, wide), dtype=np.int64))

@@ -40,7 +40,7 @@ def sweep(log: Path, out: Path, environment: Mapping[str, str], *more: str) -> s
 
 def same_as_here(log: Path, out: Path, environment: Mapping[str, str]) -> None:
     """The results that the jobs left are those of a sweep on this machine, and are all that it needs."""
-    until(lambda: len(sweeps.done(out)) == 4, "not every part has come in", PATIENCE_S)
+    until(lambda: len(sweeps.Results(out).read()) == 4, "not every part has come in", PATIENCE_S)
     parts = sorted(path.name for path in out.glob("*.jsonl"))
     assert parts == ["results-1-of-2.jsonl", "results-2-of-2.jsonl"]
     gathered = json.loads(sweep(log, out, environment, "--json"))

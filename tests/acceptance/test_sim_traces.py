@@ -21,7 +21,7 @@ from ejbd.sim.metrics import Outcome, change, idle_while_queued, makespan, means
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.settings import Source, load, parse_setting, play
 from ejbd.sim.targets import run_targets
-from ejbd.sim.workload import Workload
+from ejbd.sim.workload import RowRule, Workload
 
 TRACES = Path(os.environ.get("EJB_TRACES") or Path(__file__).parents[2].parent / "shared" / "traces")
 LOGS = {
@@ -46,8 +46,8 @@ def workload(name: str, limit: int | None = None) -> Workload:
     if not (TRACES / file).is_file():
         pytest.skip(f"{TRACES} has no {file}")
     if limit is None:
-        return load(Source(TRACES / file, processors))
-    return load(Source(TRACES / file, processors, limit=limit))
+        return load(Source(TRACES / file, processors, RowRule.PYSS))
+    return load(Source(TRACES / file, processors, RowRule.PYSS, limit))
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +252,7 @@ def test_many_elastic_jobs_beyond_the_paper(name: str, row: str) -> None:
 def test_invariants_hold_at_every_event(name: str, words: str) -> None:
     file, processors = LOGS[name]
     workload(name)
-    jobs, outcome, _ = play(Source(TRACES / file, processors), parse_setting(words), checking=True)
+    jobs, outcome, _ = play(Source(TRACES / file, processors, RowRule.PYSS), parse_setting(words), checking=True)
     assert (outcome.end > outcome.start).all()
     assert outcome.elastic.sum() > 100
     assert (outcome.start >= jobs.jobs.submit).all()

@@ -56,7 +56,7 @@ def test_settings_by_their_names() -> None:
     assert setting.policy is Policy.EJB
     assert setting.ties is Ties.BATCH
     assert setting.trimmed
-    assert setting.min_processors == 1
+    assert setting.choice.min_processors == 1
     p = setting.parameters
     assert (p.omax, p.suspend, p.least_work_first, p.lambda_s, p.delta) == (16, True, True, 60, 1)
     assert setting.name == "ejb:omax=16,suspend=on,order=least-work,lambda=60,min-procs=1,ties=batch,trim=paper"
@@ -140,7 +140,7 @@ def test_a_sweep_is_submitted_as_an_array(log: Path, tmp_path: Path, monkeypatch
     for part in ("1", "2"):  # each task of the array does its part
         env = {**os.environ, PLAIN: "1", "SLURM_ARRAY_TASK_ID": part}
         subprocess.run(["sh", str(out / "sweep.sh")], check=True, env=env, timeout=120, capture_output=True)
-    assert len(sweeps.done(out)) == 2
+    assert len(sweeps.Results(out).read()) == 2
 
 
 def test_run_as_a_process(log: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ejbd.core.easy import easy_slots
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.core.windows import windows
 from ejbd.sim.elastic import asked_walltime
-from ejbd.sim.engine import simulate
+from ejbd.sim.engine import play_elastic
 from ejbd.sim.run import Policy, SimulationError, refuse_fault, run
 from ejbd.sim.settings import differing
 from ejbd.sim.targets import run_targets
@@ -98,7 +98,7 @@ def test_a_single_target_is_the_whole_log_with_one_candidate(suspend: bool) -> N
         candidates = np.zeros(len(load), dtype=np.int64)
         candidates[target] = 1
         w = new_world(load.jobs, load.processors, candidates, elastic_rows=1, plain=True)
-        simulate(w, int(Policy.EJB), 0, parameters.rules, True)
+        play_elastic(w, int(Policy.EJB), 0, parameters.rules, True, -1)
         refuse_fault(w)
         fate = (w.start[target], w.end[target], w.subjobs[target], w.moves[target], w.used[target])
         fates = runs.fates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -48,10 +49,11 @@ async def grown(live: LiveWorld) -> str:
     return job
 
 
-@pytest.fixture
-async def log(tmp_path: Path, store: Store) -> Path:
+async def lived(folder: Path) -> str:
     """What `ejb events --export` writes, of a job that grew and one that was passed through."""
-    live = LiveWorld(tmp_path, store)
+    store = Store(f"sqlite:///{folder / 'ejb.sqlite'}")
+    store.upgrade()
+    live = LiveWorld(folder, store)
     live.settings.queues["default"].min_processors = 2
     await grown(live)
     rigid = await live.submit(processes=1)
@@ -59,10 +61,22 @@ async def log(tmp_path: Path, store: Store) -> Path:
     await live.poll(1)
     live.batch.end(f"ejb-{rigid}.0")
     await live.poll(30)
-    path = tmp_path / "log.jsonl"
     events = store.read_sync(lambda s: list(s.scalars(select(Event).order_by(Event.id))))
     lines = [{"id": e.id, "at_s": e.at_s, "job": e.job_id, "kind": e.kind, "data": e.data} for e in events]
-    path.write_text("\n".join(json.dumps(line) for line in [HEADER, *lines]) + "\n")
+    store.close()
+    return "\n".join(json.dumps(line) for line in [HEADER, *lines]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same for all tests here: what is read does not depend on the database."""
+    return asyncio.run(lived(tmp_path_factory.mktemp("lived")))
+
+
+@pytest.fixture
+def log(tmp_path: Path, exported: str) -> Path:
+    path = tmp_path / "log.jsonl"
+    path.write_text(exported)
     return path
 
 
@@ -79,14 +93,14 @@ def changed(log: Path, kind: str, change: Callable[[dict[str, Any]], None]) -> i
     raise AssertionError(f"no {kind}")
 
 
-async def test_the_same_core_decides_the_same(log: Path) -> None:
+def test_the_same_core_decides_the_same(log: Path) -> None:
     found = read_log(log)
     again = replay(found)
     assert again.decisions >= 3 and again.kinds["start"] == 1 and again.kinds["expand"] >= 1
     assert (again.differing, again.expecting_otherwise, again.worded_otherwise) == ((), 0, 0)
 
 
-async def test_other_parameters_would_decide_otherwise(log: Path) -> None:
+def test_other_parameters_would_decide_otherwise(log: Path) -> None:
     again = replay(read_log(log), {"omax": 2})
     first = again.differing[0]
     assert first.logged.decision.kind is DecisionKind.START and first.now.kind is DecisionKind.NOTHING
@@ -96,7 +110,7 @@ async def test_other_parameters_would_decide_otherwise(log: Path) -> None:
     assert replay(read_log(log), {"min_left_s": 10_000.0}).differing
 
 
-async def test_an_altered_decision_is_found_where_it_stands(log: Path) -> None:
+def test_an_altered_decision_is_found_where_it_stands(log: Path) -> None:
     def widen(data: dict[str, Any]) -> None:
         data["decision"]["requests"][0]["processors"] = 5
 
@@ -107,7 +121,7 @@ async def test_an_altered_decision_is_found_where_it_stands(log: Path) -> None:
     assert (told["then"]["requests"][0]["processors"], told["now"]["requests"][0]["processors"]) == (5, 4)
 
 
-async def test_an_altered_parameter_is_found(log: Path) -> None:
+def test_an_altered_parameter_is_found(log: Path) -> None:
     def narrow(data: dict[str, Any]) -> None:
         data["question"]["parameters"]["omax"] = 3
 
@@ -115,14 +129,14 @@ async def test_an_altered_parameter_is_found(log: Path) -> None:
     assert [d.logged.line for d in replay(read_log(log)).differing] == [line]
 
 
-async def test_other_words_and_expectations_are_no_other_decision(log: Path) -> None:
+def test_other_words_and_expectations_are_no_other_decision(log: Path) -> None:
     changed(log, "decision.start", lambda data: data["decision"].update(reason="because"))
     changed(log, "decision.expand", lambda data: data["decision"].update(expected_completion_s=1.0))
     again = replay(read_log(log))
     assert (again.differing, again.expecting_otherwise, again.worded_otherwise) == ((), 1, 1)
 
 
-async def test_jobs_as_a_trace_that_can_be_simulated(log: Path, tmp_path: Path) -> None:
+def test_jobs_as_a_trace_that_can_be_simulated(log: Path, tmp_path: Path) -> None:
     found = read_log(log)
     elastic, rigid = found.jobs
     assert (elastic.elastic, elastic.processors, elastic.walltime_s, elastic.state) == (True, 16, 100, "completed")
@@ -182,7 +196,7 @@ def test_a_bad_line_is_told_by_its_number(
     assert what in refusal.value.sentence() and f":{line}" in refusal.value.where
 
 
-async def test_a_question_that_cannot_be_read_is_told_by_its_line(log: Path) -> None:
+def test_a_question_that_cannot_be_read_is_told_by_its_line(log: Path) -> None:
     line = changed(log, "decision.start", lambda data: data["question"].pop("state"))
     with pytest.raises(EjbError, match=f"line {line} of log.jsonl is no event"):
         read_log(log)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ejbd.errors import EjbError
 from ejbd.sim.models import Model, generate
@@ -15,8 +17,10 @@ from ejbd.sim.workload import RowRule, scaled_arrivals, workload_of
 HEADER = ["; Version: 2.2\n", "; MaxProcs: 16\n", ";\n", "; Note: of our own\n"]
 
 
-def row(job: int, submit: float, run: float, processors: int, requested: float = -1, asked: int = -1) -> str:
-    return f"{job} {submit} 5 {run} {processors} 1.5 2 {asked} {requested} 3 1 4 5 6 7 8 9 10\n"
+def row(
+    job: int, submit: float, run: float, processors: int, requested: float = -1, asked: int = -1, status: int = 1
+) -> str:
+    return f"{job} {submit} 5 {run} {processors} 1.5 2 {asked} {requested} 3 {status} 4 5 6 7 8 9 10\n"
 
 
 @pytest.mark.parametrize("suffix", [".swf", ".swf.gz", ".swf.xz"])
@@ -31,7 +35,7 @@ def test_all_fields_and_the_header_survive_a_file(tmp_path: Path, suffix: str) -
     assert again.header == (("Version", "2.2"), ("MaxProcs", "16"), ("Note", "of our own"))
     assert (again.value("maxprocs"), again.value("nothing")) == ("16", None)
     assert again.column("requested_s").tolist() == [20, 9]
-    assert again.faults == ()
+    assert again.odd == ()
 
 
 def test_odd_rows_are_told_with_their_lines_and_none_is_lost_in_silence() -> None:
@@ -49,19 +53,79 @@ def test_odd_rows_are_told_with_their_lines_and_none_is_lost_in_silence() -> Non
     ]
     log = parse_swf(lines)
     assert log.column("job").tolist() == [1, 4, 5, 6, 7]
-    assert log.lines == (2, 6, 7, 8, 9)
-    told = {fault.line: (fault.what, fault.kept) for fault in log.faults}
-    assert set(told) == {3, 4, 6, 7, 8, 9, 10}
-    assert "torn" in told[3][0]
-    assert "not 18 numbers" in told[4][0]
-    assert told[6] == ("job 4 was submitted before the row above it", True)
-    assert "negative submit" in told[7][0]
-    assert "6 fields instead of 18" in told[8][0]
-    assert told[9][0] == "19 fields instead of 18: the rest is left out"
-    assert [line for line, (_, kept) in told.items() if not kept] == [3, 4, 10]
-    assert str(log.faults[0]).startswith("line 3: ")
-    assert str(log.faults[0]).endswith("the row is left out")
+    assert log.lines is not None and log.lines.tolist() == [2, 6, 7, 8, 9]
+    assert [str(oddity) for oddity in log.odd] == [
+        "1 row (line 3): torn: fewer than 5 of 18 fields; left out",
+        "1 row (line 4): not 18 numbers; left out",
+        "1 row (line 6): submitted before a row above; put in order",
+        "1 row (line 8): fewer than 18 fields: the rest is not known",
+        "1 row (line 9): more than 18 fields: the rest is not read",
+        "1 row (line 10): a field is not a finite number; left out",
+    ]
     assert log.rows[3, 6:].tolist() == [-1.0] * 12
+    no_time = "1 row (line 7): no submit time; left out"
+    assert no_time in [str(oddity) for oddity in workload_of(log, "log").odd]
+
+
+SHAPES = {
+    "no header": lambda text: text.split("\n", 1)[1],
+    "carriage returns": lambda text: text.replace("\n", "\r\n"),
+    "carriage returns alone": lambda text: text.replace("\n", "\r"),
+    "no last line feed": lambda text: text.rstrip("\n"),
+    "tabs and blanks": lambda text: text.replace(" ", " \t "),
+    "blank lines": lambda text: text.replace("\n", "\n\n  \n"),
+    "a byte order mark": lambda text: "\ufeff" + text,
+    "comments in the middle": lambda text: text.replace("\n", "\n;a remark of 18 words 4 5 6 7 8 9 0 1 2 3 4 5 6 7\n"),
+    "Latin letters": lambda text: "; Installation: Universit\u00e4t\n" + text,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logs_of_other_shapes_have_the_same_rows(shape: str, tmp_path: Path) -> None:
+    usual = "; MaxProcs: 16\n" + "".join(row(i, 3 * i, i % 50 + 0.25 * (i % 3), i % 16 + 1, 60) for i in range(1, 900))
+    path = tmp_path / "log.swf"
+    path.write_bytes(SHAPES[shape](usual).encode("latin-1" if shape == "Latin letters" else "utf-8"))
+    log = read_swf(path)
+    assert log.rows.tolist() == [[float(word) for word in line.split()] for line in usual.splitlines()[1:]]
+    assert log.odd == ()
+    assert log.value("MaxProcs") == (None if shape == "no header" else "16")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(-(10**18), 10**18).map(str),
+            st.floats(allow_nan=False, allow_infinity=False).map(repr),
+            st.decimals(-(10**9), 10**9, places=3).map(str),
+            st.sampled_from(
+                ["-0", "+5", "1.", ".5", "-.25", "007", "1e3", "-1", "0.1000000000000000055511151231257827"]
+            ),
+        ),
+        min_size=18,
+        max_size=18,
+    )
+)
+def test_every_number_is_read_as_python_reads_it(words: list[str]) -> None:
+    log = parse_swf(["1 " * 17 + "1\n", " ".join(words) + "\n"])
+    assert log.rows[1].tolist() == [float(word) for word in words]
+
+
+@pytest.mark.parametrize("word", ["x", "-", ".", "--1", "1-", "1.2.3", "1,5", "12345678x", "0x10", "nan", "inf", "\0"])
+def test_what_is_no_number_is_told_with_its_line(word: str) -> None:
+    log = parse_swf([row(1, 0, 1, 1), row(2, 0, 1, 1).replace(" 5 ", f" {word} ", 1), row(3, 0, 1, 1)])
+    assert log.column("job").tolist() == [1, 3]
+    assert [(oddity.lines, oddity.kept) for oddity in log.odd] == [((2,), False)]
+
+
+def test_few_rows_of_a_long_log_are_read_without_the_rest(tmp_path: Path) -> None:
+    """What comes after them is not even well-formed: the compressed file breaks off in the middle."""
+    path = tmp_path / "long.swf.gz"
+    write_swf(path, generate(Model.UNIFORM, jobs=30_000, processors=32, seed=3))
+    path.write_bytes(path.read_bytes()[:-100_000])
+    assert len(read_swf(path, limit=200)) == 200
+    with pytest.raises(EjbError, match=r"long\.swf\.gz cannot be read as a workload log"):
+        read_swf(path)
 
 
 def test_a_limit_stops_reading() -> None:
@@ -78,7 +142,7 @@ def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
             read_swf(path)
 
 
-def test_the_rules_of_pyss_and_of_a_clean_log() -> None:
+def test_the_rule_of_pyss() -> None:
     lines = [
         "; MaxProcs: 16\n",
         row(1, 0, 10, 4, 20),
@@ -89,16 +153,57 @@ def test_the_rules_of_pyss_and_of_a_clean_log() -> None:
         row(6, 5, 10, 2),  # no request
     ]
     log = parse_swf(lines)
-    jobs = workload_of(log, "log").jobs
+    pyss = workload_of(log, "log", rule=RowRule.PYSS)
+    jobs = pyss.jobs
     assert jobs.walltime.tolist() == [20, 30, 20, 1, 1, 10]
     assert jobs.run.tolist() == [10, 20, 10, 1, 1, 1]
     assert jobs.processors.tolist() == [4, 4, 16, 4, 1, 2]
-    clean = workload_of(log, "log", rule=RowRule.CLEAN)
-    assert clean.jobs.id.tolist() == [1, 2, 3, 5, 6]
-    assert clean.jobs.run.tolist() == [10, 20, 10, 10, 10]
-    assert clean.jobs.processors.tolist() == [4, 4, 16, 6, 2]
-    assert [(f.line, f.kept) for f in clean.faults] == [(5, False)]
-    assert [(f.line, f.kept) for f in workload_of(log, "log").faults] == [(5, True), (6, True)]
+    assert {oddity.what: oddity.lines for oddity in pyss.odd} == {
+        "no run time, no processors or no submit time: 1 s is played": (5, 6),
+        "no requested time: the run time becomes 1 s": (7,),
+        "ran longer than requested: the run is cut to the request": (3,),
+        "wider than the cluster: cut to its 16 processors": (4,),
+    }
+    assert all(oddity.kept for oddity in pyss.odd)
+
+
+def test_a_row_becomes_the_job_that_a_researcher_expects_and_what_is_changed_is_told() -> None:
+    lines = [
+        "; MaxProcs: 16\n",
+        row(1, 0, 10, 4, 20),
+        row(2, 1, 30, 4, 20),  # ran over its request
+        row(3, 2, 10, 99, 20),  # wider than the cluster
+        row(4, 3, -1, 4, 20),  # no run time
+        row(5, 4, 10, -1, 20, asked=6),  # allocated is not known
+        row(6, 5, 900, 2),  # no request
+        row(7, 6, 0, 2, 60),  # over within the second
+        row(8, 7, 0, 2, 60, status=5),
+        row(9, 8, 2.5, 1, 9),
+        row(10, 9, 10, -1, 20),
+        row(1, 10, 4, 4, 20, status=2),  # a part of job 1
+        row(11, 11, 4, 4, 20, status=3),  # no other row has it
+    ]
+    load = workload_of(parse_swf(lines), "log")
+    jobs = load.jobs
+    assert jobs.id.tolist() == [1, 2, 5, 6, 7, 9, 11]
+    assert jobs.run.tolist() == [10, 30, 10, 900, 1, 3, 4]
+    assert jobs.walltime.tolist() == [20, 30, 20, 900, 60, 9, 20]
+    assert jobs.processors.tolist() == [4, 4, 6, 2, 2, 1, 4]
+    assert (load.read, len(load)) == (12, 7)
+    assert {(oddity.what, oddity.kept): oddity.lines for oddity in load.odd} == {
+        ("a part of a job that has a row of its own", False): (12,),
+        ("cancelled before it started", False): (9,),
+        ("no run time", False): (5,),
+        ("no processors, allocated or requested", False): (11,),
+        ("wider than the cluster of 16 processors", False): (4,),
+        ("no allocated processors: those requested are taken", True): (6,),
+        ("run time 0: 1 s is played", True): (8,),
+        ("a run time that is no whole number of seconds: rounded up", True): (10,),
+        ("no requested time: the run time is taken", True): (7,),
+        ("ran longer than requested: the request is raised to the run time", True): (3,),
+    }
+    with pytest.raises(EjbError, match=r"no row of log is a job that can be played: 1 row \(line 1\): no run time"):
+        workload_of(parse_swf([row(1, 0, -1, 1)]), "log", processors=4)
 
 
 def test_jobs_come_in_the_order_of_submission_equal_ones_as_in_the_log() -> None:
@@ -127,7 +232,7 @@ def test_a_generated_log_is_a_log_and_the_same_for_the_same_seed(model: Model, t
     write_swf(tmp_path / "made.swf", log)
     load = workload_of(read_swf(tmp_path / "made.swf"), "made")
     jobs = load.jobs
-    assert load.faults == ()
+    assert load.odd == ()
     assert load.processors == 64
     assert (jobs.run <= jobs.walltime).all()
     assert (jobs.walltime <= np.ceil(5 * jobs.run)).all()

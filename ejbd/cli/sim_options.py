@@ -1,0 +1,144 @@
+"""What the commands of `ejb sim` have in common: options, and how they become a source and a setting."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from ejbd.cli.options import MaybeInt, MaybeText
+from ejbd.errors import Code, EjbError
+
+if TYPE_CHECKING:
+    from ejbd.sim.settings import Setting, Source
+    from ejbd.sim.workload import Workload
+
+
+class PolicyName(StrEnum):
+    easy = "easy"
+    conservative = "conservative"
+    fcfs = "fcfs"
+    ejb = "ejb"
+
+
+class TiesName(StrEnum):
+    paper = "paper"
+    pyss = "pyss"
+    batch = "batch"
+
+
+class TrimName(StrEnum):
+    none = "none"
+    paper = "paper"
+
+
+class OrderName(StrEnum):
+    arrival = "arrival"
+    least_work = "least-work"
+
+
+class RuleName(StrEnum):
+    archive = "archive"
+    pyss = "pyss"
+
+
+class ModelName(StrEnum):
+    lublin = "lublin"
+    uniform = "uniform"
+    bursty = "bursty"
+
+
+class KindName(StrEnum):
+    run = "run"
+    target = "target"
+
+
+class Through(StrEnum):
+    sbatch = "sbatch"
+    ejb = "ejb"
+
+
+Trace = Annotated[Path, typer.Argument(help="A workload log (SWF; plain, .gz or .xz; - is stdin).")]
+Traces = Annotated[list[Path], typer.Argument(help="Workload logs (SWF; plain, .gz or .xz).")]
+Procs = Annotated[MaybeInt, typer.Option("--procs", help="Processors of the cluster; without, MaxProcs of the header.")]
+Limit = Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only the first so many rows.")]
+Rule = Annotated[
+    RuleName, typer.Option("--rows", help="How rows become jobs: by the archive's conventions, or as pyss does.")
+]
+TiesOption = Annotated[TiesName, typer.Option("--ties", help="What comes first at one time.")]
+Trim = Annotated[TrimName, typer.Option("--trim", help="paper: means without the first 1 % and what ends last.")]
+Omax = Annotated[int, typer.Option("--omax", min=1, help="Highest degree of over-subscription.")]
+Lambda = Annotated[float, typer.Option("--lambda", min=0, help="What a migration takes, in seconds (inf: never).")]
+Delta = Annotated[float, typer.Option("--delta", min=0.01, help="Penalty factor of over-subscription.")]
+Suspend = Annotated[bool, typer.Option("--suspend", help="Use slots that are too short, and go back to waiting.")]
+OrderOption = Annotated[OrderName, typer.Option("--order", help="Who looks for slots first.")]
+Whole = Annotated[bool, typer.Option("--whole-slots", help="Take all of a slot, not the fewest processors.")]
+Act = Annotated[bool, typer.Option("--act-in-migration", help="Look for more while a migration is under way.")]
+MinLeft = Annotated[float, typer.Option("--min-left", min=0, help="No move when less than this is left, in seconds.")]
+CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
+ElasticShare = Annotated[
+    float, typer.Option("--elastic-share", min=0, max=1, help="Only this share of the wide jobs, by lot.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="With --elastic-share: another seed, other jobs.")]
+ElasticUsers = Annotated[
+    MaybeText, typer.Option("--elastic-users", metavar="N,...", help="Only jobs of these users (the log's numbers).")
+]
+ElasticJobs = Annotated[
+    MaybeText, typer.Option("--elastic-jobs", metavar="FILE", help="Only the jobs whose numbers are in FILE.")
+]
+Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]
+Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Jobs arrive that many times as fast.")]
+
+
+def source_of(trace: Path, procs: int | None, limit: int | None, rule: RuleName) -> Source:
+    from ejbd.sim.settings import Source
+    from ejbd.sim.workload import RowRule
+
+    return Source(trace, procs, RowRule(rule.value), limit)
+
+
+def setting_of(policy: PolicyName, **words: Any) -> Setting:
+    """The setting that the options describe; what is not given stays as it is."""
+    from ejbd.sim.settings import differing
+
+    given = {key.replace("_", "-"): _word(value) for key, value in words.items() if value is not None}
+    given["lambda"] = given.pop("lambda-s", "120")
+    return differing({"policy": policy.value, **given})
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value.value if isinstance(value, StrEnum) else str(value)
+
+
+def tell_rows(workload: Workload) -> None:
+    """Say on stderr what was changed about the log's rows, and what was left out."""
+    for oddity in workload.odd:
+        print(f"ejb: {oddity}", file=sys.stderr)
+
+
+def figure(value: Any) -> str:
+    """A figure for people."""
+    if isinstance(value, float):
+        return f"{value:.4f}".rstrip("0").rstrip(".")
+    return "" if value is None else str(value)
+
+
+@contextmanager
+def writable(path: str) -> Iterator[TextIO]:
+    """A file to write to; `-` is stdout. Raises EjbError where it cannot be."""
+    if path == "-":
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        with open(path, "w", encoding="utf-8", newline="") as out:
+            yield out
+    except OSError as error:
+        raise EjbError(Code.INVALID, f"{path} cannot be written: {error.strerror}") from error
