@@ -58,7 +58,7 @@ def run(
     Bound as EJB binds them: each to one core, ranks going round. What happens after the program has told its time (some
     MPICH hang in MPI_Finalize) is cut off.
     """
-    env = {**os.environ, **profiles(None)["mpich-ucx"].env, "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
+    env = {**os.environ, **profiles(None)["mpich-ucx"].dmtcp_env, "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
     if preload is not None:
         env["LD_PRELOAD"] = str(preload)
     chosen = "".join(f"{i}) cpu={cpu};; " for i, cpu in enumerate(on))

@@ -80,9 +80,9 @@ def build_moved_rank(folder: Path) -> tuple[Path | None, str]:
 
 
 def rank_environment() -> dict[str, str]:
-    """The variables of the first profile that comes with EJB."""
+    """The variables that the first profile that comes with EJB has under DMTCP."""
     text = (resources.files("ejbd") / "manager" / "mpi_profiles.toml").read_text()
-    return {str(name): str(value) for name, value in next(iter(tomllib.loads(text).values()))["env"].items()}
+    return {str(name): str(value) for name, value in next(iter(tomllib.loads(text).values()))["dmtcp_env"].items()}
 
 
 def _compile(compiler: str, source: str, program: Path) -> str:

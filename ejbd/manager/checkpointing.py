@@ -22,6 +22,7 @@ from ejbd.store.models import Event
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
+MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that nobody but an MPI reads
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
 
@@ -119,12 +120,18 @@ def _open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> 
     return ""
 
 
-def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path) -> Profile | None:
-    """The profile for a launch; `auto` looks at the program's own libraries."""
-    name = spec.mpi
-    if name == "auto":
-        name = mpi_of_launch(str(launch_file))
-    return None if name == "none" else profile_named(settings, name)
+def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> tuple[Profile | None, bool]:
+    """The profile for a launch, and whether it surely is an MPI program's.
+
+    `auto` looks at the program's own libraries. Where it sees none (a script, Python, a container), ranks are wired up
+    all the same, as they are under srun: without it each rank of an MPI program would be rank 0 of 1.
+    """
+    if spec.mpi == "none":
+        return None, False
+    name = mpi_of_launch(str(launch_file)) if spec.mpi == "auto" else spec.mpi
+    if name != "none":
+        return profile_named(settings, name), True
+    return (profile_named(settings, "mpich"), False) if size > 1 else (None, False)
 
 
 def launch_settings(
@@ -132,18 +139,20 @@ def launch_settings(
 ) -> dict[str, Any]:
     """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses."""
     ctx, settings = world.ctx, world.ctx.settings
-    profile = mpi_for(settings, world.spec, launch_file)
-    options = list(profile.dmtcp_options) if profile else []
-    env = dict(profile.env) if profile else {}
+    profile, sure = mpi_for(settings, world.spec, launch_file, size)
     dmtcp = world.job.engine == "dmtcp"
-    progress = ctx.spool.root / "dmtcp" / "libejbprogress.so"
-    if profile and profile.family == "mpich" and not dmtcp and progress.exists():
-        env["LD_PRELOAD"] = str(progress)  # under DMTCP the plugin holds the same code
+    options = list(profile.dmtcp_options) if profile and sure else []
+    env = dict(profile.env) if profile else {}
+    if profile and dmtcp:
+        env |= {name: value for name, value in profile.dmtcp_env.items() if sure or name.startswith(MPI_VARIABLES)}
     told: dict[str, Any] = {"mpi": None, "dmtcp": None}
     if profile and profile.launcher:
         told["launcher"] = {"argv": [*profile.launcher, "-np", str(size)], "env": env}
     elif profile:
-        told["mpi"] = {"env": env, "nodes": list(nodes)}
+        progress = ctx.spool.progress_library()
+        # Under DMTCP the plugin holds the same code.
+        preload = None if dmtcp or progress is None else str(progress)
+        told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload}
     if dmtcp:
         plugin = together.usable_plugin(ctx)[0]
         if restart_from is not None:  # what it was started with is in its images

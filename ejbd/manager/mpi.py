@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -22,6 +24,12 @@ LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it ne
 MOST_LAUNCH_BYTES = 64 << 20
 LOOK_S = 2.0
 
+PROGRAMS_LOOKED_AT = 16
+WORDS_LOOKED_AT = 64
+SCRIPT_LOOKED_AT = 64 << 10
+
+_BLANKS = re.compile(r"\s")
+_WORDS = re.compile(r"[^\s;|&()<>\"'`]+")
 _MPICH_MARKS = (b"libmpich.so", b"libmpi.so.12")
 _OPEN_MPI_MARKS = (b"libmpi.so.40", b"libmpi.so.20")
 
@@ -29,8 +37,8 @@ _OPEN_MPI_MARKS = (b"libmpi.so.40", b"libmpi.so.20")
 class Profile(BaseModel):
     """What the ranks of one MPI need: variables, and options of dmtcp_launch.
 
-    `launcher`: the words (before `-np N PROGRAM ...`) of the one command that starts all ranks; where it is empty they
-    are started one by one.
+    `env`: always; `dmtcp_env`: on top, under engine dmtcp alone. `launcher`: the words (before `-np N PROGRAM ...`) of
+    the one command that starts all ranks; where it is empty they are started one by one.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,6 +46,7 @@ class Profile(BaseModel):
     family: Literal["mpich", "openmpi"]
     description: str = ""
     env: dict[str, str] = {}
+    dmtcp_env: dict[str, str] = {}
     dmtcp_options: Annotated[list[str], Field(max_length=32)] = []
     launcher: Annotated[list[str], Field(max_length=64)] = []
 
@@ -112,14 +121,39 @@ def linked_mpi(launch_file: Path) -> str:
 
 
 def linked_with(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> str:
-    """The same for a command that would be started there."""
+    """The same for a command that would be started there.
+
+    A program may stand behind others (`nice ./a`, `env X=1 ./a`, `bash -c "./a"`) or in a shell script: then it is the
+    first MPI program among their words that counts. `none` says only that none was seen.
+    """
+    programs = islice(filter(None, _programs(argv, cwd, env.get("PATH", os.defpath))), PROGRAMS_LOOKED_AT)
+    return next((family for family in map(_family, programs) if family != "none"), "none")
+
+
+def _programs(argv: Sequence[str], cwd: str, path: str) -> Iterator[bytes]:
+    """The beginnings of the files that a command might execute."""
+    for place, given in enumerate(argv[:WORDS_LOOKED_AT]):
+        for word in [given] if place == 0 or not _BLANKS.search(given) else _WORDS.findall(given[:SCRIPT_LOOKED_AT]):
+            program = _program(word, cwd, path)
+            yield program
+            first, _, body = program[:SCRIPT_LOOKED_AT].partition(b"\n")
+            if first.startswith(b"#!") and re.search(rb"sh\b", first):
+                words = _WORDS.findall(body.decode("utf-8", "replace"))
+                yield from (_program(word, cwd, path) for word in words if "/" in word)
+
+
+def _program(word: str, cwd: str, path: str) -> bytes:
+    """The beginning of a program, or nothing where there is none of that name."""
     try:
-        program = shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]
-        content, _ = read_plain(Path(cwd) / program, LOOKED_AT_BYTES, follow=True)
-    except (OSError, IndexError, ValueError):
+        found = Path(cwd) / (word if "/" in word else shutil.which(word, path=path) or word)
+        return read_plain(found, LOOKED_AT_BYTES, follow=True)[0] if os.access(found, os.X_OK) else b""
+    except (OSError, ValueError):
+        return b""
+
+
+def _family(program: bytes) -> str:
+    if not program.startswith(b"\x7fELF"):
         return "none"
-    if not content.startswith(b"\x7fELF"):
-        return "none"
-    if any(mark in content for mark in _MPICH_MARKS):
+    if any(mark in program for mark in _MPICH_MARKS):
         return "mpich"
-    return "openmpi" if any(mark in content for mark in _OPEN_MPI_MARKS) else "none"
+    return "openmpi" if any(mark in program for mark in _OPEN_MPI_MARKS) else "none"

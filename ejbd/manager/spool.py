@@ -93,6 +93,12 @@ class Spool:
         path = self.root / "dmtcp" / "libejbmove.so"
         return str(path) if self.dmtcp_plugin_record().get("trusted") is True and path.exists() else None
 
+    def progress_library(self) -> Path | None:
+        """What over-subscribed MPI ranks are to load, if it was built on this site (`ejb doctor --mpi`)."""
+        path = self.root / "dmtcp" / "libejbprogress.so"
+        # LD_PRELOAD knows no quotes.
+        return path if path.exists() and not set(" :") & set(str(path)) else None
+
     def dmtcp_plugin_record(self) -> dict[str, Any]:
         """What was written down when the plugin was built: for which DMTCP, whether it is trusted and why not."""
         try:

@@ -163,10 +163,11 @@ class RankPlacement(Wire):
 
 
 class MpiLaunch(Wire):
-    """Ranks of the MPICH family: their variables, and the addresses that they come from."""
+    """Wire-up of ranks: their variables, the addresses that they come from, and a library that they load first."""
 
     env: dict[str, str]
     nodes: list[str]
+    preload: str | None = None
 
 
 class DmtcpLaunch(Wire):

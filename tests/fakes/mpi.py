@@ -87,19 +87,22 @@ def open_mpi_first(folder: Path) -> str:
 
 def open_mpi_launcher(size: int) -> dict[str, Any]:
     profile = profiles(None)["openmpi"]
-    return {"argv": ["mpirun.openmpi", *profile.launcher[1:], "-np", str(size)], "env": dict(profile.env)}
+    env = profile.env | profile.dmtcp_env
+    return {"argv": ["mpirun.openmpi", *profile.launcher[1:], "-np", str(size)], "env": env}
 
 
 def build_progress(folder: Path) -> Path:
     """The library that yields while polling and sees MPI_Finalize through."""
     library = folder / "libejbprogress.so"
-    words = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O2", "-o", str(library), str(PROGRESS), "-ldl"]
-    subprocess.run(words, check=True, timeout=120)
+    words = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O2", "-pthread", "-o", str(library)]
+    subprocess.run([*words, str(PROGRESS), "-ldl"], check=True, timeout=120)
     return library
 
 
 def mpi_payload(*nodes: str) -> dict[str, Any]:
-    return {"env": dict(profiles(None)["mpich-ucx"].env), "nodes": list(nodes)}
+    """As a launch under DMTCP has it."""
+    profile = profiles(None)["mpich-ucx"]
+    return {"env": profile.env | profile.dmtcp_env, "nodes": list(nodes)}
 
 
 def mpi4py(folder: Path) -> tuple[dict[str, str], str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ejbd.manager.mpi import linked_mpi
 from tests.fakes.manager_server import Json
-from tests.fakes.mpi import build_loaded_rank, build_progress, build_rank, missing_mpich, mpi_payload
+from tests.fakes.mpi import build_loaded_rank, build_progress, build_rank, missing_mpich
 from tests.fakes.worker_process import World, alive, eventually, world
 
 RANKS = 4
@@ -33,12 +35,16 @@ def there(tmp_path: Path) -> Iterator[World]:
 
 
 def launch(there: World, *argv: str) -> dict[int, int]:
-    file = there.launch_file(*argv, size=RANKS)
-    mpi = mpi_payload("127.0.0.1")
-    # As the manager has it: without this MPICH 4.0.2 may wait for ever in MPI_Finalize.
-    mpi["env"]["LD_PRELOAD"] = str(build_progress(there.spool))
-    payload = {**there.launch_payload(file, ranks=RANKS, engine="none"), "mpi": mpi}
-    result: Json = there.manager.run("launch", payload, epoch=1)
+    there.launch_file(*argv, size=RANKS)
+    # As the manager has it where the library was built and the nodes are connected by TCP alone.
+    return launch_with(there, env={"UCX_TLS": "tcp,self"}, preload=str(build_progress(there.spool)))
+
+
+def launch_with(there: World, *, epoch: int = 1, env: dict[str, str], preload: str | None) -> dict[int, int]:
+    mpi = {"env": env, "nodes": ["127.0.0.1"], "preload": preload}
+    file = there.job_dir / "launches" / "0.json"
+    payload = {**there.launch_payload(file, ranks=RANKS, epoch=epoch, engine="none"), "mpi": mpi}
+    result: Json = there.manager.run("launch", payload, epoch=epoch)
     assert result["ok"], result
     return {int(rank): pid for rank, pid in result["data"]["pids"].items()}
 
@@ -46,6 +52,11 @@ def launch(there: World, *argv: str) -> dict[int, int]:
 def record(there: World) -> list[Json]:
     path = there.epoch_dir(1) / "pmi" / "events.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def servers(there: World) -> list[psutil.Process]:
+    children = psutil.Process(there.worker.pid).children()
+    return [p for p in children if alive(p.pid) and "pmi" in Path(f"/proc/{p.pid}/cmdline").read_text().split("\0")]
 
 
 def test_start_allreduce_finalize(there: World, program: Path) -> None:
@@ -89,11 +100,81 @@ def test_leaving_without_finalize_is_a_failure(there: World, program: Path) -> N
     there.manager.wait_for(lambda: [log for log in there.manager.of_kind("log") if "rank 1 left" in log["message"]])
 
 
-def test_a_program_without_mpi_is_not_held_up(there: World) -> None:
-    if reason := missing_mpich():
-        pytest.skip(reason)
-    launch(there, sys.executable, "-c", "print('no MPI here')")
+def test_a_program_without_mpi_has_no_server_to_wait_for(there: World, program: Path) -> None:
+    launch(there, "sh", "-c", "echo $LD_PRELOAD; exec sleep 600")
+    eventually(lambda: there.rank_output(RANKS - 1))
+    assert servers(there) == []
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 0.5}, epoch=1)["ok"]
+    assert not (there.epoch_dir(1) / "pmi" / "events.jsonl").exists()
+    there.launch_file(str(program), "100000", size=RANKS)
+    launch_with(there, epoch=2, env={}, preload=None)
+    eventually(lambda: there.rank_output(0, 2))
+    assert len(servers(there)) == 1, "where somebody asks, there is one"
+    assert there.manager.run("stop", {"epoch": 2, "grace_s": 0.5}, epoch=2)["ok"]
+    eventually(lambda: not servers(there))
+
+
+WRAPPER = """#!/bin/sh
+# What stands around programs: limits, modules, a rank's own folder.
+echo "wrapped $PMI_RANK of $PMI_SIZE"
+export OMP_NUM_THREADS=1
+"$@"
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["./wrapper.sh"],
+        ["bash", "-c", '"$0" "$@"'],
+        ["env", "A=b"],
+        ["nice", "-n", "1"],
+        [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"],
+        ["unshare", "--map-root-user", "--fork", "--pid", "--mount-proc"],
+    ],
+    ids=["a script", "bash -c", "env", "nice", "python", "a container"],
+)
+def test_mpi_behind_something_else_is_not_rank_0_of_1(there: World, program: Path, words: list[str]) -> None:
+    (there.spool / "wrapper.sh").write_text(WRAPPER)
+    (there.spool / "wrapper.sh").chmod(0o755)
+    if words[0] == "unshare" and subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces of processes can be made here")
+    there.launch_file(*words, str(program), "3", size=RANKS, PMI_FD="7", PMI_RANK="0", OMPI_COMM_WORLD_RANK="0")
+    launch_with(there, env={}, preload=None)
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+    for rank in range(RANKS):
+        said = there.rank_output(rank).splitlines()
+        assert said[-1] == f"rank {rank} of {RANKS} ends, bad 0"
+        assert said[0] in (f"wrapped {rank} of {RANKS}", f"rank {rank} of {RANKS} step 0")
+
+
+def test_ranks_whose_environment_was_cleared_are_ended_and_the_user_is_told(there: World, program: Path) -> None:
+    there.launch_file("env", "-i", str(program), "100000", size=RANKS)
+    launch_with(there, env={}, preload=None)
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 1)
+    assert "without PMI_PORT and PMI_ID, and each would be rank 0 of 1" in there.rank_output(0, stream="err")
+
+
+def test_a_preload_of_the_users_own_stays(there: World, program: Path) -> None:
+    (there.spool / "own").mkdir()
+    own = build_progress(there.spool / "own")
+    there.launch_file("sh", "-c", "echo $LD_PRELOAD", size=RANKS, LD_PRELOAD=str(own))
+    ours = str(build_progress(there.spool))
+    launch_with(there, env={}, preload=ours)
+    there.exits(RANKS)
+    assert there.rank_output(0).split() == [ours, str(own)]
+
+
+@pytest.mark.parametrize("built", [False, True], ids=["without the library", "with the library"])
+def test_twenty_of_twenty_rings_come_to_their_end(there: World, program: Path, built: bool) -> None:
+    """Ranks of one node, as EJB starts them: the profile's TCP, which can hang in MPI_Finalize, is for moves alone."""
+    preload = str(build_progress(there.spool)) if built else None
+    there.launch_file(str(program), "2", size=RANKS)
+    for epoch in range(1, 21):
+        launch_with(there, epoch=epoch, env={}, preload=preload)
+        there.exits(epoch * RANKS)
+    codes = {(report["epoch"], report["rank"]): report["code"] for report in there.manager.of_kind("rank-exit")}
+    assert codes == {(epoch, rank): 0 for epoch in range(1, 21) for rank in range(RANKS)}
 
 
 def test_auto_sees_what_a_program_is_linked_with(program: Path, tmp_path: Path) -> None:

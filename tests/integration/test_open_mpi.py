@@ -73,6 +73,32 @@ def test_ranks_talk_over_loopback_alone(there: World, program: Path) -> None:
     assert len(peers) > RANKS and all(ip.startswith("127.") for ip in peers), peers
 
 
+def test_ranks_behind_a_script_are_told_why_not_instead_of_being_rank_0_of_1(there: World, program: Path) -> None:
+    """Nobody saw that it is Open MPI's. Its own refusal says srun; EJB adds what to do."""
+    file = there.launch_file("sh", "-c", '"$@"', "sh", str(program), "3", size=RANKS)
+    mpi: Json = {"env": {}, "nodes": ["127.0.0.1"], "preload": None}
+    payload = {**there.launch_payload(file, ranks=RANKS, engine="none"), "mpi": mpi}
+    assert there.manager.run("launch", payload, epoch=1)["ok"]
+    codes = there.exits(RANKS)
+    assert 0 not in codes.values(), codes
+    errors = "".join(there.rank_output(rank, stream="err") for rank in range(RANKS))
+    assert errors.count("ejb: Open MPI's ranks cannot be started one by one") == 1
+    assert "Submit with --mpi openmpi" in errors
+    assert not any("of 1" in there.rank_output(rank) for rank in range(RANKS))
+
+
+def test_a_later_open_mpi_that_runs_alone_is_ended(there: World, program: Path) -> None:
+    """One that does not refuse by itself (5 and later) is seen by what it has loaded."""
+    script = 'unset SLURM_NODELIST SLURM_STEP_ID SLURM_STEPID; "$@"'
+    file = there.launch_file("sh", "-c", script, "sh", str(program), "100000", size=RANKS)
+    mpi: Json = {"env": {}, "nodes": ["127.0.0.1"], "preload": None}
+    payload = {**there.launch_payload(file, ranks=RANKS, engine="none"), "mpi": mpi}
+    assert there.manager.run("launch", payload, epoch=1)["ok"]
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 1)
+    assert "ejb: Open MPI's ranks cannot be started one by one" in there.rank_output(0, stream="err")
+    assert not [p for p in members(there) if p.name() == program.name]
+
+
 def test_an_abort_is_every_ranks_end(there: World, program: Path) -> None:
     launch(there, str(program), "1", "abort")
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 7)
@@ -97,8 +123,20 @@ def test_the_worker_is_killed(there: World, program: Path) -> None:
     assert not left
 
 
-def test_auto_sees_open_mpi(program: Path) -> None:
-    assert linked_with([str(program)], "/", {}) == "openmpi"
+def test_auto_sees_open_mpi(program: Path, tmp_path: Path) -> None:
+    wrapper = tmp_path / "wrapper.sh"
+    wrapper.write_text(f'#!/bin/bash\nulimit -c 0\nexec {program} "$@"\n')
+    wrapper.chmod(0o755)
+    found, name = str(program), program.name
+    for argv in (
+        [found],
+        ["env", "A=b", found, "3"],
+        ["nice", "-n", "5", f"./{name}"],
+        ["bash", "-c", f"ulimit -c 0; ./{name} 3"],
+        [str(wrapper)],
+    ):
+        assert linked_with(argv, str(program.parent), {"PATH": "/usr/bin:/bin"}) == "openmpi", argv
+    assert linked_with(["python3", "x.py", "bash"], "/", {"PATH": "/usr/bin:/bin"}) == "none"
 
 
 def moved(there: World, program: Path, epoch: int) -> None:

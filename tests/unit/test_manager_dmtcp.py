@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,46 @@ async def test_what_a_launch_is_told(live: LiveWorld, installed: None) -> None:
         "checksum": False,
         "options": ["--disable-svipc-plugin"],
     }
-    assert payload["mpi"] == {"env": profiles(None)["mpich-ucx"].env, "nodes": ["127.0.0.1"]}
+    assert payload["mpi"] == {"env": profiles(None)["mpich-ucx"].dmtcp_env, "nodes": ["127.0.0.1"], "preload": None}
+
+
+async def told(live: LiveWorld, **spec: Any) -> dict[str, Any]:
+    """The payload of a job's launch."""
+    job = await live.submit(**spec)
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    await live.work()
+    return next(payload for kind, payload in worker.done if kind == "launch")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("./wrapper.sh",), ("env", "A=b", "./a"), ("python3", "x.py"), ("bash", "-c", "./a")],
+    ids=["a script", "env", "python", "bash -c"],
+)
+async def test_ranks_are_wired_up_whatever_stands_before_the_program(live: LiveWorld, argv: tuple[str, ...]) -> None:
+    """Nobody sees from outside what it starts. Without moves ranks have their node's network."""
+    payload = await told(live, argv=argv, engine="none")
+    assert payload["mpi"] == {"env": {}, "nodes": ["127.0.0.1"], "preload": None}
+
+
+async def test_who_says_that_it_is_no_mpi_program_is_believed(live: LiveWorld) -> None:
+    assert (await told(live, engine="none", mpi="none"))["mpi"] is None
+
+
+@pytest.mark.parametrize("engine", ["none", "application", "dmtcp"])
+async def test_what_only_moves_need_is_only_for_moves(live: LiveWorld, installed: None, engine: str) -> None:
+    library = live.manager.spool.root / "dmtcp" / "libejbprogress.so"
+    library.parent.mkdir()
+    library.touch()
+    payload = await told(live, engine=engine)
+    if engine != "dmtcp":
+        expected = {"env": {}, "nodes": ["127.0.0.1"], "preload": str(library)}
+        assert (payload["mpi"], payload["dmtcp"]) == (expected, None)
+        return
+    assert payload["dmtcp"]["options"] == [], "not seen to be MPI's: System V shared memory may be the program's own"
+    assert payload["mpi"]["env"]["UCX_TLS"] == "tcp,self" and payload["mpi"]["preload"] is None
+    assert "OPENBLAS_NUM_THREADS" not in payload["mpi"]["env"]
 
 
 async def test_a_proved_plugin_is_handed_on_and_one_that_failed_is_not(live: LiveWorld, installed: None) -> None:

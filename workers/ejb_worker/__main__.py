@@ -12,7 +12,7 @@ from typing import Dict, List, NoReturn
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
-    "       worker.pyz pmi --folder DIR --host ADDRESS"
+    "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER"
 )
 
 
@@ -73,10 +73,10 @@ def main() -> NoReturn:
     if words[:1] == ["pmi"]:
         from .pmi.server import main as pmi
 
-        options = _options(words[1:], ("--folder", "--host"))
-        if len(options) < 2:
-            _usage("--folder or --host is missing")
-        sys.exit(pmi(options["--folder"], options["--host"]))
+        options = _options(words[1:], ("--folder", "--host", "--fd"))
+        if "--folder" not in options or ("--host" in options) == options.get("--fd", "").isdigit():
+            _usage("--folder, and one of --host and --fd (a number) are needed")
+        sys.exit(pmi(options["--folder"], options.get("--host"), int(options.get("--fd", "-1"))))
     _usage("agent, shim or pmi is missing")
 
 

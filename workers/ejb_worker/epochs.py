@@ -6,17 +6,18 @@ import errno
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
 from .loop import Loop, Timer
-from .mpi import SERVICE, MpiEpoch
+from .mpi import MpiEpoch
 from .nodefolder import Scratch
 from .processes import Child, Processes
 from .settings import Subjob
 from .watching import WRITING_POLL_S, Samples, Writing, progress_file, resident
+from .wiring import Wiring
 
 Reply = Callable[[bool, str, Dict[str, Any]], None]
 
@@ -121,9 +122,16 @@ class EpochRun:
             run_tool=self._run_tool,
         )
         self._scratch = Scratch(subjob.job, self.epoch)
-        self._mpi: Optional[MpiEpoch] = None
+        self._mpi: Optional[Wiring] = None
         if payload.get("mpi") is not None:
-            self._mpi = MpiEpoch(payload["mpi"], epoch_dir=self._folder, size=self._context.size, address=place.address)
+            self._mpi = Wiring(
+                MpiEpoch(payload["mpi"], epoch_dir=self._folder, size=self._context.size, address=place.address),
+                self._context,
+                self._engine,
+                loop=loop,
+                start_service=self._start_service,
+                report=report,
+            )
         # One command that starts all ranks: its end is theirs. All of the epoch's ranks are on this worker.
         self._launcher: Optional[Dict[str, Any]] = payload.get("launcher")
         self._codes: Dict[int, int] = {}
@@ -218,18 +226,7 @@ class EpochRun:
         for name, command in restored.items():
             self._start_service(name, command)
         if self._mpi is not None:
-            folder = self._context.state.get("pmi_folder")
-            if folder is not None:
-                self._mpi.resume(folder)
-            else:
-                if self._context.home:
-                    argv = self._mpi.server()
-                    self._start_service(SERVICE, self._engine.service(self._context, SERVICE, argv, dict(os.environ)))
-                while not self._mpi.ready():
-                    service = self._context.services.get(SERVICE)
-                    if service is not None and service.code is not None:
-                        raise EngineError("the PMI server ended with code %d before it listened" % service.code)
-                    yield
+            yield from self._mpi.bring_up()
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
             self._start(int(entry["rank"]), int(entry["processor"]), launch)
         while not self._engine.up(self._context):
@@ -246,6 +243,7 @@ class EpochRun:
                 found = samples.take(resident(pids))
                 if found is not None:
                     self._report("sample", **found)
+                self._look_for_lonely_ranks()
             self._sample(samples)
 
         self._loop.call_later(samples.pause_s, take)
@@ -291,6 +289,8 @@ class EpochRun:
 
     def close(self) -> None:
         """No rank of the epoch runs any more, on any node: end what was kept for them."""
+        if self._mpi is not None:
+            self._mpi.close()
         for child in list(self._context.services.values()):
             child.send_group(signal.SIGKILL)
         self._engine.close(self._context)
@@ -354,12 +354,12 @@ class EpochRun:
         if self._context.restart_dir is not None:
             env["EJB_RESTART_DIR"] = self._context.restart_dir
         if self._mpi is not None:
-            env.update(self._mpi.environment(rank))
+            env = self._mpi.environment(rank, env)
         return env
 
-    def _start_service(self, name: str, command: Command) -> None:
+    def _start_service(self, name: str, command: Command, *pass_fds: int) -> None:
         self._context.services[name] = self._run_tool(
-            name, command.argv, command.env, lambda code: self._service_ended(name, code)
+            name, command.argv, command.env, lambda code: self._service_ended(name, code), pass_fds
         )
 
     def _service_ended(self, name: str, code: int) -> None:
@@ -371,12 +371,33 @@ class EpochRun:
             if child.code is None:
                 # The engine ends the ranks as it ended the server: not the program's failure.
                 self._codes[rank] = code if code == self._engine.gave_up else self._mpi.exit_code(rank, 1)
+        self._end_ranks()
+
+    def _end_ranks(self) -> None:
         self._send(signal.SIGTERM)
         self._loop.call_later(SERVICE_GRACE_S, lambda: self._send(signal.SIGKILL))
 
-    def _run_tool(self, name: str, argv: List[str], env: Dict[str, str], on_exit: Callable[[int], None]) -> Child:
+    def _look_for_lonely_ranks(self) -> None:
+        """Ranks that would each do the whole work are ended, and the user is told."""
+        if self._mpi is None or self._context.size < 2:
+            return
+        running = {rank: child for rank, child in self._context.ranks.items() if child.code is None}
+        if self._mpi.tell_if_alone({rank: child.pid for rank, child in running.items()}):
+            self._codes.update(dict.fromkeys(running, 1))
+            self._end_ranks()
+
+    def _run_tool(
+        self,
+        name: str,
+        argv: List[str],
+        env: Dict[str, str],
+        on_exit: Callable[[int], None],
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
         log = os.path.join(self._folder, "%s-%s.log" % (name, self._place.node))
-        return self._processes.spawn(argv, env=env, cwd=self._folder, stdout=log, stderr=log, on_exit=on_exit)
+        return self._processes.spawn(
+            argv, env=env, cwd=self._folder, stdout=log, stderr=log, on_exit=on_exit, pass_fds=pass_fds
+        )
 
     def _abandon(self) -> None:
         self._stopping = True
@@ -391,6 +412,8 @@ class EpochRun:
             self._advance()
         elif not self._stopping:
             self._last_sample()
+            if code and self._mpi is not None:
+                self._mpi.tell_if_refused(rank)
             self._tell(rank, self._settled(rank, code))
         if not self.running:
             self._all_ended()

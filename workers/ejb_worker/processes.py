@@ -82,6 +82,7 @@ class Processes:
         on_exit: Callable[[int], None],
         cpu: Optional[int] = None,
         ignore_hangup: bool = False,
+        pass_fds: Sequence[int] = (),
     ) -> Child:
         """Start `argv` in a process group of its own, output appended to two files. Raises OSError.
 
@@ -113,6 +114,7 @@ class Processes:
                     stdout=out,
                     stderr=err,
                     close_fds=True,
+                    pass_fds=pass_fds,
                     preexec_fn=in_child,
                 )
             finally:

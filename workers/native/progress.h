@@ -1,16 +1,19 @@
 /* Over-subscribed MPI ranks: give the core away while polling, and finish MPI_Finalize. Works as an LD_PRELOAD library
- * of its own (progress.c) and as a part of the DMTCP plugin (move.c).
+ * of its own (progress.c) and as a part of the DMTCP plugin (move.c). It is loaded into every process of a launch, MPI
+ * or not: what is not UCX's or libfabric's polling goes straight on.
  *
- * Yielding. UCX's TCP transport spins on epoll_wait(.., timeout 0). With more ranks than cores the ranks that wait then
- * take the cores from those that compute: 8 ranks on 2 cores were measured up to 70 times slower than the work they do.
- * No setting of MPICH or UCX changes that. So an empty poll yields, and after EJB_YIELDS empty polls in a row it blocks
- * for EJB_BLOCK_MS. Something to read ends the blocking at once, so latency is not lost where the wait is worth it.
- * Who only asks whether something has come (MPI_Test and its like) has other work to do and is never blocked: HPCC's
- * MPIRandomAccess asks after every few updates, and did in more than 30 s what takes 2 s.
+ * Yielding. MPI ranks spin while they wait: UCX's TCP transport on epoll_wait(.., timeout 0), its shared memory on the
+ * memory itself. With more ranks than cores the ranks that wait then take the cores from those that compute: 8 ranks on 2
+ * cores were measured up to 70 times slower than the work they do. No setting of MPICH or UCX changes that. So an empty
+ * poll yields, and after EJB_YIELDS empty polls in a row it waits: where there is nothing but TCP, for EJB_BLOCK_MS in
+ * epoll_wait, which something to read ends at once; else for EJB_NAP_US, since nothing ends the waiting for memory.
+ * Who only asks whether something has come (MPI_Test and its like) has other work to do and is never made to wait:
+ * HPCC's MPIRandomAccess asks after every few updates, and did in more than 30 s what takes 2 s. Nor is anybody where
+ * several threads poll: the one that waits holds MPI's lock.
  *
  * Finalize. MPICH 4.0 (ch4:ucx over TCP) can wait for ever in MPI_Finalize: one rank needs a peer to make progress that
- * already sits in the blocking read of the PMI barrier. From the first disconnection of an endpoint on, a read of a
- * stream socket keeps the UCX workers going until there is something to read. */
+ * already sits in the blocking read of the PMI barrier. Within MPI_Finalize, from the first disconnection of an endpoint
+ * on, a read of a stream socket keeps the UCX workers going until there is something to read. */
 #ifndef EJB_PROGRESS_H
 #define EJB_PROGRESS_H
 
@@ -18,12 +21,18 @@
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EJB_MAX_WORKERS 16
@@ -31,9 +40,12 @@
 
 /* The next definition of a function; looked up once each, by whichever thread is first (all find the same). */
 #define EJB_NEXT_NAMED(function, symbol) \
-  static __typeof__(function) *real; \
-  if (!real) \
-    real = (__typeof__(function) *)dlsym(RTLD_NEXT, symbol)
+  static __typeof__(function) *ejb_found; \
+  __typeof__(function) *real = __atomic_load_n(&ejb_found, __ATOMIC_RELAXED); \
+  if (!real) { \
+    real = (__typeof__(function) *)dlsym(RTLD_NEXT, symbol); \
+    __atomic_store_n(&ejb_found, real, __ATOMIC_RELAXED); \
+  }
 #define EJB_NEXT(function) EJB_NEXT_NAMED(function, #function)
 
 /* UCX is loaded with the MPI. Python loads an extension module, and with it MPI and UCX, out of sight of RTLD_NEXT (a
@@ -51,20 +63,29 @@ static void *ejb_beside(void *code, const char *symbol)
   return found;
 }
 
-#define EJB_NEXT_UCX(function) \
-  EJB_NEXT(function); \
-  if (!real) \
+/* The same for a function of UCX or MPI. */
+#define EJB_NEXT_LOADED(function) \
+  EJB_NEXT(function) \
+  if (!real) { \
     real = (__typeof__(function) *)ejb_beside(__builtin_return_address(0), #function); \
+    __atomic_store_n(&ejb_found, real, __ATOMIC_RELAXED); \
+  } \
   if (!real) \
     abort() /* who called us is linked to it */
 
-/* A function of MPI goes on under its second name. */
-#define EJB_NEXT_MPI(function) \
-  EJB_NEXT_NAMED(function, "P" #function); \
-  if (!real) \
-    real = (__typeof__(function) *)ejb_beside(__builtin_return_address(0), "P" #function); \
-  if (!real) \
-    abort()
+static int ejb_yields = 100, ejb_block_ms = 1, ejb_nap_us = 50;
+static bool ejb_only_tcp;
+static int ejb_many_threads;
+static const void *ejb_first_thread;
+
+static __thread int ejb_empty_polls, ejb_asking, ejb_in_progress, ejb_gave_way, ejb_finalizing, ejb_disconnected;
+static __thread const void *ejb_caller;
+static __thread bool ejb_callers_mpi;
+
+static pthread_mutex_t ejb_workers_lock = PTHREAD_MUTEX_INITIALIZER;
+static void *ejb_workers[EJB_MAX_WORKERS];
+static int ejb_worker_count;
+static unsigned (*ejb_progress)(void *);
 
 static int ejb_number(const char *name, int otherwise)
 {
@@ -72,28 +93,96 @@ static int ejb_number(const char *name, int otherwise)
   return text && *text ? atoi(text) : otherwise;
 }
 
-static int ejb_yields = -1, ejb_block_ms;
-static __thread int ejb_empty_polls, ejb_asking;
+/* A child of a rank is no rank: its parent's workers are not its own to keep going. */
+static void ejb_in_child(void)
+{
+  pthread_mutex_init(&ejb_workers_lock, NULL);
+  ejb_worker_count = 0;
+  ejb_asking = ejb_in_progress = ejb_finalizing = ejb_disconnected = 0;
+}
+
+__attribute__((constructor)) static void ejb_begin(void)
+{
+  ejb_yields = ejb_number("EJB_YIELDS", ejb_yields);
+  ejb_block_ms = ejb_number("EJB_BLOCK_MS", ejb_block_ms);
+  ejb_nap_us = ejb_block_ms > 0 ? ejb_number("EJB_NAP_US", ejb_nap_us) : 0;
+  const char *transports = getenv("UCX_TLS"), *provider = getenv("FI_PROVIDER");
+  ejb_only_tcp = (transports && (!strcmp(transports, "tcp,self") || !strcmp(transports, "self,tcp"))) ||
+                 (provider && !strcmp(provider, "tcp"));
+  pthread_atfork(NULL, NULL, ejb_in_child);
+}
+
+/* Whether it is MPI that polls here, and not the program itself (an event loop of Python's, say). */
+static bool ejb_is_mpi(const void *caller)
+{
+  static const char *const libraries[] = { "libucs", "libuct", "libucp", "libfabric", "libmpi" };
+  if (ejb_in_progress)
+    return true;
+  if (caller != ejb_caller) {
+    Dl_info info;
+    ejb_callers_mpi = false;
+    if (dladdr(caller, &info) && info.dli_fname) {
+      const char *slash = strrchr(info.dli_fname, '/');
+      const char *name = slash ? slash + 1 : info.dli_fname;
+      for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        ejb_callers_mpi = ejb_callers_mpi || !strncmp(name, libraries[i], strlen(libraries[i]));
+    }
+    ejb_caller = caller;
+  }
+  return ejb_callers_mpi;
+}
+
+static void ejb_note_thread(void)
+{
+  const void *none = NULL, *me = &ejb_empty_polls;
+  if (__atomic_load_n(&ejb_first_thread, __ATOMIC_RELAXED) != me &&
+      !__atomic_compare_exchange_n(&ejb_first_thread, &none, me, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    __atomic_store_n(&ejb_many_threads, 1, __ATOMIC_RELAXED);
+}
+
+/* Nothing was found: whether this is the moment to wait, rather than to yield. */
+static bool ejb_may_wait(void)
+{
+  ejb_gave_way = 1;
+  if (ejb_asking || ++ejb_empty_polls <= ejb_yields || ejb_block_ms <= 0 ||
+      __atomic_load_n(&ejb_many_threads, __ATOMIC_RELAXED))
+    return false;
+  ejb_empty_polls = ejb_yields; /* of all that wait, not of all that ever was empty */
+  return true;
+}
+
+static void ejb_nap(void)
+{
+  struct timespec nap = { ejb_nap_us / 1000000, ejb_nap_us % 1000000 * 1000L };
+  if (ejb_nap_us <= 0 || nanosleep(&nap, NULL) != 0) /* a signal ends it, and that is well */
+    sched_yield();
+}
 
 int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
 {
-  EJB_NEXT(epoll_wait);
-  if (ejb_yields < 0) {
-    ejb_block_ms = ejb_number("EJB_BLOCK_MS", 1);
-    ejb_yields = ejb_number("EJB_YIELDS", 100);
-  }
+  EJB_NEXT(epoll_wait)
   int found = real(epfd, events, max, timeout);
-  if (timeout != 0 || found != 0) {
+  if (timeout != 0 || !ejb_is_mpi(__builtin_return_address(0)))
+    return found;
+  if (found != 0) {
     ejb_empty_polls = 0;
     return found;
   }
-  if (ejb_asking || ++ejb_empty_polls <= ejb_yields || ejb_block_ms <= 0) {
+  int error = errno;
+  if (!ejb_may_wait())
     sched_yield();
-    return 0;
+  else if (!ejb_only_tcp)
+    ejb_nap();
+  else {
+    found = real(epfd, events, max, ejb_block_ms);
+    if (found > 0)
+      ejb_empty_polls = 0;
+    else if (found < 0 && errno == EINTR)
+      found = 0; /* who does not wait is not interrupted */
+    if (found < 0)
+      return found;
   }
-  found = real(epfd, events, max, ejb_block_ms);
-  if (found != 0)
-    ejb_empty_polls = 0;
+  errno = error;
   return found;
 }
 
@@ -101,7 +190,7 @@ int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
 #define EJB_ASK(function, parameters, arguments) \
   int function parameters \
   { \
-    EJB_NEXT_MPI(function); \
+    EJB_NEXT_LOADED(function); \
     ejb_asking++; \
     int code = real arguments; \
     ejb_asking--; \
@@ -119,55 +208,118 @@ EJB_ASK(MPI_Iprobe, (int source, int tag, void *world, int *flag, void *status),
 EJB_ASK(MPI_Improbe, (int source, int tag, void *world, int *flag, void *message, void *status),
         (source, tag, world, flag, message, status))
 
-/* UCX is not linked: a program without it never calls these. */
-static void *ejb_workers[EJB_MAX_WORKERS];
-static int ejb_worker_count;
-static unsigned (*ejb_progress)(void *);
-static volatile int ejb_finalizing;
+/* Fortran's bindings come in by either name. */
+#define EJB_FINALIZE(function, parameters, arguments) \
+  int function parameters \
+  { \
+    EJB_NEXT_LOADED(function); \
+    ejb_finalizing++; \
+    int code = real arguments; \
+    ejb_finalizing--; \
+    return code; \
+  }
 
+EJB_FINALIZE(MPI_Finalize, (void), ())
+EJB_FINALIZE(PMPI_Finalize, (void), ())
+EJB_FINALIZE(MPI_Session_finalize, (void *session), (session))
+
+/* UCX is not linked: a program without it never calls these. */
 int ucp_worker_create(void *context, const void *params, void **worker)
 {
-  EJB_NEXT_UCX(ucp_worker_create);
-  ejb_progress = (unsigned (*)(void *))ejb_beside((void *)real, "ucp_worker_progress");
+  EJB_NEXT_LOADED(ucp_worker_create);
   int status = real(context, params, worker);
-  if (status == 0 && ejb_worker_count < EJB_MAX_WORKERS)
+  if (status != 0)
+    return status;
+  pthread_mutex_lock(&ejb_workers_lock);
+  ejb_progress = (unsigned (*)(void *))ejb_beside((void *)real, "ucp_worker_progress");
+  if (ejb_progress && ejb_worker_count < EJB_MAX_WORKERS)
     ejb_workers[ejb_worker_count++] = *worker;
+  pthread_mutex_unlock(&ejb_workers_lock);
   return status;
 }
 
 void ucp_worker_destroy(void *worker)
 {
-  EJB_NEXT_UCX(ucp_worker_destroy);
+  EJB_NEXT_LOADED(ucp_worker_destroy);
+  pthread_mutex_lock(&ejb_workers_lock);
   for (int i = 0; i < ejb_worker_count; i++)
     if (ejb_workers[i] == worker)
       ejb_workers[i--] = ejb_workers[--ejb_worker_count];
+  pthread_mutex_unlock(&ejb_workers_lock);
   real(worker);
 }
 
-void *ucp_disconnect_nb(void *endpoint)
+unsigned ucp_worker_progress(void *worker)
 {
-  EJB_NEXT_UCX(ucp_disconnect_nb);
-  ejb_finalizing = 1;
-  return real(endpoint);
+  EJB_NEXT_LOADED(ucp_worker_progress);
+  ejb_note_thread();
+  ejb_in_progress++;
+  ejb_gave_way = 0;
+  unsigned done = real(worker);
+  ejb_in_progress--;
+  if (done)
+    ejb_empty_polls = 0;
+  else if (!ejb_gave_way) { /* no epoll in it: shared memory, or a network's own queues */
+    int error = errno;
+    if (ejb_may_wait())
+      ejb_nap();
+    else
+      sched_yield();
+    errno = error;
+  }
+  return done;
 }
 
-static int ejb_is_stream(int fd)
+#define EJB_DISCONNECT(function, parameters, arguments) \
+  void *function parameters \
+  { \
+    EJB_NEXT_LOADED(function); \
+    ejb_disconnected = ejb_finalizing; \
+    return real arguments; \
+  }
+
+EJB_DISCONNECT(ucp_disconnect_nb, (void *endpoint), (endpoint))
+EJB_DISCONNECT(ucp_ep_close_nb, (void *endpoint, unsigned mode), (endpoint, mode))
+EJB_DISCONNECT(ucp_ep_close_nbx, (void *endpoint, const void *params), (endpoint, params))
+
+static bool ejb_waits_for_stream(int fd)
 {
   int type = 0;
   socklen_t length = sizeof type;
-  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM;
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM &&
+         !(fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
+static void ejb_keep_workers_going(int fd)
+{
+  struct pollfd waiting = { fd, POLLIN, 0 };
+  int error = errno, found = 0;
+  while (ejb_waits_for_stream(fd) && ((found = poll(&waiting, 1, 1)) == 0 || (found < 0 && errno == EINTR))) {
+    void *workers[EJB_MAX_WORKERS];
+    pthread_mutex_lock(&ejb_workers_lock);
+    int count = ejb_worker_count;
+    memcpy(workers, ejb_workers, sizeof workers);
+    unsigned (*progress)(void *) = ejb_progress;
+    pthread_mutex_unlock(&ejb_workers_lock);
+    if (count == 0)
+      break;
+    ejb_in_progress++;
+    ejb_asking++; /* the poll above waits */
+    for (int round = 0; round < EJB_PROGRESS_ROUNDS; round++)
+      for (int i = 0; i < count; i++)
+        progress(workers[i]);
+    ejb_asking--;
+    ejb_in_progress--;
+  }
+  errno = error;
+}
+
+/* Only by the thread that finalizes: another one that reads is none of MPI's. */
 ssize_t read(int fd, void *buffer, size_t size)
 {
-  EJB_NEXT(read);
-  if (ejb_finalizing && ejb_worker_count > 0 && ejb_is_stream(fd)) {
-    struct pollfd waiting = { fd, POLLIN, 0 };
-    while (ejb_progress && poll(&waiting, 1, 1) == 0)
-      for (int round = 0; round < EJB_PROGRESS_ROUNDS; round++)
-        for (int i = 0; i < ejb_worker_count; i++)
-          ejb_progress(ejb_workers[i]);
-  }
+  EJB_NEXT(read)
+  if (ejb_finalizing && ejb_disconnected && !ejb_in_progress)
+    ejb_keep_workers_going(fd);
   return real(fd, buffer, size);
 }
 

@@ -132,6 +132,8 @@ class Engine:
     """One way to checkpoint. Every method may raise EngineError."""
 
     name = ""
+    keeps_services = False
+    """Whether helpers are members of the computation, checkpointed and restored along with the ranks."""
     gave_up: Optional[int] = None
     """The exit code of a process that the engine itself has ended because it could not go on."""
 

@@ -23,6 +23,7 @@ from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, libr
 
 class DmtcpEngine(Engine):
     name = "dmtcp"
+    keeps_services = True
     gave_up = 99
 
     def probe(self) -> str:

@@ -1,4 +1,4 @@
-"""The PMI-1 server process: `worker.pyz pmi --folder DIR --host ADDRESS`.
+"""The PMI-1 server process: `worker.pyz pmi --folder DIR --host ADDRESS`, or `--fd NUMBER` of a socket that listens.
 
 It may be a member of a computation under DMTCP and then moves along with the ranks, so it is one thread, one poll loop,
 no files that stay open. Its sockets are made without SOCK_CLOEXEC: DMTCP does not recognize those with it.
@@ -17,14 +17,17 @@ import select
 import socket
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from ..files import read_json, write_json
 from .wire import LineReader, WireError
 from .wireup import Refused, Wireup
 
 LOST_HOLD_S = 1.0
-"""Between a lost rank and the server's own end, which ends the others: the lost one's exit code is told first."""
+"""Between a lost rank and the server's own end, which ends the others: the lost one's exit code is told first.
+
+The same where a rank aborts with a code that is no exit code: MPICH's own, because it misses a rank.
+"""
 
 STRANGERS = 64
 """Connections at once, beyond one a rank, that have not yet shown a ticket; more are closed unheard."""
@@ -42,14 +45,14 @@ class _Peer:
 class Server:
     """`nodes`: the addresses that ranks may come from; none: from anywhere."""
 
-    def __init__(self, folder: str, host: str, tickets: List[int], nodes: List[str]) -> None:
+    def __init__(self, folder: str, listener: socket.socket, tickets: List[int], nodes: List[str]) -> None:
         self._folder = folder
         self._nodes = frozenset(nodes)
         self._wireup = Wireup(tickets)
         self._told = 0
         self._peers: Dict[int, _Peer] = {}
         self._poll = select.poll()
-        self._listener = _listen(host, len(tickets))
+        self._listener = listener
         self.port = int(self._listener.getsockname()[1])
 
     def run(self) -> int:
@@ -65,7 +68,7 @@ class Server:
             self._tell()
         bad = {str(rank): state for rank, state in sorted(self._wireup.bad.items())}
         self._note("done", bad=bad)
-        if any(state == "lost" for state in bad.values()):
+        if any(state == "lost" for state in bad.values()) or not 0 <= self._wireup.abort_code <= 255:
             time.sleep(LOST_HOLD_S)
         return self._wireup.exit_code or 0
 
@@ -170,10 +173,12 @@ def _address(connection: socket.socket) -> str:
         return "unknown"
 
 
-def main(folder: str, host: str) -> int:
+def main(folder: str, host: Optional[str], descriptor: int = -1) -> int:
     try:
         given = read_json(os.path.join(folder, "tickets.json"))
-        server = Server(folder, host, [int(t) for t in given["tickets"]], [str(n) for n in given["nodes"]])
+        tickets = [int(ticket) for ticket in given["tickets"]]
+        listener = socket.socket(fileno=descriptor) if host is None else _listen(host, len(tickets))
+        server = Server(folder, listener, tickets, [str(node) for node in given["nodes"]])
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write("ejb pmi: cannot begin: %s\n" % error)
         return 2

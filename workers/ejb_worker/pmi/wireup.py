@@ -41,6 +41,7 @@ class Wireup:
         self.states: Dict[int, str] = {}
         self.events: List[Tuple[str, Dict[str, object]]] = []
         self.exit_code: Optional[int] = None
+        self.abort_code = 0
 
     @property
     def complete(self) -> bool:
@@ -173,6 +174,7 @@ class Wireup:
         except ValueError:
             code = 1
         self.states[rank] = ABORTED
+        self.abort_code = self.abort_code or code
         self.events.append(("abort", {"rank": rank, "code": code}))
         self._end(1)  # an aborting rank waits for ever: that the server leaves is what ends it
         return []
