@@ -21,6 +21,7 @@ from ejbd import __version__
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings, load
 from ejbd.errors import EXIT_CODE, EjbError
+from ejbd.logfile import Unbreakable
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +88,7 @@ def configure_logging(level: str) -> None:
             else structlog.processors.LogfmtRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(Unbreakable(sys.stderr)),  # type: ignore[arg-type]
     )
     for name in ("apscheduler", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)

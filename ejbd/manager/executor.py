@@ -3,14 +3,17 @@
 An intent is marked as executing before the call and gets its result after it, each in a commit of its own. Whatever
 was executing when the daemon died is unknown, and an unknown submission is looked up by its tag before it is ever
 repeated: found, it is adopted; not found twice, with a pause in between, it never happened.
+
+The database may fail between a call and its record, too. What is known is kept in memory and recorded as soon as the
+database takes it; an intent that is marked as executing while nobody is at it is unknown, as after a crash.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -53,19 +56,28 @@ class Executor:
     clock: Callable[[], float]
     _allowance: float = 1.0  # submissions that may be made at once
     _allowed_s: float = 0.0
+    _at_it: set[int] = field(default_factory=set)  # intents that a call is under way for, or whose outcome is here:
+    _unrecorded: dict[tuple[int, ...], Callable[[Session], None]] = field(default_factory=dict)
 
-    def recover(self, session: Session) -> None:
-        """At start-up: what was executing when the daemon ended may or may not have happened."""
+    def recover(self, session: Session, why: str = "the daemon ended in the middle of it") -> None:
+        """What is executing, and nobody is at it, may or may not have happened: at start-up that is all there is."""
         now = self.clock()
         for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
+            if intent.id in self._at_it:
+                continue
             if intent.kind == "submit":
-                move_intent(session, intent, IntentState.UNKNOWN, now, reason="the daemon ended in the middle of it")
+                move_intent(session, intent, IntentState.UNKNOWN, now, reason=why)
                 intent.not_before_s = now
+                intent.absences = 0
             else:  # cancel, hold and release may be repeated
                 move_intent(session, intent, IntentState.PENDING, now, setback=True)
 
     async def run_due(self) -> float | None:
-        """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None."""
+        """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None.
+
+        Raises EjbError where the database failed: then there may be more to do than was done.
+        """
+        await self._take_up()
         now = self.clock()
         most = self._refill(now)
         due, next_s = await self.store.read(lambda session: _due(session, now, most))
@@ -84,12 +96,60 @@ class Executor:
 
         async def one(intent: Intent) -> None:
             async with gate:
-                await self._submit(intent)
+                self._at_it.add(intent.id)
+                try:
+                    await self._submit(intent)
+                finally:
+                    self._let_go([intent.id])
 
-        await asyncio.gather(*(one(i) for i in submits))
+        # All are waited for, whatever becomes of one: none is still under way when the next pass begins.
+        ends = await asyncio.gather(*(one(i) for i in submits), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
         for intent in updates:
             await self._update(intent)
         return next_s
+
+    # -- outcomes, and a database that fails --------------------------------------------------------------------------
+
+    async def _take_up(self) -> None:
+        """Record what a failing database did not take, then find what is marked as executing and forgotten."""
+        for ids, outcome in list(self._unrecorded.items()):
+            try:
+                await self.store.write(outcome)
+            except EjbError:
+                raise  # it still fails: nothing else is begun
+            except Exception as error:  # it cannot be recorded as it is: find out anew what became of it
+                log.error("outcome-lost", intents=list(ids), error=repr(error), exc_info=error)
+            del self._unrecorded[ids]
+            self._let_go(ids)
+        if await self.store.read(self._forgotten):
+            await self.store.write(lambda s: self.recover(s, "its outcome could not be recorded"))
+
+    def _forgotten(self, session: Session) -> bool:
+        executing = session.scalars(select(Intent.id).where(Intent.state == IntentState.EXECUTING))
+        return any(id not in self._at_it for id in executing)
+
+    async def _record(self, ids: Sequence[int], outcome: Callable[[Session], None], *, patient: bool = False) -> None:
+        """Store what came of a call. Where the database fails it is kept, and stored before anything else is done."""
+        try:
+            await self.store.write(outcome, patient=patient)
+        except EjbError as error:
+            self._at_it.update(ids)
+            self._unrecorded[tuple(ids)] = lambda session: self._if_open(session, ids, outcome)
+            log.error("outcome-not-recorded", intents=list(ids), error=error.sentence())
+            raise
+
+    def _if_open(self, session: Session, ids: Sequence[int], outcome: Callable[[Session], None]) -> None:
+        """A commit that was reported as failed may have been made (Store.write)."""
+        states = session.scalars(select(Intent.state).where(Intent.id.in_(ids)))
+        if any(state == IntentState.EXECUTING for state in states):
+            outcome(session)
+
+    def _let_go(self, ids: Iterable[int]) -> None:
+        kept = {id for unrecorded in self._unrecorded for id in unrecorded}
+        self._at_it.difference_update(set(ids) - kept)
 
     def _refill(self, now: float) -> int:
         """How many submissions this pass may make: a token bucket that holds one second's worth."""
@@ -118,14 +178,14 @@ class Executor:
             batch_id = await self.batch.submit(request)
         except SubmitOutcomeUnknown as error:
             message = error.sentence()
-            await self.store.write(lambda s: self._unknown(s, intent.id, message))
+            await self._record([intent.id], lambda s: self._unknown(s, intent.id, message))
             return
         except BatchError as error:
             failure = error
-            await self.store.write(lambda s: self._refused(s, intent.id, failure))
+            await self._record([intent.id], lambda s: self._refused(s, intent.id, failure))
             return
         reach(CrashPoint.SUBMIT_AFTER_CALL)
-        await self.store.write(lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
+        await self._record([intent.id], lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
 
     def _make_files(self, id: int) -> str:
@@ -324,14 +384,15 @@ class Executor:
         if not batch_ids:
             return
         reach(CrashPoint.CANCEL_AFTER_BEGIN)
+        begun = list(batch_ids)
         try:
             await self.batch.cancel(sorted(set(batch_ids.values())))
         except BatchError as error:
             message = error.sentence()
-            await self.store.write(lambda s: _repeat_later(s, list(batch_ids), message, self.clock()))
+            await self._record(begun, lambda s: _repeat_later(s, begun, message, self.clock()))
             return
         reach(CrashPoint.CANCEL_AFTER_CALL)
-        await self.store.write(lambda s: _done(s, list(batch_ids), self.clock()))
+        await self._record(begun, lambda s: _done(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:
@@ -343,11 +404,11 @@ class Executor:
         except BatchError as error:
             message, transient = error.sentence(), error.transient
             if transient:
-                await self.store.write(lambda s: _repeat_later(s, [intent.id], message, self.clock()))
+                await self._record([intent.id], lambda s: _repeat_later(s, [intent.id], message, self.clock()))
             else:
-                await self.store.write(lambda s: _failed(s, intent.id, message, self.clock()))
+                await self._record([intent.id], lambda s: _failed(s, intent.id, message, self.clock()))
             return
-        await self.store.write(lambda s: _done(s, [intent.id], self.clock()))
+        await self._record([intent.id], lambda s: _done(s, [intent.id], self.clock()))
 
 
 def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:

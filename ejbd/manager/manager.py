@@ -175,11 +175,14 @@ class Manager:
             except BatchError as error:
                 await self._no_answer(error)
                 return
+            except EjbError as error:
+                log.error("poll-not-stored", error=error.sentence())
+                return
             self.view = view
             self.polls += 1
             if self.batch_error:
                 self.batch_error = ""
-                await self.store.write(lambda s: add_event(s, "batch.answers", self.clock()))
+                await self._tell("batch.answers")
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
                 with self.telemetry.poll("store"):
@@ -197,8 +200,14 @@ class Manager:
         if self.batch_error:
             return
         self.batch_error = error.sentence()
-        message = self.batch_error
-        await self.store.write(lambda s: add_event(s, "batch.silent", self.clock(), error=message))
+        await self._tell("batch.silent", error=self.batch_error)
+
+    async def _tell(self, kind: str, **data: Any) -> None:
+        """An event of the daemon itself. A database that fails costs nothing else."""
+        try:
+            await self.store.write(lambda s: add_event(s, kind, self.clock(), **data))
+        except EjbError as error:
+            log.error("event-not-stored", kind=kind, error=error.sentence(), **data)
 
     async def _left_behind(self, gone: set[str]) -> dict[str, list[dict[str, Any]]]:
         """What workers of batch jobs that have ended could not tell, read before the writer needs it."""

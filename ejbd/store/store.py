@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -53,6 +55,19 @@ class _Request(Generic[T]):
         self.topics: Iterable[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class WriterStatus:
+    """How the writer is. `busy_s`: for how long it has been at one commit (0: it waits). `waiting`: functions that
+    have not had their turn. `error`: why its last commit failed, "" where it did not; `failing_s`: since when none has
+    succeeded."""
+
+    alive: bool
+    busy_s: float
+    waiting: int
+    error: str
+    failing_s: float
+
+
 class Store:
     """A database whose changes all go through one thread, several to a commit.
 
@@ -74,6 +89,10 @@ class Store:
         # The writer thread's alone:
         self._connection: Connection | None = None
         self._right_held_by: Connection | None = None
+        # Read by others, each a single value:
+        self._busy_since: float | None = None
+        self._failing_since: float | None = None
+        self._error = ""
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -102,6 +121,17 @@ class Store:
         """:meth:`read` for callers without an event loop. It blocks its thread."""
         self._refuse_if_closed()
         return self._read(fn)
+
+    def writer_status(self) -> WriterStatus:
+        """Whether changes are taken; for health and a watchdog. It waits for nothing."""
+        now, busy, failing = time.monotonic(), self._busy_since, self._failing_since
+        return WriterStatus(
+            alive=self._thread.is_alive(),
+            busy_s=now - busy if busy is not None else 0.0,
+            waiting=self._queue.qsize(),
+            error=self._error,
+            failing_s=now - failing if failing is not None else 0.0,
+        )
 
     def on_commit(self, callback: OnCommit) -> Callable[[], None]:
         """Have `callback` told the topics of each commit, before its writers are answered. Returns how to stop it.
@@ -177,8 +207,14 @@ class Store:
             turn = 1 if batch else BATCH
             batch += [patient.popleft() for _ in range(min(turn, len(patient)))]
             waiting = deque(request for request in batch if request.future.set_running_or_notify_cancel())
+            self._busy_since = time.monotonic()
             while waiting:
-                self._commit_together(waiting)
+                try:
+                    self._commit_together(waiting)
+                except BaseException as error:  # a fault of this module's own: the callers are told, the thread lives
+                    self._tell_failed(batch, error)
+                    waiting.clear()
+            self._busy_since = None
         self._disconnect()
         self._writer.dispose()
 
@@ -203,6 +239,7 @@ class Store:
         except BaseException as error:  # whatever it was, this thread lives on and every caller gets an answer
             self._fail(done, error)
             return
+        self._error, self._failing_since = "", None
         self._announce(frozenset(topic for request in done for topic in request.topics))
         for request in done:
             request.future.set_result(request.value)
@@ -258,9 +295,19 @@ class Store:
 
     def _fail(self, requests: Iterable[_Request[Any]], error: BaseException) -> None:
         self._disconnect()
+        told = error if isinstance(error, EjbError) else store_error(self.url, error)
+        self._error = told.message
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+        self._tell_failed(requests, error)
+        with contextlib.suppress(Exception):  # the log may be on the very disk that is full
+            log.error("store.transaction-failed", error=told.message, database=place(self.url))
+
+    def _tell_failed(self, requests: Iterable[_Request[Any]], error: BaseException) -> None:
+        """Raise the error to callers that have no answer yet."""
         for request in requests:  # an error each: raised in several tasks, one would gather their tracebacks
-            request.future.set_exception(error if isinstance(error, EjbError) else store_error(self.url, error))
-        log.error("store.transaction-failed", error=store_error(self.url, error).message, database=place(self.url))
+            if not request.future.done():
+                request.future.set_exception(error if isinstance(error, EjbError) else store_error(self.url, error))
 
     def _announce(self, topics: frozenset[str]) -> None:
         for callback, loop in self._listeners if topics else ():
@@ -270,7 +317,8 @@ class Store:
                 else:
                     loop.call_soon_threadsafe(callback, topics)
             except Exception:  # a listener's fault, or its loop has ended: the commit stands
-                log.exception("store.listener-failed")
+                with contextlib.suppress(Exception):
+                    log.exception("store.listener-failed")
 
     # -- the readers' threads
 
