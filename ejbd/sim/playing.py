@@ -16,6 +16,7 @@ from ejbd.sim.compiled import at_hand, can_compile, compiled
 
 LOAD_S = 1.0  # what numba and code that is at hand take to load, about
 _A_WHILE_S = 0.2  # between two looks at the clock, about
+_FIRST_STEPS = 500
 
 
 class Way(StrEnum):
@@ -71,7 +72,7 @@ def play(game: Game, way: Way = Way.AUTO, again: float = 1) -> Played:
         part, kernels_s = _compiled(game, state)
     else:
         state, part = game.make(False), game.part
-    fast, steps = at_once, 500
+    fast, steps = at_once, _FIRST_STEPS
     cpu = time.process_time()  # by which is decided: others may be busy here, and would be while it compiles
     while True:
         batch = time.perf_counter()

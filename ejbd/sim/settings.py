@@ -42,6 +42,15 @@ class Source:
     rule: RowRule = RowRule.ARCHIVE
     limit: int | None = None
 
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """When the log was last written to and how long it is; zeros where that cannot be said (standard input)."""
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return 0, 0
+        return stat.st_mtime_ns, stat.st_size
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -136,9 +145,13 @@ def differing(changes: Mapping[str, str]) -> Setting:
     return replace(setting, changed=tuple(told.items()))
 
 
-@functools.lru_cache(maxsize=4)
 def load(source: Source) -> Workload:
-    """Read the log and make the workload, once."""
+    """Read the log and make the workload; once, as long as the file stays what it is."""
+    return _load(source, source.stamp)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(source: Source, stamp: tuple[int, int]) -> Workload:
     name = source.path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
     log = read_swf(source.path, limit=source.limit)
     return workload_of(log, name, processors=source.processors, rule=source.rule)
@@ -182,7 +195,7 @@ def play(
 def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> dict[str, Any]:
     """The report of :func:`play`, and the change of the mean turnaround against EASY over the jobs that both count."""
     workload, outcome, report = play(source, setting, again=again)
-    easy = _easy(source, setting.ties, setting.arrivals)
+    easy = _easy(source, source.stamp, setting.ties, setting.arrivals)
     jobs = workload.jobs
     kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else slice(None)
     before, after = means(jobs, easy, kept), means(jobs, outcome, kept)
@@ -195,7 +208,7 @@ def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> d
 
 
 @functools.lru_cache(maxsize=4)
-def _easy(source: Source, ties: Ties, arrivals: float) -> Outcome:
+def _easy(source: Source, stamp: tuple[int, int], ties: Ties, arrivals: float) -> Outcome:
     return run(_workload(source, Setting(arrivals=arrivals)), Policy.EASY, ties=ties)
 
 

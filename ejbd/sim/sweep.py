@@ -52,7 +52,7 @@ class Point:
         """What this point's result is kept under: another content of the log, version, setting or kind has another."""
         source = replace(self.source, path=Path())
         setting = replace(self.setting, changed=())  # names of values, which say nothing new
-        text = f"{_content(self.source.path)}|{source}|{setting}|{self.kind.value}|{_version()}"
+        text = f"{_content(self.source.path, self.source.stamp)}|{source}|{setting}|{self.kind.value}|{_version()}"
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def play(self, again: float = 1) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Point:
 
 
 @functools.lru_cache(maxsize=64)
-def _content(path: Path) -> str:
+def _content(path: Path, stamp: tuple[int, int]) -> str:
     try:
         with path.open("rb") as log:
             return hashlib.file_digest(log, "sha256").hexdigest()
