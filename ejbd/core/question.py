@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Self
 
@@ -52,10 +52,10 @@ class Question:
         """Plain JSON values; what has no end becomes None (null)."""
         return {
             "situation": self.situation.value,
-            "state": _plain(asdict(self.state)),
-            "slots": [_plain(asdict(slot)) for slot in self.slots],
+            "state": _plain(self.state),
+            "slots": [_plain(slot) for slot in self.slots],
             "now_s": self.now_s,
-            "parameters": _plain(asdict(self.parameters)),
+            "parameters": _plain(self.parameters),
         }
 
     @classmethod
@@ -77,10 +77,10 @@ def _plain(value: Any) -> Any:
     """JSON knows neither infinity nor tuples."""
     if isinstance(value, float) and math.isinf(value):
         return None
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if is_dataclass(value):  # not by `asdict`, which copies every value deeply
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import structlog
 from sqlalchemy import select
@@ -23,9 +24,10 @@ from ejbd.core.view import BatchState
 from ejbd.core.windows import Windows, windows
 from ejbd.manager import application, ending, periodic, setbacks, together
 from ejbd.manager.context import Context, JobWorld, holds_shell, work_now
+from ejbd.manager.roster import JobRow, WaitingJob
 from ejbd.manager.subjobs import TAG_PREFIX, add_subjob, release
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
+from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
 
 log = structlog.get_logger(__name__)
@@ -44,26 +46,13 @@ class Decider:
         self._windows: dict[str, Windows] = {}
         self._listed = {job.name for job in ctx.view.jobs} if ctx.view else set()
 
-    def decide_all(self) -> None:
-        """Every job that is not over, in its queue's order. One job's fault is its own."""
-        query = select(Job).where(Job.state.not_in(TERMINAL_JOB)).order_by(Job.seq)
-        jobs = list(self.ctx.session.scalars(query))
-        subjobs: dict[str, list[Subjob]] = {job.id: [] for job in jobs}
-        rows = select(Subjob).join(Job, Subjob.job_id == Job.id).where(Job.state.not_in(TERMINAL_JOB))
-        for subjob in self.ctx.session.scalars(rows.order_by(Subjob.ordinal)):
-            subjobs.setdefault(subjob.job_id, []).append(subjob)
-        for job in sorted(jobs, key=self._turn):  # of equals the first to come is the first
-            world = JobWorld(self.ctx, job, _subjobs=subjobs[job.id])
-            if not self._goes_on_waiting(world):
-                guarded(world, self.decide)
-
-    def _turn(self, job: Job) -> tuple[int, float]:
+    def turn(self, job: JobRow) -> tuple[int, float]:
         """When a job's turn comes to look for room."""
-        left = max(0.0, job.walltime_s - work_now(job, self.ctx.now))
+        left = max(0.0, job.walltime_s - work_now(cast(Job, job), self.ctx.now))
         rules = _RULES[self.ctx.queue_settings(job.queue).order]
         return visit_key(job.state == JobState.WAITING, job.processes, left, rules)
 
-    def _goes_on_waiting(self, world: JobWorld) -> bool:
+    def goes_on_waiting(self, world: JobWorld) -> bool:
         """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
 
         A fault is left for :meth:`decide` to meet again, where it is reported.
@@ -406,21 +395,21 @@ def verdict(decision: Decision) -> str:
 
 def record(world: JobWorld, question: Question, decision: Decision) -> None:
     """Store a decision that does something, or whose verdict is another than that of the last one stored."""
-    key = verdict(decision)
-    if decision.kind is DecisionKind.NOTHING and key == world.job.decision_key:
+    key, job = verdict(decision), world.job
+    if decision.kind is DecisionKind.NOTHING and key == job.decision_key:
         return
-    world.job.decision_key = key
-    world.job.expected_completion_s = decision.expected_completion_s
-    add_event(
-        world.ctx.session,
-        f"decision.{decision.kind.value}",
-        world.ctx.now,
-        job_id=world.job.id,
-        decision=decision.to_json(),
-        question=question.to_json(),
-        cost=world.cost.to_json(),
-        penalty=world.penalty.to_json(),
-    )
+    job.decision_key, job.expected_completion_s = key, decision.expected_completion_s
+    kind = f"decision.{decision.kind.value}"
+    data: dict[str, Any] = {
+        "decision": decision.to_json(),
+        "question": question.to_json(),
+        "cost": world.cost.to_json(),
+        "penalty": world.penalty.to_json(),
+    }
+    if isinstance(job, WaitingJob):
+        job.told = (kind, data)
+    else:
+        add_event(world.ctx.session, kind, world.ctx.now, job_id=job.id, **data)
 
 
 def elasticity(ctx: Context, queue: str, processes: int, wanted: bool | None) -> tuple[bool, str]:

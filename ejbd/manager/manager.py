@@ -26,7 +26,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import observe, periodic, requests, workers
+from ejbd.manager import periodic, requests, workers
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -35,16 +35,16 @@ from ejbd.manager.executor import Executor
 from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import LOOK_S, mpi_of_launch
+from ejbd.manager.roster import Roster, Specs
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
+from ejbd.manager.tick import Tick
 from ejbd.store.models import Event, Intent, Job, Move, QueueOverride, Speed, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
 from ejbd.userfiles import apart
-
-Left = dict[str, list[dict[str, Any]]]  # reports, by their file
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +79,7 @@ class Manager:
         self._offers: deque[Offer] = deque()
         self._spool_speed: float | None = None
         self._known = Known()
+        self._specs = Specs()
         store.on_commit(self._forget)
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
@@ -164,14 +165,15 @@ class Manager:
             try:
                 with self.telemetry.poll("observe"):
                     view = await self.batch.observe()
-                known = await self.store.read(lambda s: observe.missing(self._context(s), view))
+                roster = await self.store.read(Roster.read)
+                unlisted = roster.unlisted(view)
                 lost = {
                     id: self.spool.exit_file(subjob.job_id, subjob.id)
-                    for id, subjob in known.items()
+                    for id, subjob in unlisted.items()
                     if (subjob.submit_s or 0) < view.time_s - 1.0
                 }
                 outcomes = await self.batch.outcomes(lost) if lost else {}
-                left = await self._left_behind({*known, *(job.id for job in view.jobs if job.state.ended)})
+                left = await self._left_behind({*unlisted, *(job.id for job in view.jobs if job.state.ended)})
             except BatchError as error:
                 await self._no_answer(error)
                 return
@@ -186,7 +188,9 @@ class Manager:
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
                 with self.telemetry.poll("store"):
-                    await self.store.write(lambda s: self._tick(s, view, outcomes, left))
+                    tick = Tick(view, roster, outcomes, left, self._specs)
+                    while await self.store.write(lambda s: tick.step(self._context(s))):
+                        pass
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
@@ -221,12 +225,6 @@ class Manager:
         except TimeoutError:
             log.warning("reports-unreadable", files=len(files), error="the file system does not answer")
             return {file: [] for file in files}
-
-    def _tick(self, session: Session, view: ClusterView, outcomes: dict[str, Any], left: Left | None = None) -> None:
-        ctx = self._context(session)
-        ctx.left_behind = left or {}
-        observe.reconcile(ctx, view, outcomes)
-        Decider(ctx).decide_all()
 
     # -- act ----------------------------------------------------------------------------------------------------------
 

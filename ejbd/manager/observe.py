@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import defer
 
 from ejbd.batch.base import Outcome
@@ -14,10 +15,14 @@ from ejbd.manager import application, ending, setbacks, together, workers
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.measuring import note_rigid_run
+from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
 from ejbd.store.models import Intent, Job, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, JobState, SubjobState
+from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job, move_subjob
+
+JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
+ROWS_AT_ONCE = 200
 
 ENDED_AS: dict[BatchState, SubjobState] = {
     BatchState.COMPLETED: SubjobState.COMPLETED,
@@ -27,50 +32,100 @@ ENDED_AS: dict[BatchState, SubjobState] = {
     BatchState.NODE_FAIL: SubjobState.LOST,
     BatchState.PREEMPTED: SubjobState.LOST,
 }
+_PLAN = (
+    update(Subjob.__table__)  # type: ignore[arg-type]
+    .where(Subjob.id == bindparam("subjob"), Subjob.state == SubjobState.PENDING.value)
+    .values(planned_start_s=bindparam("plan"), reason=bindparam("why"))
+)
+_T = TypeVar("_T")
 
 
-def reconcile(ctx: Context, view: ClusterView, outcomes: Mapping[str, Outcome]) -> None:
-    """Bring every open subjob up to the view: starts, ends, graces, strangers under our names."""
-    listed = {job.id: job for job in view.jobs}
-    query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id).where(Subjob.state.not_in(TERMINAL_SUBJOB))
-    worlds: dict[str, JobWorld] = {}
-    # Most jobs only wait: their specification, with a whole environment in it, is not read twice a poll.
-    query = query.order_by(Job.seq, Subjob.ordinal).options(defer(Job.spec))
-    rows = [(subjob, job) for subjob, job in ctx.session.execute(query)]
-    for subjob, job in rows:
-        if subjob.batch_id is None:
-            continue
-        world = worlds.setdefault(job.id, JobWorld(ctx, job))
-        seen = listed.get(subjob.batch_id)
-        if seen is not None and seen.name != subjob.tag:
-            seen = None  # another job has got this id since
-        if seen is not None and _goes_on_waiting(world, subjob, seen):
-            continue  # the many, for whom a savepoint each would be most of a poll
+class Reconciler:
+    """Brings every open subjob up to the view: starts, ends, graces, strangers under our names.
 
-        def look(world: JobWorld, subjob: Subjob = subjob, seen: BatchJobView | None = seen) -> None:
-            _look(world, subjob, seen, outcomes.get(subjob.batch_id or ""))
+    `pieces` goes on by some milliseconds each time; `context` gives the transaction that is under way.
+    """
 
-        guarded(world, look)
-    _cancel_strangers(ctx, view, {subjob.tag: subjob for subjob, _ in rows})
-    _find_silent_workers(ctx, worlds)
-    _find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows if job.id in worlds])
+    def __init__(
+        self, context: Callable[[], Context], view: ClusterView, roster: Roster, outcomes: Mapping[str, Outcome]
+    ) -> None:
+        self._context = context
+        self._view = view
+        self._roster = roster
+        self._outcomes = outcomes
+        self.looked_at: set[str] = set()  # jobs that may have changed
+
+    def pieces(self) -> Iterator[None]:
+        listed = {job.id: job for job in self._view.jobs}
+        plans: list[dict[str, Any]] = []
+        for at, (id, rows) in enumerate(self._roster.subjobs.items()):
+            if not all(self._goes_on(row, _seen(row, listed), plans) for row in rows if row.batch_id is not None):
+                self.looked_at.add(id)
+            if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
+                yield
+        yield
+        for some in _batches(plans, ROWS_AT_ONCE):
+            self._context().session.connection().execute(_PLAN, some)
+            yield
+        # In order of arrival; those whose job is over, and who are on their way out, at last.
+        order = [id for id in self._roster.jobs if id in self.looked_at]
+        order += [id for id in self._roster.subjobs if id in self.looked_at and id not in self._roster.jobs]
+        for ids in _batches(order, JOBS_AT_ONCE):
+            self._look_at(ids, listed)
+            yield
+        _cancel_strangers(self._context(), self._view, self._roster.tags())
+        yield
+        _find_silent_workers(self._context())
+        yield
+
+    def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[dict[str, Any]]) -> bool:
+        """Whether there is nothing to do about a subjob but to note what the batch system plans.
+
+        It says so of the many, each of whom would have to be loaded otherwise; whom it does not know goes to
+        :func:`_look`, and nothing is done here that is not what `_look` does.
+        """
+        if seen is None or row.missing_since_s is not None:
+            return False
+        if row.state == SubjobState.RUNNING:
+            settled = row.releasing or row.joined or row.role == "rigid"
+            return settled and seen.state.holds_processors and seen.end_s in (None, row.end_s)
+        job = self._roster.jobs.get(row.job_id)
+        waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
+        if not waits or row.role == "subjob" or job is None:
+            return False
+        if row.role == "placeholder" and job.rigid_start_s is None and seen.planned_start_s is not None:
+            return False  # its first promise
+        if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
+            plans.append({"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason})
+        return True
+
+    def _look_at(self, ids: Sequence[str], listed: Mapping[str, BatchJobView]) -> None:
+        """Some jobs with whatever is open of them, as they are by now."""
+        ctx = self._context()
+        query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id)
+        query = query.where(Job.id.in_(ids), Subjob.state.in_(OPEN_SUBJOB), Subjob.batch_id.is_not(None))
+        # The specification, with a whole environment in it, is read where it is asked for.
+        query = query.order_by(Job.seq, Subjob.ordinal).options(defer(Job.spec))
+        worlds: dict[str, JobWorld] = {}
+        rows = [(subjob, job) for subjob, job in ctx.session.execute(query)]
+        for subjob, job in rows:
+            world = worlds.setdefault(job.id, JobWorld(ctx, job))
+
+            def look(world: JobWorld, subjob: Subjob = subjob) -> None:
+                _look(world, subjob, _seen(subjob, listed), self._outcomes.get(subjob.batch_id or ""))
+
+            guarded(world, look)
+        _find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows])
 
 
-def missing(ctx: Context, view: ClusterView) -> dict[str, Subjob]:
-    """Batch id -> open subjob of ours that the view does not show. Not where the id is another job's by now."""
-    listed = {job.id for job in view.jobs}
-    query = select(Subjob).where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None))
-    return {s.batch_id: s for s in ctx.session.scalars(query) if s.batch_id and s.batch_id not in listed}
+def _seen(subjob: Subjob | SubjobRow, listed: Mapping[str, BatchJobView]) -> BatchJobView | None:
+    """What the view shows of a subjob. Not another job that has got its id since."""
+    seen = listed.get(subjob.batch_id or "")
+    return seen if seen is not None and seen.name == subjob.tag else None
 
 
-def _goes_on_waiting(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> bool:
-    """Note what the batch system says about a whole job in its queue. False: there is more to do than to note it."""
-    new_promise = subjob.role == "placeholder" and world.job.rigid_start_s is None and seen.planned_start_s is not None
-    waits = subjob.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
-    if not waits or new_promise or subjob.role == "subjob" or subjob.missing_since_s is not None:
-        return False
-    _note_plan(subjob, seen)
-    return True
+def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
@@ -207,14 +262,14 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
         note_rigid_run(world, subjob, outcome.end_s)
 
 
-def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, Subjob]) -> None:
+def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
     """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
     suspects = {
         job.name: job
         for job in view.jobs
         if job.name.startswith(TAG_PREFIX)
         and not job.state.ended
-        and (job.name not in open_tags or open_tags[job.name].batch_id not in (None, job.id))
+        and (job.name not in open_tags or open_tags[job.name] not in (None, job.id))
     }
     if not suspects:
         return
@@ -256,19 +311,20 @@ def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob
         guarded(world, give_up)
 
 
-def _find_silent_workers(ctx: Context, worlds: Mapping[str, JobWorld]) -> None:
+def _find_silent_workers(ctx: Context) -> None:
     """Workers that have not been heard of for too long, though their subjob is said to run."""
     limit = ctx.settings.limits.worker_silence_s
     query = (
         select(Worker, Job)
         .join(Job, Worker.job_id == Job.id)
         .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
+        .options(defer(Job.spec))
     )
     for worker, job in list(ctx.session.execute(query)):
         heard = ctx.seen.get(worker.id, worker.last_seen_s)
         if ctx.now - heard <= limit:
             continue
-        world = worlds.get(job.id) or JobWorld(ctx, job)
+        world = JobWorld(ctx, job)
 
         def lose(world: JobWorld, worker: Worker = worker) -> None:
             subjob = world.subjob(worker.subjob_id)

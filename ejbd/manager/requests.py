@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
 
 from ejbd.config import QueueSettings
 from ejbd.core.plan import ElasticState
@@ -28,6 +29,7 @@ ENGINES = ("auto", "application", "dmtcp", "none")
 _ANSWERED = select(IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
     IdempotencyKey.user == bindparam("user"), IdempotencyKey.key == bindparam("key")
 )
+_TAKEN = select(Job.seq).where(Job.id == bindparam("id"))
 
 
 def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
@@ -109,7 +111,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     queue = queue_for(ctx.view, spec)
     carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
     spec = carried.spec
-    job_id = secrets.token_hex(4)
+    job_id = _new_id(session)
     insert_row(
         session,
         Job,
@@ -137,6 +139,14 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=carried.elastic, reason=carried.why)
     wake(session, INTENTS_TOPIC)
     return job_id, True
+
+
+def _new_id(session: Session) -> str:
+    """Short enough to be typed, so that among many jobs one does come twice: then another is taken."""
+    while True:
+        id = secrets.token_hex(4)
+        if session.execute(_TAKEN, {"id": id}).first() is None:
+            return id
 
 
 def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""All that is open, in the few columns by which a poll sees who has to be looked at.
+
+Most jobs only wait, and reading them whole (a specification holds a user's environment) was most of what a poll cost.
+A roster is read anew by each poll, from one snapshot of the database, and never kept: nothing in it can be out of step
+with a transaction that was rolled back. It says whom to leave alone, which is what a poll a moment earlier would have
+done; whatever is changed is loaded again by the transaction that changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import Row, Text, select
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.orm import Session
+
+from ejbd.core.view import ClusterView
+from ejbd.manager.context import Context, JobWorld
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, JobState, SubjobState
+
+JobRow = Row[Any]
+SubjobRow = Row[Any]
+
+OPEN_JOB = [state.value for state in JobState if state not in TERMINAL_JOB]  # what is looked for by an index,
+OPEN_SUBJOB = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]  # however many have ended
+SPECS_AT_ONCE = 500
+_LONG = frozenset({"env", "script", "argv"})  # of a specification; no decision depends on them
+_JOB = select(
+    Job.seq,
+    Job.id,
+    Job.user,
+    Job.queue,
+    Job.state,
+    Job.elastic,
+    Job.kind,
+    Job.engine,
+    Job.application,
+    Job.processes,
+    Job.walltime_s,
+    Job.held,
+    Job.start_s,
+    Job.work_s,
+    Job.work_rate,
+    Job.work_as_of_s,
+    sql_cast(Job.members, Text).label("members_text"),
+    Job.script_run,
+    Job.not_before_s,
+    Job.rigid_start_s,
+    Job.decision_key,
+).where(Job.state.in_(OPEN_JOB))
+_SUBJOB = select(*(column for column in Subjob.__table__.columns if column.name not in ("nodes", "token_hash"))).where(
+    Subjob.state.in_(OPEN_SUBJOB)
+)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making."""
+
+    jobs: dict[str, JobRow]
+    subjobs: dict[str, list[SubjobRow]]
+
+    @classmethod
+    def read(cls, session: Session) -> Roster:
+        """All of it, as of now. Two statements."""
+        rows: list[JobRow] = [*session.execute(_JOB)]
+        jobs = {row.id: row for row in sorted(rows, key=lambda row: int(row.seq))}
+        subjobs: dict[str, list[SubjobRow]] = {}
+        for row in session.execute(_SUBJOB):
+            subjobs.setdefault(row.job_id, []).append(row)
+        for rows in subjobs.values():
+            if len(rows) > 1:
+                rows.sort(key=lambda row: row.ordinal)
+        return cls(jobs, subjobs)
+
+    def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
+        """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
+        listed = {job.id for job in view.jobs}
+        rows = (row for rows in self.subjobs.values() for row in rows)
+        return {row.batch_id: row for row in rows if row.batch_id and row.batch_id not in listed}
+
+    def tags(self) -> dict[str, str | None]:
+        """Tag -> batch id of every open subjob."""
+        return {row.tag: row.batch_id for rows in self.subjobs.values() for row in rows}
+
+
+class Specs:
+    """What jobs' specifications say that decisions depend on. A specification never changes, so this may be kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def read(self, session: Session, ids: list[str]) -> None:
+        """Have those of all these jobs ready."""
+        unknown = [id for id in ids if id not in self._known]
+        for at in range(0, len(unknown), SPECS_AT_ONCE):
+            some = unknown[at : at + SPECS_AT_ONCE]
+            for id, spec in session.execute(select(Job.id, Job.spec).where(Job.id.in_(some))):
+                self._known[id] = {key: value for key, value in spec.items() if key not in _LONG}
+
+    def of(self, id: str) -> dict[str, Any]:
+        return self._known[id]
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._known
+
+    def keep(self, ids: dict[str, Any]) -> None:
+        """Forget the jobs that are over."""
+        if len(self._known) > len(ids):
+            self._known = {id: spec for id, spec in self._known.items() if id in ids}
+
+
+class WaitingJob:
+    """A waiting job of the roster where a :class:`ejbd.store.models.Job` is asked for. What is set here is not stored;
+
+    `told`, the kind and data of an event, waits for being stored with the others'.
+    """
+
+    def __init__(self, row: JobRow, spec: dict[str, Any]) -> None:
+        self._row = row
+        self.spec = spec
+        self.members: list[str] = []
+        self.told: tuple[str, dict[str, Any]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name)
+
+
+def waiting_world(ctx: Context, job: WaitingJob, subjobs: list[SubjobRow]) -> JobWorld:
+    """A job that waits, as the policies see it, without a row loaded. Of its subjobs only the open ones are there."""
+    return JobWorld(ctx, cast(Job, job), _subjobs=cast(list[Subjob], subjobs))
