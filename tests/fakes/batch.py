@@ -89,7 +89,7 @@ class MemoryBatch:
         if self.hang_submissions:
             self.hang_submissions -= 1
             raise SubmitOutcomeUnknown("sbatch did not answer")
-        id = str(100 + len(self.jobs))
+        id = str(100 + len(self.requests))
         self.requests[id] = request
         self.jobs[id] = BatchJobView(
             id,
@@ -113,12 +113,12 @@ class MemoryBatch:
     async def cancel(self, ids: Sequence[str]) -> None:
         self._call(f"cancel {' '.join(ids)}")
         for id in ids:
-            if not self.jobs[id].state.ended:
+            if id in self.jobs and not self.jobs[id].state.ended:
                 self.jobs[id] = replace(self.jobs[id], state=BatchState.CANCELLED, end_s=self.clock())
 
     async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
         self._call(f"update {id}")
-        if hold is not None:
+        if hold is not None and id in self.jobs:
             self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if hold else BatchState.PENDING)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import event, select
 
 from ejbd.core.view import BatchState
@@ -67,7 +66,9 @@ def everybody_loaded() -> Iterator[None]:
 
 def look_at_everybody(live: LiveWorld, copy: Path) -> Rows:
     """What a poll would make of this moment if it loaded every job."""
-    shutil.copy(live.folder / "ejb.sqlite", copy)
+    with contextlib.closing(sqlite3.connect(live.folder / "ejb.sqlite")) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    target.close()
     store = Store(f"sqlite:///{copy}")
     try:
         view = asyncio.run(live.batch.observe())
@@ -94,8 +95,12 @@ def at_random(live: LiveWorld, dice: random.Random) -> None:
     running = [j for j in live.batch.live() if j.state is BatchState.RUNNING]
     match dice.randrange(9):
         case 0 | 1:
-            engine = dice.choice(("application", "none", "dmtcp"))
-            spec = {"elastic": dice.choice((None, None, False)), "engine": engine, "hold": dice.random() < 0.1}
+            engine = dice.choice(("application", "none"))
+            spec: dict[str, Any] = {
+                "elastic": dice.choice((None, None, False)),
+                "engine": engine,
+                "hold": dice.random() < 0.1,
+            }
             run(live.submit(dice.choice((2, 8, 16)), dice.choice((60.0, 100.0, 3600.0)), **spec))
         case 2 if waiting:
             live.batch.start(dice.choice(waiting).name)
@@ -137,9 +142,7 @@ def fail_in(live: LiveWorld, dice: random.Random) -> None:
         event.remove(engine, "before_cursor_execute", refuse)
 
 
-@example(seed=1)
-@given(seed=st.integers(0, 2**32))
-@settings(max_examples=12)
+@pytest.mark.parametrize("seed", range(5))
 def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(empty: Path, seed: int) -> None:
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -157,7 +160,9 @@ def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(empty: Path, s
                     fail_in(live, dice)
                 expected = look_at_everybody(live, folder / f"copy{turn}.sqlite")
                 asyncio.run(live.manager.poll())
-                assert everything(store) == expected
+                found = everything(store)
+                for table, rows in expected.items():
+                    assert found[table] == rows, f"{table}, seed {seed}, turn {turn}"
                 asyncio.run(live.act())
         finally:
             store.close()
