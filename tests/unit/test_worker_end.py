@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fakes.worker_process import World, alive, eventually, worker_command, world
@@ -28,6 +29,74 @@ def test_ranks_end_with_a_killed_worker(there: World) -> None:
     pids = there.launch(sys.executable, "-c", "import time; time.sleep(60)", ranks=4)
     there.worker.kill()
     eventually(lambda: not any(alive(pid) for pid in pids.values()))
+
+
+DAEMONIZED = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1] + os.environ["EJB_RANK"], "w") as file:
+            file.write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+def grandchildren(there: World, ranks: int) -> list[int]:
+    """Processes in sessions of their own that ranks have left behind on purpose; none is in a rank's group."""
+    eventually(lambda: all((there.spool / f"pid-{rank}").exists() for rank in range(ranks)))
+    return [int(eventually((there.spool / f"pid-{rank}").read_text)) for rank in range(ranks)]
+
+
+def test_what_ranks_have_started_ends_with_a_killed_worker(there: World) -> None:
+    """A session of its own, no parent that lives, no group that anybody knows."""
+    there.start()
+    there.launch(sys.executable, "-c", DAEMONIZED, str(there.spool / "pid-"), ranks=2)
+    left = grandchildren(there, 2)
+    assert all(alive(pid) for pid in left)
+    there.worker.kill()
+    eventually(lambda: not any(alive(pid) for pid in left))
+
+
+def test_what_a_script_has_started_ends_with_a_killed_worker(there: World) -> None:
+    there.start()
+    pid = f"{there.spool}/pid-0"
+    text = f"#!/bin/bash\nsetsid sleep 600 &\necho $! > {pid}.new; mv {pid}.new {pid}\nsleep 600\n"
+    assert there.lead(there.script(text))["ok"]
+    left = grandchildren(there, 1)
+    there.worker.kill()
+    eventually(lambda: not any(alive(pid) for pid in left))
+
+
+def test_the_next_placement_here_begins_when_nothing_of_the_last_one_is_left(there: World) -> None:
+    """The warden was killed as well (an operator's pkill): the next worker on this node looks for itself."""
+    there.start()
+    there.launch(sys.executable, "-c", DAEMONIZED, str(there.spool / "pid-"), ranks=2)
+    left = grandchildren(there, 2)
+    for child in psutil.Process(there.worker.pid).children():
+        if "ejb-warden" in child.cmdline():
+            child.kill()
+    there.worker.kill()
+    there.worker.wait()
+    other = subprocess.Popen(["sleep", "600"], env={"EJB_MARK": f"{there.job_dir}x:", "PATH": os.environ["PATH"]})
+    foreign = subprocess.Popen(
+        ["sleep", "600"],
+        env={"EJB_MARK": f"{there.job_dir}:", "SLURM_JOB_ID": "4711", "PATH": os.environ["PATH"]},
+    )
+    try:
+        assert all(alive(pid) for pid in left)
+        there.start()
+        there.launch("sleep", "600", ranks=2, epoch=2)
+        assert not any(alive(pid) for pid in left)
+        assert alive(other.pid), "another job's"
+        assert alive(foreign.pid), "a batch job of its own that was submitted from within the job"
+        there.manager.wait_for(lambda: [log for log in there.manager.of_kind("log") if "2 processes" in log["message"]])
+    finally:
+        for process in (other, foreign):
+            process.kill()
+            process.wait()
 
 
 def test_told_to_leave(there: World) -> None:
@@ -118,7 +187,7 @@ def test_orphans_of_ranks_end_with_the_worker(there: World) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "agent, shim or pmi is missing"),
+        ([], "agent, shim, pmi or sweep is missing"),
         (["agent"], "--subjob-dir is missing"),
         (["agent", "--subjob-dir"], "needs a value"),
         (["agent", "--subjob-dir=x", "--processors", "0"], "at least 1"),

@@ -12,7 +12,8 @@ from typing import Dict, List, NoReturn
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
-    "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER"
+    "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER\n"
+    "       worker.pyz sweep --job-dir DIR"
 )
 
 
@@ -77,7 +78,14 @@ def main() -> NoReturn:
         if "--folder" not in options or ("--host" in options) == options.get("--fd", "").isdigit():
             _usage("--folder, and one of --host and --fd (a number) are needed")
         sys.exit(pmi(options["--folder"], options.get("--host"), int(options.get("--fd", "-1"))))
-    _usage("agent, shim or pmi is missing")
+    if words[:1] == ["sweep"]:
+        from .leftovers import end
+
+        options = _options(words[1:], ("--job-dir",))
+        if "--job-dir" not in options:
+            _usage("--job-dir is missing")
+        sys.exit(1 if end(options["--job-dir"]) else 0)
+    _usage("agent, shim, pmi or sweep is missing")
 
 
 if __name__ == "__main__":

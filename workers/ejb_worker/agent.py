@@ -13,6 +13,7 @@ from . import linux
 from .engines import ENGINES, build_of_node
 from .epochs import EpochRun, LaunchError, Place, Reply, cpus_to_bind
 from .lead import Lead
+from .leftovers import Warden
 from .loop import Loop
 from .nodefolder import NodeFolder
 from .operations import Operations
@@ -42,6 +43,7 @@ class Agent:
         self._boot = os.urandom(8).hex()
         self._loop = Loop()
         self._processes = Processes(self._loop)
+        self._warden = Warden(subjob.job_dir)
         self._buffer = ReportBuffer(subjob.folder, node, self._boot)
         self._epochs: Dict[int, EpochRun] = {}
         self._lead: Optional[Lead] = None
@@ -96,6 +98,7 @@ class Agent:
             self._loop.run()
         finally:
             self._processes.end_all()
+            self._warden.close()
             for run in self._epochs.values():
                 run.close()
             self._transport.close()
@@ -124,6 +127,7 @@ class Agent:
 
     def _launch(self, payload: Dict[str, Any], reply: Reply) -> None:
         epoch = int(payload["epoch"])
+        self._begin_warden()
         if epoch in self._epochs:
             reply(False, "epoch %d was launched here before" % epoch, {})
             return
@@ -153,6 +157,12 @@ class Agent:
                 del self._epochs[old]
         self._epochs[epoch] = run
         run.launch(launched)
+
+    def _begin_warden(self) -> None:
+        try:
+            self._warden.begin()
+        except OSError as error:
+            self._log("nobody will end the job's processes here if this worker is killed: %s" % error)
 
     def _checkpoint(self, payload: Dict[str, Any], reply: Reply) -> None:
         run = self._epochs.get(int(payload["epoch"]))
@@ -190,6 +200,8 @@ class Agent:
             log=lambda message: self._loop.call_soon(lambda: self._log(message)),
         )
         self._lead = lead
+        if payload.get("script") is not None:
+            self._begin_warden()
         try:
             data = lead.start()
         except LaunchError as error:

@@ -8,6 +8,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
+from . import leftovers
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
@@ -211,6 +212,7 @@ class EpochRun:
         problem = self._engine.probe()
         if problem:
             raise LaunchError(problem)
+        yield from self._end_leftovers()
         launch = read_json(str(self._payload["launch_file"]))
         if not launch["argv"]:
             raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
@@ -230,6 +232,23 @@ class EpochRun:
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
             self._start(int(entry["rank"]), int(entry["processor"]), launch)
         while not self._engine.up(self._context):
+            yield
+
+    def _end_leftovers(self) -> Iterator[None]:
+        """Nothing of a placement whose worker was killed here runs beside this one."""
+        until = time.monotonic() + leftovers.PATIENCE_S
+        told = False
+        while True:
+            left = leftovers.kill(self._subjob.job_dir)
+            if not left:
+                return
+            if not told:
+                told = True
+                message = "%d processes of an earlier placement were still here, and are ended" % len(left)
+                self._report("log", level="warning", message=message)
+            if time.monotonic() > until:
+                words = (", ".join(map(str, left[:5])), self._place.node)
+                raise LaunchError("processes of an earlier placement do not end (%s) on node %s" % words, 0)
             yield
 
     def _sample(self, samples: Samples) -> None:
@@ -355,6 +374,7 @@ class EpochRun:
             env["EJB_RESTART_DIR"] = self._context.restart_dir
         if self._mpi is not None:
             env = self._mpi.environment(rank, env)
+        env[leftovers.MARK] = leftovers.mark(self._subjob.job_dir, env)
         return env
 
     def _start_service(self, name: str, command: Command, *pass_fds: int) -> None:

@@ -10,6 +10,7 @@ from .collector import Collector, Output
 from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Reply
 from .files import make_dir, read_json
 from .launches import Launches
+from .leftovers import MARK, mark
 from .loop import Loop
 from .processes import Child, Processes
 from .settings import Subjob
@@ -143,6 +144,7 @@ class Lead:
             SLURM_NPROCS=str(processors),
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
+        env[MARK] = mark(self._subjob.job_dir, env)
         out = os.path.join(folder, "%d.out" % self.run)
         # Where both go into one file, they are one from the beginning: what the script prints keeps its order.
         apart = self._payload.get("error") not in (None, self._payload["output"])
