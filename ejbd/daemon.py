@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -20,7 +21,7 @@ import structlog
 from ejbd import __version__
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings, load
-from ejbd.errors import EXIT_CODE, EjbError
+from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.logfile import Unbreakable
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,7 @@ async def run(settings: Settings) -> None:
     from ejbd.api.app import create_app
     from ejbd.api.server import serve
     from ejbd.manager.manager import Manager
+    from ejbd.store.engine import place
     from ejbd.store.store import Store
 
     settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -54,9 +56,10 @@ async def run(settings: Settings) -> None:
     try:
         store.acquire_single_writer()
         store.upgrade()
-        manager = Manager(settings, store, make_batch(settings))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+        store.begin_term(lambda: _call_soon(loop, stop.set))
+        manager = Manager(settings, store, make_batch(settings))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         await manager.start()
@@ -66,13 +69,25 @@ async def run(settings: Settings) -> None:
                 manager.publish(servers.url)
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
                 await stop.wait()
-                log.info("stopping")
+                log.info("stopping", fenced=store.fenced)
             finally:
                 await servers.stop()
         finally:
             await manager.stop()
+        if store.fenced:
+            raise EjbError(
+                Code.CONFLICT,
+                "another ejbd has taken the database over: this one has written nothing since, and ends",
+                where=place(store.url),
+                hint="jobs go on; start it again when the other one has ended",
+            )
     finally:
         store.close()
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        loop.call_soon_threadsafe(call)
 
 
 def configure_logging(level: str) -> None:

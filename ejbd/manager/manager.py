@@ -39,6 +39,7 @@ from ejbd.manager.roster import Roster, Specs
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
+from ejbd.store import marks
 from ejbd.store.models import Event, Intent, Job, Move, QueueOverride, Speed, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
@@ -95,6 +96,8 @@ class Manager:
     async def start(self) -> None:
         """Prepare the spool, take up what an earlier daemon left, and begin to poll."""
         self.spool.prepare()
+        database, new = await self.store.write(marks.identity)
+        self.spool.settle_identity(database, new, await self.store.read(_with_files))
         worker = self.spool.install_worker()
         self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context, self.clock)
         await self.store.write(self._recover)
@@ -542,6 +545,12 @@ class Manager:
         stored = await self.store.write(lambda s: workers.take_reports(self._context(s), token, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)
         return stored
+
+
+def _with_files(session: Session) -> set[str]:
+    """Jobs that are not over and of which the batch system has had something."""
+    query = select(Job.id).join(Subjob, Subjob.job_id == Job.id)
+    return set(session.scalars(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None))))
 
 
 async def _looked_at(spec: JobSpec) -> JobSpec:

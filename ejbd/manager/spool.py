@@ -23,6 +23,7 @@ from typing import Any
 
 from ejbd.errors import Code, EjbError
 
+IDENTITY_NAME = "identity.json"
 SPEED_TRIAL_BYTES = 16 << 20
 
 
@@ -68,6 +69,41 @@ class Spool:
         """Make the spool's own folders."""
         self._folder(self.root)
         self._folder(self.root / "jobs")
+
+    def settle_identity(self, database: str, newly_named: bool, expected: Collection[str]) -> None:
+        """See that this spool and the database `database` belong together, and mark a spool that says nothing yet.
+
+        `expected`: jobs that the database believes to have files here. Raises EjbError (CONFLICT): the workers of jobs
+        that run on a spool know nothing of another database, nor that database of them.
+        """
+        path = self.root / IDENTITY_NAME
+        with _told(path):
+            try:
+                known = str(json.loads(path.read_text())["database"])
+            except FileNotFoundError:
+                known = ""
+            except (ValueError, KeyError, TypeError):
+                raise EjbError(Code.CONFLICT, "cannot be read as the spool's identity", where=str(path)) from None
+        if known == database:
+            return
+        jobs = {folder.name for folder in (self.root / "jobs").iterdir()}
+        if known and jobs:
+            what = "this one is new" if newly_named else "this one is another"
+            raise EjbError(
+                Code.CONFLICT,
+                f"the spool with {len(jobs)} jobs belongs to a database of its own, and {what}",
+                where=str(self.root),
+                hint=f"set database_url to theirs, or give this database another spool; to give those jobs up, "
+                f"remove {path}",
+            )
+        if expected and not jobs.intersection(expected):
+            raise EjbError(
+                Code.CONFLICT,
+                f"the spool has none of the files of the {len(expected)} jobs that are under way",
+                where=str(self.root),
+                hint="is its file system mounted? To give those jobs up, start with a new database",
+            )
+        self._json(path, {"database": database})
 
     def _folder(self, path: Path) -> Path:
         with _told(path):

@@ -136,6 +136,7 @@ class Worker(Base):
     last_seen_s: Mapped[float]
     reports_stored: Mapped[int] = mapped_column(Integer, default=0)
     resident_bytes: Mapped[int | None] = mapped_column(BigInteger)  # memory of its ranks, as it told last
+    silent_s: Mapped[float | None]  # for how long it has not been heard of while a daemon listened; NULL: it is heard
 
     __table_args__ = (UniqueConstraint("subjob_id", "node", "boot"), Index("ix_workers_job", "job_id"))
 
@@ -346,6 +347,16 @@ class IdempotencyKey(Base):
     created_s: Mapped[float]
 
     __table_args__ = (Index("ix_idempotency_keys_job", "job_id"),)
+
+
+class Mark(Base):
+    """What the database says about itself: `database`, its name for life; `term`, the number of the daemon that writes
+    or wrote last."""
+
+    __tablename__ = "marks"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
 
 
 class Token(Base):

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.store import schema
+from ejbd.store import marks, schema
 from ejbd.store.engine import (
     in_transaction,
     is_sqlite,
@@ -58,14 +58,15 @@ class _Request(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class WriterStatus:
     """How the writer is. `busy_s`: for how long it has been at one commit (0: it waits). `waiting`: functions that
-    have not had their turn. `error`: why its last commit failed, "" where it did not; `failing_s`: since when none has
-    succeeded."""
+    have not had their turn. `error`: why its last commit failed, "" where it did not; `failing_s`: for how long none
+    has succeeded. `fenced`: another daemon writes."""
 
     alive: bool
     busy_s: float
     waiting: int
     error: str
     failing_s: float
+    fenced: bool
 
 
 class Store:
@@ -82,6 +83,9 @@ class Store:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._right = SingleWriter(self.url)
         self._right_wanted = False
+        self._term: int | None = None
+        self._fenced: EjbError | None = None
+        self._on_fenced: Callable[[], None] | None = None
         self._queue: queue.SimpleQueue[_Request[Any] | None] = queue.SimpleQueue()
         self._gate = threading.Lock()  # nothing is queued behind the end
         self._closed = False
@@ -131,6 +135,7 @@ class Store:
             waiting=self._queue.qsize(),
             error=self._error,
             failing_s=now - failing if failing is not None else 0.0,
+            fenced=self.fenced,
         )
 
     def on_commit(self, callback: OnCommit) -> Callable[[], None]:
@@ -165,6 +170,20 @@ class Store:
         except EjbError:
             self._right_wanted = False
             raise
+
+    def begin_term(self, on_fenced: Callable[[], None] | None = None) -> None:
+        """From now on this is the one daemon that writes: whichever did before never does again.
+
+        Once another one has begun its own term, nothing is written here any more, also when that one has ended. Then
+        `on_fenced` is called once, on the writer's thread, and every change is refused with EjbError (conflict).
+        """
+        self._on_fenced = on_fenced
+        self._term = self.write_sync(marks.next_term)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another daemon has taken this database over."""
+        return self._fenced is not None
 
     def close(self) -> None:
         """Finish what is queued, then let go of the database. Repeatable."""
@@ -280,12 +299,39 @@ class Store:
         return connection
 
     def _connect(self) -> Connection:
+        if self._fenced is not None:
+            raise self._fenced
         if self._connection is None:
             self._connection = self._writer.connect()
         if self._right_wanted and self._right_held_by is not self._connection:
-            self._right.take(self._connection)
+            try:
+                self._right.take(self._connection)
+            except EjbError as error:
+                if error.code is Code.CONFLICT:
+                    self._look_at_term(self._connection)
+                raise
+            self._look_at_term(self._connection)
             self._right_held_by = self._connection
         return self._connection
+
+    def _look_at_term(self, connection: Connection) -> None:
+        """A new connection: another daemon may have written since the last one, and nothing known here holds then."""
+        if self._term is None:
+            return
+        term = marks.term_now(connection)
+        connection.rollback()
+        if term == self._term:
+            return
+        self._fenced = EjbError(
+            Code.CONFLICT,
+            "another ejbd has taken this database over",
+            where=place(self.url),
+            hint="this one writes no more; start it again when the other one has ended",
+        )
+        if self._on_fenced is not None:
+            with contextlib.suppress(Exception):
+                self._on_fenced()
+        raise self._fenced
 
     def _disconnect(self) -> None:
         connection, self._connection, self._right_held_by = self._connection, None, None

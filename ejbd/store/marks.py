@@ -1,0 +1,39 @@
+"""What a database says about itself: who it is, and which daemon writes."""
+
+from __future__ import annotations
+
+import secrets
+
+from sqlalchemy import Connection, select
+from sqlalchemy.orm import Session
+
+from ejbd.store.models import Mark
+
+DATABASE, TERM = "database", "term"
+
+
+def identity(session: Session) -> tuple[str, bool]:
+    """The database's name for life, and whether it was given just now."""
+    found = session.get(Mark, DATABASE)
+    if found is not None:
+        return found.value, False
+    session.add(Mark(name=DATABASE, value=secrets.token_hex(8)))
+    session.flush()
+    return session.get_one(Mark, DATABASE).value, True
+
+
+def next_term(session: Session) -> int:
+    """A daemon begins to write: every daemon before it has done so for the last time."""
+    found = session.get(Mark, TERM)
+    if found is None:
+        found = Mark(name=TERM, value="0")
+        session.add(found)
+    found.value = str(int(found.value) + 1)
+    session.flush()
+    return int(found.value)
+
+
+def term_now(connection: Connection) -> int:
+    """The number of the daemon that has the right to write."""
+    value = connection.execute(select(Mark.value).where(Mark.name == TERM)).scalar()
+    return int(value) if value is not None else 0
