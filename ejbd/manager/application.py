@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager import together
+from ejbd.manager import together, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
@@ -219,8 +219,12 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     workers = [w for w in workers if w.id in seated]
     addresses = sorted({w.address for w in workers})
     common = launch_settings(world, Path(launch.file), launch.size, addresses, restart_from=restart_from)
+    common["variables"] = variables.of_launch(world, launch, members, seats, workers)
+    own = variables.of_ranks(seats, workers)
     for worker in workers:
-        ranks = [{"rank": s.rank, "processor": s.processor} for s in seats if s.worker == worker.id]
+        ranks = [
+            {"rank": s.rank, "processor": s.processor, "variables": own[s.rank]} for s in seats if s.worker == worker.id
+        ]
         payload = {
             "epoch": number,
             "size": launch.size,

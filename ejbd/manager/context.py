@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ MOST_KNOWN = 4096  # applications
 CLOCKS_S = 2.0  # what ends so near to its limit was ended by it; clocks differ a little, and Slurm tells whole seconds
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
+_NUMBERS = re.compile(r"([0-9]+)")
 _One = TypeVar("_One")
 
 Offer = tuple[str, dict[str, Any]]
@@ -156,14 +158,14 @@ class JobWorld:
 
     @property
     def workers(self) -> list[Worker]:
-        """Workers that are believed to be alive, in order of registration."""
+        """Workers that are believed to be alive, by subjob and node: the first node's is the first, as in sbatch."""
         if self._workers is None:
             query = (
                 select(Worker)
                 .where(Worker.job_id == self.job.id, Worker.alive)
                 .order_by(Worker.subjob_id, Worker.registered_s, Worker.id)
             )
-            self._workers = list(self.ctx.session.scalars(query))
+            self._workers = sorted(self.ctx.session.scalars(query), key=lambda w: (w.subjob_id, _natural(w.node)))
         return self._workers
 
     def workers_of(self, subjob: str) -> list[Worker]:
@@ -330,6 +332,11 @@ class JobWorld:
             return None
         begun = epoch.created_s if epoch.state == EpochState.LAUNCHING else epoch.stopping_s
         return max(self.ctx.now, (self.ctx.now if begun is None else begun) + self.parameters().lambda_s)
+
+
+def _natural(node: str) -> list[tuple[int, str]]:
+    """The order of node names by their numbers: n2 before n10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.split(node)]
 
 
 def holds_shell(job: Job) -> bool:

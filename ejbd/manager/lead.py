@@ -7,6 +7,7 @@ is started again on the next lead, where the launches that had ended return thei
 
 from __future__ import annotations
 
+from ejbd.manager import variables
 from ejbd.manager.context import JobWorld, usable_end
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.output import output_paths
@@ -72,12 +73,13 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
             "job_name": spec.name,
             "restartable": spec.restartable,
             "ended_launches": ended,
+            "variables": variables.of_script(world, members if home in members else [home]),
         }
     before = world.operations("lead")
     if before:  # %N is the first lead's node: the output stays in one piece wherever the lead goes
         output, error = before[0].payload["output"], before[0].payload["error"]
     else:
-        output, error = output_paths(spec, job.id, job.user, node=lead.node)
+        output, error = output_paths(spec, job.id, job.user, node=lead.node, number=variables.job_number(world))
     payload = {
         "run": job.script_run,
         "output": output,

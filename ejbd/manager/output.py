@@ -1,4 +1,4 @@
-"""Where a job's output goes: sbatch's file name patterns, with the elastic job's id for the job id."""
+"""Where a job's output goes: sbatch's file name patterns, with the number that the job knows itself by."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from ejbd.manager.jobspec import JobSpec
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 
 
-def expand(pattern: str, *, job_id: str, name: str, user: str, node: str) -> str:
-    """Expand %j %J %A (job id), %x (name), %u (user), %N (first node), %n %t %s (0), %a (0) and %%; others stay."""
-    values = {"j": job_id, "J": job_id, "A": job_id, "x": name, "u": user, "N": node, "%": "%"}
+def expand(pattern: str, *, job_id: str, number: str, name: str, user: str, node: str) -> str:
+    """Expand %j %J %A (the batch system's number), %x (name), %u (user), %N (first node), %n %t %s (0), %a (0) and %%;
+    %i, which only the default name has, is EJB's own id. Others stay.
+    """
+    values = {"i": job_id, "j": number, "J": number, "A": number, "x": name, "u": user, "N": node, "%": "%"}
     values.update(dict.fromkeys("nsta", "0"))
 
     def one(match: re.Match[str]) -> str:
@@ -30,11 +32,19 @@ def literally(path: str) -> Path:
     return Path(path.replace("%", "%%"))
 
 
-def output_paths(spec: JobSpec, job_id: str, user: str, *, node: str) -> tuple[str, str | None]:
-    """Absolute paths of standard output and standard error (None: into standard output)."""
+def output_paths(
+    spec: JobSpec, job_id: str, user: str, *, node: str, number: str | None = None
+) -> tuple[str, str | None]:
+    """Absolute paths of standard output and standard error (None: into standard output).
+
+    `number`: what the job knows as SLURM_JOB_ID; without it, its id.
+    """
     safe_name = spec.name.replace("/", "_")  # a name is not a way into another folder
 
     def path(pattern: str) -> str:
-        return str(Path(spec.cwd) / expand(pattern, job_id=job_id, name=safe_name, user=user, node=node))
+        return str(
+            Path(spec.cwd)
+            / expand(pattern, job_id=job_id, number=number or job_id, name=safe_name, user=user, node=node)
+        )
 
     return path(spec.output), path(spec.error) if spec.error is not None else None

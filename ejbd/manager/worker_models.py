@@ -156,10 +156,11 @@ class Accepted(Wire):
 
 
 class RankPlacement(Wire):
-    """One rank of this worker, and the index of its processor."""
+    """One rank of this worker, the index of its processor, and the variables that tell it which it is."""
 
     rank: Count
     processor: Count
+    variables: dict[str, str] = {}
 
 
 class MpiLaunch(Wire):
@@ -200,6 +201,7 @@ class LaunchPayload(Wire):
     restart_dir: str | None
     home: bool = True
     timeout_s: Seconds | None = None
+    variables: dict[str, str] = {}
     mpi: MpiLaunch | None = None
     dmtcp: DmtcpLaunch | None = None
     launcher: Launcher | None = None
@@ -229,6 +231,7 @@ class LeadScript(Wire):
     job_name: str
     restartable: bool
     ended_launches: dict[str, int]
+    variables: dict[str, str] = {}
 
 
 class LeadPayload(Wire):

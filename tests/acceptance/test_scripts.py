@@ -95,11 +95,13 @@ def test_output_goes_where_sbatch_lines_say(site: Site) -> None:
         srun -n 2 sh -c 'echo rank out; echo rank err >&2'
         """
     id = site.submit(script)
-    assert site.daemon.wait(id)["state"] == "completed"
-    (out,) = (site.folder / "logs").glob(f"a_name-{id}-*.out")
-    assert out.name.removeprefix(f"a_name-{id}-").removesuffix(".out") in ("n1", "n2", "n3", "n4")
+    job = site.daemon.wait(id)
+    assert job["state"] == "completed"
+    number = job["subjobs"][0]["batch_id"]
+    (out,) = (site.folder / "logs").glob(f"a_name-{number}-*.out")
+    assert out.name.removeprefix(f"a_name-{number}-").removesuffix(".out") in ("n1", "n2", "n3", "n4")
     assert out.read_text() == "out\n" + "rank out\n" * 2
-    assert (site.folder / "logs" / f"a_name-{id}-%.err").read_text() == "err\n" + "rank err\n" * 2
+    assert (site.folder / "logs" / f"a_name-{int(number):05}-%.err").read_text() == "err\n" + "rank err\n" * 2
     assert not (site.folder / f"ejb-{id}.out").exists()
 
 

@@ -75,7 +75,7 @@ def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluste
     site.daemon.wait_event(id, "epoch.running", 2)
     job = site.daemon.wait(id)
     assert (job["state"], job["exit_code"]) == ("failed", 3), job
-    lines = (site.folder / f"grows-{id}.txt").read_text().splitlines()
+    lines = (site.folder / f"grows-{job['subjobs'][0]['batch_id']}.txt").read_text().splitlines()
     assert lines[0] == "preamble as submitted"
     assert [line for line in lines if line.startswith("heat: ")] == lines[1:-3], "what rank 0 prints at the end"
     assert lines[-3] == "code 0"
@@ -131,3 +131,63 @@ def test_cancel_ends_everything(site: Site, cluster: SlurmCluster, background: B
     assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
     until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
     until(lambda: not site.daemon.processes(), "a worker, a script or a rank is left", 30)
+
+
+ENVIRONMENTS = """\
+#!/bin/bash
+#SBATCH -N 2 --ntasks-per-node=4 --time=2 --job-name=told
+env > body.env
+echo $((SLURM_JOB_ID + 1)) > number
+srun bash -c 'env > rank$SLURM_PROCID.env'
+srun -n 3 bash -c 'env > second$SLURM_PROCID.env'
+mv told-$SLURM_JOB_ID.out output
+"""
+# Of this very process, of the connection between srun and its step, or of a shell: nobody's to compare.
+OF_THE_MOMENT = (
+    "SLURM_TASK_PID SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT SLURM_STEP_LAUNCHER_PORT SLURM_PRIO_PROCESS _ SHLVL"
+)
+# What srun says about its own working, and Slurm's name for the machine that it runs on.
+OF_SRUN = "SLURM_UMASK SLURM_PRIO_PROCESS SRUN_DEBUG SLURM_LAUNCH_NODE_IPADDR SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0"
+# Where the ranks of a launch are that needs less than all of the job.
+PLACED = {f"SLURM_{word}" for word in ["LOCALID", "NODEID", "GTIDS", "NNODES", "TASKS_PER_NODE", "TOPOLOGY_ADDR"]}
+PLACED |= {f"SLURM_STEP_{word}" for word in ["NODELIST", "NUM_NODES", "TASKS_PER_NODE"]} | {"SLURMD_NODENAME"}
+
+
+def environments(folder: Path) -> dict[str, dict[str, str]]:
+    left_out = {*OF_THE_MOMENT.split(), *OF_SRUN.split()}
+    found = {}
+    for path in sorted(folder.glob("*.env")):
+        variables = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+        found[path.stem] = {name: value for name, value in variables.items() if name not in left_out}
+    return found
+
+
+def test_a_script_and_its_ranks_are_told_what_sbatch_and_srun_would_tell_them(
+    site: Site, cluster: SlurmCluster
+) -> None:
+    here = {"PATH": os.environ["PATH"], "HOME": str(site.folder), "SLURM_CONF": str(cluster.conf)}
+    plain, elastic = site.folder / "plain", site.folder / "elastic"
+    for folder in (plain, elastic):
+        folder.mkdir()
+    (plain / "job.sh").write_text(ENVIRONMENTS)
+    words = ["sbatch", "--wait", "--output=told-%j.out", "job.sh"]
+    subprocess.run(words, cwd=plain, env=here, check=True, capture_output=True, timeout=60)
+    id = site.submit(ENVIRONMENTS, cwd=elastic, overrides={"output": "told-%j.out"})
+    assert site.daemon.wait(id)["state"] == "completed", site.daemon.job(id)
+    wanted, got = environments(plain), environments(elastic)
+    assert set(got) == set(wanted) and len(wanted) == 12
+    for name, variables in got.items():
+        number = variables["SLURM_JOB_ID"]
+        assert number == next(s["batch_id"] for s in site.daemon.job(id)["subjobs"] if s["ordinal"] == 0)
+        told = {key: value.replace(str(elastic), str(plain)) for key, value in variables.items()}
+        told |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), wanted[name]["SLURM_JOB_ID"])
+        own = {key for key in told if key.startswith(("EJB_", "BASH_FUNC_", "PMI_")) or key == "PATH"}
+        assert told["EJB_JOB_ID"] == id
+        expected = {key: value for key, value in wanted[name].items() if key != "PATH"}
+        if name.startswith("second"):  # srun spreads them over all nodes, where EJB fills one processor after the other
+            placed = {key for key in expected if key.startswith("SLURM") and told[key] != expected[key]}
+            assert placed <= PLACED, placed
+            expected |= {key: told[key] for key in placed}
+        assert {key: value for key, value in told.items() if key not in own} == expected, name
+    assert (elastic / "output").exists(), "%j is the number that the script knows"
+    assert (elastic / "number").read_text() == f"{int(number) + 1}\n"

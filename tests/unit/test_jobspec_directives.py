@@ -234,7 +234,7 @@ def test_layouts() -> None:
 
 def test_files_and_folders() -> None:
     spec = spec_of("#SBATCH -n 2 -t 5 -D sub -e /abs/%j.err")
-    assert (spec.cwd, spec.output, spec.error) == ("/home/ada/sub", "/home/ada/sub/ejb-%j.out", "/abs/%j.err")
+    assert (spec.cwd, spec.output, spec.error) == ("/home/ada/sub", "/home/ada/sub/ejb-%i.out", "/abs/%j.err")
     assert "backslash" in error_of(r"#SBATCH -n 2 -t 5 -o 'a\\b'").message
 
 

@@ -117,7 +117,7 @@ def test_a_worker_understands_every_operation_and_sends_every_report(there: Worl
         folder = there.epoch_dir(ordinal + 1)
         return run("launch", epoch=ordinal + 1, size=2, ranks=ranks, launch_file=report["file"], epoch_dir=str(folder))
 
-    script = {**there.script(SCRIPT), "ended_launches": {}}
+    script = {**there.script(SCRIPT), "ended_launches": {}, "variables": {"SLURM_JOB_ID": "4711"}}
     assert shape({**script, "args": ["x"], "ended_launches": {"0": 0}}) == shape(OPERATIONS["lead"]["script"])
     run("lead", output=str(there.output), script=script, processors=2)
 

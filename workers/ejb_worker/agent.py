@@ -51,7 +51,9 @@ class Agent:
         self._exit_code = EXIT_TOLD
         self._folder = NodeFolder(subjob.subjob, node)
         address = address or _address(subjob)
-        self._place = Place(node, address, self._folder.processors, cpus_to_bind(processors, subjob.binding))
+        self._place = Place(
+            node, address, self._folder.processors, cpus_to_bind(processors, subjob.binding), processors
+        )
         handlers = {
             "launch": self._launch,
             "checkpoint": self._checkpoint,
@@ -193,6 +195,7 @@ class Agent:
             payload,
             owner="%s-%d" % (self._boot, run),
             subjob=self._subjob,
+            place=self._place,
             local_dir=self._folder.own,
             processes=self._processes,
             loop=self._loop,

@@ -16,7 +16,7 @@ from .loop import Loop, Timer
 from .mpi import MpiEpoch
 from .nodefolder import Scratch
 from .processes import Child, Processes
-from .settings import Subjob
+from .settings import Subjob, site_variables
 from .watching import WRITING_POLL_S, Samples, Writing, progress_file, resident
 from .wiring import Wiring
 
@@ -55,8 +55,11 @@ _BATCH_SYSTEMS = ("SLURM_", "PBS_", "LSB_", "OMPI_COMM_", "PMIX_", "PMI_")
 class Place:
     """What is the same for all ranks on this node. `cpus`: the processors' CPU numbers; None where nothing is bound."""
 
-    def __init__(self, node: str, address: str, processor_dir: str, cpus: Optional[List[int]]) -> None:
+    def __init__(
+        self, node: str, address: str, processor_dir: str, cpus: Optional[List[int]], processors: int = 1
+    ) -> None:
         self.node = node
+        self.processors = processors
         self.address = address
         self.processor_dir = processor_dir
         self.cpus = cpus
@@ -370,6 +373,9 @@ class EpochRun:
             SLURM_NTASKS=size,
             SLURM_NPROCS=size,
         )
+        env.update(site_variables(env, self._place.node, self._place.processors))
+        for told in (self._payload, next(one for one in self._payload["ranks"] if int(one["rank"]) == rank)):
+            env.update({str(name): str(value) for name, value in (told.get("variables") or {}).items()})
         if self._context.restart_dir is not None:
             env["EJB_RESTART_DIR"] = self._context.restart_dir
         if self._mpi is not None:

@@ -7,13 +7,13 @@ import signal
 from typing import Any, Callable, Dict, List, Optional
 
 from .collector import Collector, Output
-from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Reply
+from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Place, Reply
 from .files import make_dir, read_json
 from .launches import Launches
 from .leftovers import MARK, mark
 from .loop import Loop
 from .processes import Child, Processes
-from .settings import Subjob
+from .settings import Subjob, site_variables
 from .shimfolder import shim_environment, write_shims
 
 
@@ -44,6 +44,7 @@ class Lead:
         *,
         owner: str,
         subjob: Subjob,
+        place: Place,
         local_dir: str,
         processes: Processes,
         loop: Loop,
@@ -53,6 +54,7 @@ class Lead:
         self.run = int(payload["run"])
         self._payload = payload
         self._subjob = subjob
+        self._place = place
         self._local_dir = local_dir
         self._processes = processes
         self._loop = loop
@@ -133,17 +135,18 @@ class Lead:
         env = {str(k): str(v) for k, v in read_json(str(script["env_file"])).items()}
         env = shim_environment(env, shims, bash=is_bash(words))
         processors = int(self._payload["processors"])
+        env["HOSTNAME"] = self._place.node
+        env.update(site_variables(env, self._place.node, self._place.processors))
         env.update(
             EJB_JOB_ID=self._subjob.job,
             EJB_SUBJOB_ID=self._subjob.subjob,
             EJB_LAUNCH_SOCKET=socket_path,
-            SLURM_JOB_ID=self._subjob.job,
-            SLURM_JOBID=self._subjob.job,
             SLURM_JOB_NAME=str(script["job_name"]),
             SLURM_NTASKS=str(processors),
             SLURM_NPROCS=str(processors),
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
+        env.update({str(name): str(value) for name, value in (script.get("variables") or {}).items()})
         env[MARK] = mark(self._subjob.job_dir, env)
         out = os.path.join(folder, "%d.out" % self.run)
         # Where both go into one file, they are one from the beginning: what the script prints keeps its order.

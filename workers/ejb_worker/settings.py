@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
 from . import PROTOCOL
 from .files import read_json
+
+# What the batch system told this worker and what is as true for the job's own processes.
+_OF_THE_SITE = (
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CONF",
+    "SLURM_JOB_ACCOUNT",
+    "SLURM_JOB_QOS",
+    "SLURM_NODE_ALIASES",
+    "SLURM_PRIO_PROCESS",
+    "SLURM_SUBMIT_HOST",
+    "SLURM_WORKING_CLUSTER",
+    "TMPDIR",
+)
+
+
+def site_variables(given: Mapping[str, str], node: str, processors: int) -> Dict[str, str]:
+    """Variables of the site and of this node for the job's processes, beside those of their own (`given`)."""
+    found = {name: os.environ[name] for name in _OF_THE_SITE if name in os.environ}
+    found["TMPDIR"] = given.get("TMPDIR") or found.get("TMPDIR") or "/tmp"  # the user's own word counts, as with sbatch
+    found["HOSTNAME"] = given.get("HOSTNAME") or node
+    found.update(SLURMD_NODENAME=node, SLURM_CPUS_ON_NODE=str(processors))
+    found.update(SLURM_TOPOLOGY_ADDR=node, SLURM_TOPOLOGY_ADDR_PATTERN="node")
+    return found
 
 
 class SettingsError(Exception):

@@ -9,6 +9,8 @@ from typing import Dict
 
 from .launch_options import LAUNCHERS as SHIMS
 
+_LOCALE = "EJB_SHIM_LOCALE"
+
 
 def function_name(shim: str) -> str:
     """How bash names an exported function in the environment."""
@@ -26,7 +28,9 @@ def write_shims(folder: str) -> None:
         words = [python, "-I", "-S", "-c", program, code, "shim", name]
         path = os.path.join(folder, name)
         with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write('#!/bin/sh\nexec %s "$@"\n' % " ".join(shlex.quote(word) for word in words))
+            # Python sets LC_CTYPE for itself where the locale is C: the ranks are to have it as the script has it.
+            command = " ".join(shlex.quote(word) for word in words)
+            file.write('#!/bin/sh\n%s="${LC_CTYPE+set}" exec %s "$@"\n' % (_LOCALE, command))
         os.chmod(path, 0o700)
 
 
@@ -44,7 +48,9 @@ def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[st
 def without_shims(env: Dict[str, str]) -> Dict[str, str]:
     """The environment for the ranks: as the script's, but without what only the script is to see."""
     folder = env.get("EJB_SHIMS", "")
-    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "_"} | {function_name(name) for name in SHIMS}
+    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "_", _LOCALE} | {function_name(name) for name in SHIMS}
+    if env.get(_LOCALE) == "":
+        hidden.add("LC_CTYPE")
     plain = {name: value for name, value in env.items() if name not in hidden}
     if "PATH" in plain:
         plain["PATH"] = os.pathsep.join(

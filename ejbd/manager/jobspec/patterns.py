@@ -6,7 +6,7 @@ import re
 
 from ejbd.manager.jobspec.findings import CONTROL_HINT, has_control, invalid, shortened
 
-DEFAULT_OUTPUT = "ejb-%j.out"
+DEFAULT_OUTPUT = "ejb-%i.out"  # EJB's own id, by which its user knows the job
 _SIGN = re.compile(r"%(?P<width>[0-9]*)(?P<letter>.?)", re.DOTALL)
 _KNOWN = "jJAxuNnsta%"
 _LONGEST = 4096
