@@ -157,7 +157,7 @@ def bare(path: str, tcp: socket.socket) -> None:
 
     @app.post("/v1/jobs", status_code=201)
     async def submit(body: JobSubmission) -> JobCreated:
-        return JobCreated(id=uuid.uuid4().hex[:8], name="heat", created=True, notes=[])
+        return JobCreated(id=uuid.uuid4().hex[:8], name="heat", created=True, elastic=True, why="", notes=[])
 
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(path)

@@ -104,6 +104,7 @@ def _options() -> tuple[Option, ...]:
 
 
 OPTIONS: tuple[Option, ...] = _options()
+ALIASES = {"tasks-per-node": "ntasks-per-node"}  # second names; `--tasks` is a beginning of the first
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 BY_LETTER: dict[str, Option] = {option.short: option for option in OPTIONS if option.short}
 
@@ -111,4 +112,7 @@ BY_LETTER: dict[str, Option] = {option.short: option for option in OPTIONS if op
 def matching(name: str) -> list[Option]:
     """The option of that long name, or those that begin with it (getopt_long takes an unambiguous beginning)."""
     exact = BY_NAME.get(name)
-    return [exact] if exact else [option for option in OPTIONS if name and option.name.startswith(name)]
+    if exact or not name:
+        return [exact] if exact else []
+    other_names = [BY_NAME[option] for other, option in ALIASES.items() if other.startswith(name)]
+    return [option for option in OPTIONS if option.name.startswith(name)] or other_names

@@ -65,10 +65,13 @@ async def submit(
     """Store a job. It is durable when this answers."""
     reading, digest = await read_submission(body)
     spec, notes = await settle(manager, reading, caller.user)
-    id, created = await manager.submit(spec, caller.user, key, digest)
-    response.status_code = 201 if created else 200
-    response.headers["Location"] = f"/v1/jobs/{id}"
-    return JobCreated(id=id, name=spec.name, created=created, notes=list(notes))
+    taken = await manager.submit(spec, caller.user, key, digest)
+    response.status_code = 201 if taken.created else 200
+    response.headers["Location"] = f"/v1/jobs/{taken.id}"
+    told = [*(notes if taken.elastic else ()), *taken.notes]
+    return JobCreated(
+        id=taken.id, name=spec.name, created=taken.created, elastic=taken.elastic, why=taken.why, notes=told
+    )
 
 
 @router.post("/plan")
@@ -78,6 +81,8 @@ async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
     spec, notes = await settle(manager, reading, caller.user)
     found = await manager.plan(spec, caller.user)
     shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}
+    if not found["elastic"]:
+        notes = await manager.check(spec)
     return Plan.model_validate({**found, **shape, "notes": list(notes)})
 
 

@@ -55,6 +55,9 @@ class OverridesBody(Api):
     ] = []
 
 
+Limit = Literal["cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as"]
+
+
 class JobSubmission(Api):
     """A job: a `script` (with `args`), or a `command`; exactly one of the two."""
 
@@ -84,6 +87,14 @@ class JobSubmission(Api):
     args: list[str] = []
     command: list[str] | None = None
     env: Annotated[dict[str, str], Field(description="the submitter's environment")] = {}
+    script_path: Annotated[
+        str | None, Field(max_length=4096, description="absolute path of the file that holds the script, if one does")
+    ] = None
+    umask: Annotated[int | None, Field(ge=0, le=0o777, description="the submitter's")] = None
+    limits: Annotated[
+        dict[Limit, Annotated[int, Field(ge=-1, le=2**63 - 1)]],
+        Field(description="the submitter's soft resource limits in the units of setrlimit; -1: unlimited"),
+    ] = {}
     overrides: OverridesBody = OverridesBody()
 
 
@@ -93,7 +104,9 @@ class JobCreated(Api):
     id: str
     name: str
     created: Annotated[bool, Field(description="false: it was answered before under the same Idempotency-Key")]
-    notes: Annotated[list[str], Field(description="what in the script is not acted on")]
+    elastic: Annotated[bool, Field(description="false: it is passed through to the batch system as an ordinary job")]
+    why: Annotated[str, Field(description="why it is elastic, or is not")]
+    notes: Annotated[list[str], Field(description="what is not acted on, cannot be had, or was not checked")]
 
 
 class Slot(Api):

@@ -30,6 +30,9 @@ def request_of(body: JobSubmission) -> JobRequest:
         command=None if body.command is None else tuple(body.command),
         env=body.env,
         overrides=_overrides(body.overrides),
+        script_path=body.script_path,
+        umask=body.umask,
+        limits={str(name): limit for name, limit in body.limits.items()},
     )
 
 
@@ -43,7 +46,7 @@ def _overrides(body: OverridesBody) -> Overrides:
 
 
 async def settle(manager: ManagerPort, reading: Reading, user: str) -> tuple[JobSpec, tuple[str, ...]]:
-    """The spec as it is to be submitted, and notes for its user.
+    """The spec as it is to be submitted, and what in it an elastic job does without.
 
     Raises EjbError (UNSUPPORTED) where the job itself wants to be elastic and cannot be. Where that is only what its
     queue does with jobs it is passed through instead: sbatch would have run it.
@@ -52,14 +55,20 @@ async def settle(manager: ManagerPort, reading: Reading, user: str) -> tuple[Job
     if spec.elastic is not None or not (reading.refusals or spec.rigid_options):
         return reading.settle(bool(spec.elastic)), notes
     walltime_s = spec.walltime_s or _UNSTATED_WALLTIME_S
-    found = await manager.plan(dataclasses.replace(spec, rigid_options=(), walltime_s=walltime_s), user)
-    elastic = bool(found["elastic"])
+    name = spec.queue.partition(",")[0] if spec.queue is not None else None
+    found = await manager.plan(dataclasses.replace(spec, queue=name, rigid_options=(), walltime_s=walltime_s), user)
+    elastic, why = bool(found["elastic"]), str(found["why"])
     if elastic and reading.refusals:
         first = reading.refusals[0]
-        notes = (*notes, f"passed through as an ordinary job, since {first.where}: {first.message}")
-        elastic = False
+        elastic, why = False, f"{first.where}: {first.message}"
     spec = reading.settle(elastic)
-    return spec if elastic else dataclasses.replace(spec, elastic=False), notes
+    return spec if elastic else passed_through(spec, why), notes
+
+
+def passed_through(spec: JobSpec, why: str) -> JobSpec:
+    """Marked as one that is not to be elastic, and why, although its user did not say so."""
+    asked = dataclasses.replace(spec.asked, why=why) if spec.asked is not None else None
+    return dataclasses.replace(spec, elastic=False, asked=asked)
 
 
 async def read_submission(body: JobSubmission) -> tuple[Reading, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,16 +11,33 @@ from typing import Protocol
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchState, ClusterView
 
+_TAG = re.compile(r"ejb-[0-9a-f]{1,32}\.[0-9]{1,9}", re.ASCII)
+
+
+def with_tag(comment: str, tag: str) -> str:
+    """The comment that a batch job bears: the user's own, and behind it the tag."""
+    return f"{comment} {tag}".strip()
+
+
+def tag_in(comment: str) -> str:
+    """The tag that :func:`with_tag` wrote, or "": the last word, where it looks like one of ours."""
+    word = comment.strip().rpartition(" ")[2]
+    return word if _TAG.fullmatch(word) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
     """A batch job to be submitted.
 
-    `tag` is its name at the batch system, by which it is found again after a crash. `processors` is always given,
-    `walltime_s` None is the batch system's own default, and `nodes` and `processors_per_node` are there only where the
-    user asked for a layout. `options` are further options of the
-    batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on standard input.
-    `output` and `error` are patterns of the batch system: a per cent sign in a name is written twice.
+    `tag` is its name at the batch system and stands in its comment, by which it is found again after a crash.
+    `processors` is always given, `walltime_s` None is the batch system's own default, and `nodes` and
+    `processors_per_node` are there only where the user asked for a layout. `options` are further options of the
+    batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on standard input, `args` are
+    its arguments. `output` and `error` are patterns of the batch system: a per cent sign in a name is written twice.
+    `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter (None, missing: ours).
+
+    `asked`, of a passed-through job: what its user would have typed. A batch system whose own submit command can be
+    given just that, does so, and leaves the rest of this to it.
     """
 
     tag: str
@@ -36,6 +54,33 @@ class SubmitRequest:
     options: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
+    args: Sequence[str] = ()
+    umask: int | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    asked: AsAsked | None = None
+
+
+LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as")
+"""The resource limits that go along with a job, by their names in `resource.RLIMIT_...`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsAsked:
+    """A submission as a user would have typed it: `options`, in their order, and `file` (None: standard input).
+
+    The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
+    is typed, in this `environment`, of which all goes to the job if `whole_environment`, and else what an option says.
+    `environment_file`: where it may be written down for that.
+    """
+
+    options: Sequence[str]
+    file: Path | None
+    directory: Path
+    name: str | None
+    environment: Mapping[str, str]
+    whole_environment: bool
+    environment_file: Path
+    job_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +115,10 @@ class BatchSystem(Protocol):
 
         Raises SubmitOutcomeUnknown when the batch system may have taken it, BatchError when it has surely not.
         """
+        ...
+
+    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+        """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or nobody knows."""
         ...
 
     async def find(self, tags: Sequence[str]) -> dict[str, str]:

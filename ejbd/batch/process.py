@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import time
@@ -25,7 +26,8 @@ _KEPT = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT"})
 class CommandTimedOut(BatchError):
     """The command did not end in its time and was killed. What it had asked for may have been done."""
 
-    def __init__(self, name: str, timeout_s: float, stderr: str) -> None:
+    def __init__(self, name: str, timeout_s: float, stderr: str, stdout: str = "") -> None:
+        self.stdout = stdout
         super().__init__(
             f"{name} did not answer within {timeout_s:g} s",
             transient=True,
@@ -54,6 +56,46 @@ class CommandCount:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a command is started, and with which umask and soft resource limits; None and missing: as we are.
+
+    A limit is never more than our own hard one.
+    """
+
+    directory: Path | None = None
+    umask: int | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def limiting(self, path: str | None) -> list[str]:
+        """The command that sets the limits and becomes another; nothing where they are ours already."""
+        words = []
+        for name, wanted in self.limits.items():
+            soft, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+            limit = hard if _is_above(wanted, hard) else wanted
+            if limit != soft:
+                words.append(f"--{name}={'unlimited' if limit < 0 else limit}:")
+        prlimit = shutil.which("prlimit", path=path) if words else None
+        return [prlimit, *words, "--"] if prlimit else []
+
+
+HERE = Surroundings()
+
+
+def limits_above_ours(limits: Mapping[str, int]) -> dict[str, int]:
+    """Those that cannot be given to a command, each with our own hard limit, which it gets instead."""
+    found = {}
+    for name, wanted in limits.items():
+        hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+        if _is_above(wanted, hard):
+            found[name] = hard
+    return found
+
+
+def _is_above(wanted: int, hard: int) -> bool:
+    return hard != resource.RLIM_INFINITY and (wanted < 0 or wanted > hard)
+
+
 @dataclass(slots=True)
 class Commands:
     """Runs commands and counts them by the name of the program."""
@@ -69,6 +111,7 @@ class Commands:
         timeout_s: float,
         stdin: str | None = None,
         environment: Mapping[str, str] | None = None,
+        surroundings: Surroundings = HERE,
     ) -> CommandResult:
         """Run to the end. `environment` replaces the common one; the program is always looked up on the common PATH.
 
@@ -85,11 +128,12 @@ class Commands:
                 raise BatchError(f"{name} is not installed", transient=False, hint="set PATH for ejbd")
             result = await _run(
                 name,
-                [program, *argv[1:]],
+                [*surroundings.limiting(self.environment.get("PATH")), program, *argv[1:]],
                 timeout_s,
                 None if stdin is None else stdin.encode(),
                 dict(self.environment if environment is None else environment),
                 self.output_limit,
+                surroundings,
             )
             ended_well = result.code == 0
             return result
@@ -119,6 +163,7 @@ async def _run(
     stdin: bytes | None,
     environment: dict[str, str],
     limit: int,
+    surroundings: Surroundings,
 ) -> CommandResult:
     began = time.monotonic()
     try:
@@ -128,9 +173,14 @@ async def _run(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
+            cwd=surroundings.directory,
+            umask=-1 if surroundings.umask is None else surroundings.umask,
             start_new_session=True,  # so that a time-out ends the command's own children too
         )
     except (OSError, ValueError) as error:
+        if surroundings.directory is not None and not surroundings.directory.is_dir():
+            missing = f"the directory {surroundings.directory} is not there, or may not be entered"
+            raise BatchError(f"{name} cannot be started: {missing}", transient=False) from error
         raise BatchError(f"{name} cannot be started: {error}", transient=isinstance(error, BlockingIOError)) from error
     out, err = bytearray(), bytearray()
     try:
@@ -143,7 +193,7 @@ async def _run(
             )
             code = await process.wait()
     except TimeoutError:
-        raise CommandTimedOut(name, timeout_s, err.decode(errors="replace")) from None
+        raise CommandTimedOut(name, timeout_s, err.decode(errors="replace"), out.decode(errors="replace")) from None
     finally:
         await _end(process)
     return CommandResult(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import uuid
 from pathlib import Path
@@ -14,12 +15,13 @@ from typer.core import TyperCommand
 from ejbd.cli import completion, following, sbatchwords, showing
 from ejbd.cli.client import segment
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
-from ejbd.cli.output import Output
+from ejbd.cli.output import Output, printable
 from ejbd.errors import Code, EjbError
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
 _IS_COMMAND = "ejb.is_command"
 _STRAYED = "ejb.strayed"
+_LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as")
 
 
 class SubmitCommand(TyperCommand):
@@ -138,6 +140,7 @@ def submit(
         "env": _environment(out),
         "overrides": {key: value for key, value in overrides.items() if value is not None},
         **_work(words or [], bool(context.meta.get(_IS_COMMAND))),
+        **_surroundings(),
     }
     if strayed := context.meta.get(_STRAYED):
         script = (words or [""])[0]
@@ -153,8 +156,9 @@ def submit(
         out.note(note)
     if not wait:
         out.result(job, lambda: out.line(f"Submitted job {job['id']}"), quiet=job["id"])
+        out.note(_carried(job))
         return
-    out.note(f"submitted job {job['id']}")
+    out.note(f"submitted job {job['id']}, {_carried(job)}")
     try:
         for _ in following.events(daemon, job["id"], out):
             pass
@@ -173,7 +177,7 @@ def _work(words: list[str], is_command: bool) -> dict[str, Any]:
             hint = "ejb submit SCRIPT, or ejb submit -n 16 -t 10 -- ./app args"
             raise EjbError(Code.INVALID, "neither a script nor a command is given", hint=hint)
         return {"script": _text(sys.stdin.buffer.read(_LARGEST_SCRIPT + 1), "-"), "args": words[1:]}
-    path = Path(words[0])
+    path = _found(words[0])
     try:
         if path.is_dir():
             raise EjbError(Code.INVALID, "a directory is not a script", where=words[0])
@@ -183,7 +187,35 @@ def _work(words: list[str], is_command: bool) -> dict[str, Any]:
         raise EjbError(Code.INVALID, f"cannot read the script: {error.strerror}", where=words[0]) from None
     except ValueError as error:  # a NUL in the name
         raise EjbError(Code.INVALID, f"this is not the name of a file: {error}", where=ascii(words[0])) from None
-    return {"script": _text(data, words[0]), "script_name": path.name, "args": words[1:]}
+    work = {"script": _text(data, words[0]), "script_name": path.name, "args": words[1:]}
+    try:
+        absolute = os.path.abspath(path)  # noqa: PTH100  # a link's own name is what its user knows it by
+        absolute.encode()
+    except (OSError, UnicodeEncodeError):
+        return work
+    return {**work, "script_path": absolute}
+
+
+def _found(word: str) -> Path:
+    """The file of a script: as sbatch finds it, on PATH too where it is not here."""
+    if "/" in word or Path(word).exists():
+        return Path(word)
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return next((path for folder in folders if folder and (path := Path(folder, word)).is_file()), Path(word))
+
+
+def _carried(job: dict[str, Any]) -> str:
+    """Whether the job is elastic, and why."""
+    how = "elastic" if job["elastic"] else "passed through as an ordinary job"
+    return printable(f"{how}: {job['why']}" if job["why"] else how)
+
+
+def _surroundings() -> dict[str, Any]:
+    """The umask and the resource limits that sbatch would hand on."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0] for name in _LIMITS}
+    return {"umask": mask, "limits": limits}
 
 
 def _text(data: bytes, where: str) -> str:

@@ -82,6 +82,17 @@ class BatchJobView:
     exit_code: int | None = None  # 128+signal for a signal
     reason: str = ""
     blocked: bool = False  # pending for another reason than room: a dependency, a limit, a begin time
+    tag: str = ""  # of ours: that it was submitted with, whatever it is called by now
+
+    @property
+    def mark(self) -> str:
+        """By what a job of ours is known: its tag, or its name where nothing else tells."""
+        return self.tag or self.name
+
+    @property
+    def base_id(self) -> str:
+        """The id that the submission was answered with: `12` of an array's `12_3` and of a component `12+1`."""
+        return self.id.partition("_")[0].partition("+")[0]
 
 
 @dataclass(frozen=True, slots=True)

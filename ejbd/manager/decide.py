@@ -44,7 +44,7 @@ class Decider:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self._windows: dict[str, Windows] = {}
-        self._listed = {job.name for job in ctx.view.jobs} if ctx.view else set()
+        self._listed = {job.mark for job in ctx.view.jobs} if ctx.view else set()
 
     def turn(self, job: JobRow) -> tuple[int, float]:
         """When a job's turn comes to look for room."""
@@ -210,7 +210,7 @@ class Decider:
         if self.ctx.view is not None and found.available(0.0):  # else nobody fits, however many wait
             for job in self.ctx.view.jobs:
                 waits = job.queue == queue and job.state is BatchState.PENDING and not job.blocked
-                if not waits or job.name.startswith(TAG_PREFIX) or job.walltime_s is None:
+                if not waits or job.mark.startswith(TAG_PREFIX) or job.walltime_s is None:
                     continue
                 if job.processors <= found.available(job.walltime_s):
                     since = fitting[job.id] = self.ctx.fitting.get((queue, job.id), self.ctx.now)

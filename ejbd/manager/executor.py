@@ -11,9 +11,8 @@ database takes it; an intent that is marked as executing while nobody is at it i
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -23,13 +22,14 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import ending, together
+from ejbd.manager import ending, passing, together
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import is_open_mpi, profile_named
-from ejbd.manager.output import literally, output_paths
+from ejbd.manager.output import literally
 from ejbd.manager.spool import Spool
+from ejbd.manager.subjobs import is_ours
 from ejbd.manager.workers import new_token
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
@@ -41,6 +41,14 @@ log = structlog.get_logger(__name__)
 PROOFS_OF_ABSENCE = 2
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusal
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What was written before a submission: what is kept of the workers' token, and a script to be read by sbatch."""
+
+    token_hash: str
+    script: Path | None = None
 
 
 @dataclass
@@ -165,8 +173,8 @@ class Executor:
         reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
         try:
             # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
-            token_hash = await asyncio.to_thread(self._make_files, intent.id)
-            request = await self.store.write(lambda s: self._begin_submit(s, intent.id, token_hash), patient=True)
+            files = await asyncio.to_thread(self._make_files, intent.id)
+            request = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
         except EjbError as error:
             trouble = error
             await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
@@ -188,8 +196,8 @@ class Executor:
         await self._record([intent.id], lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
 
-    def _make_files(self, id: int) -> str:
-        """The files that a subjob's workers read; what is kept of the token in them. Repeatable."""
+    def _make_files(self, id: int) -> _Files:
+        """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
 
         def look(session: Session) -> tuple[Job, str]:
             subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
@@ -201,10 +209,11 @@ class Executor:
         # The embedded cluster's processors are virtual: there is nothing to bind to.
         binding = "none" if self.settings.batch == "local" else "auto"
         token, token_hash = new_token(subjob)
-        self.spool.make_subjob(job.id, subjob, token, binding=binding)
-        return token_hash
+        folder = self.spool.make_subjob(job.id, subjob, token, binding=binding)
+        script = None if job.elastic else passing.file_to_submit(JobSpec.from_json(job.spec), folder)
+        return _Files(token_hash, script)
 
-    def _begin_submit(self, session: Session, id: int, token_hash: str) -> SubmitRequest | None:
+    def _begin_submit(self, session: Session, id: int, files: _Files) -> SubmitRequest | None:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING:
             return None
@@ -219,11 +228,11 @@ class Executor:
                 move_intent(session, intent, IntentState.FAILED, now, reason="no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
-        subjob.token_hash = token_hash
+        subjob.token_hash = files.token_hash
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = together.one_node_only(JobWorld(self.context(session), job), subjob)
-        return self._request(job, subjob, one_node)
+        return self._request(job, subjob, one_node, files)
 
     def _make_job_folder(self, job: Job) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -235,31 +244,15 @@ class Executor:
             command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
         self.spool.make_job(job.id, env=spec.env, script=spec.script, command=command)
 
-    def _request(self, job: Job, subjob: Subjob, one_node: bool) -> SubmitRequest:
+    def _request(self, job: Job, subjob: Subjob, one_node: bool, files: _Files) -> SubmitRequest:
         spec = JobSpec.from_json(job.spec)
         folder = self.spool.subjob_dir(job.id, subjob.id)
-        quantum_options = tuple(spec.options)
         if subjob.role == "rigid":
-            output, error = output_paths(spec, job.id, job.user, node="")
-            script = spec.script
-            if script is None:
-                script = "#!/bin/sh\n" + self._rigid_body(spec)
-            return SubmitRequest(
-                tag=subjob.tag,
-                comment=f"ejb {job.id}",
-                queue=job.queue,
-                processors=subjob.processors,
-                walltime_s=subjob.walltime_s or None,  # a passed-through job may name none
-                script=script,
-                workdir=Path(spec.cwd),
-                output=literally(output),
-                error=literally(error) if error else None,
-                nodes=spec.nodes,
-                processors_per_node=spec.processors_per_node,
-                options=(*quantum_options, *spec.rigid_options),
-                environment=spec.env,
-                hold=job.held,
-            )
+            launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
+            script = passing.script_of(spec, self.batch, launcher)
+            names = passing.Names(subjob.tag, job.id, job.user, job.queue)
+            request = passing.request_for(spec, script, names, files.script, folder / "environment")
+            return replace(request, hold=job.held)
         start = WorkerScript(
             python=self.settings.worker_python,
             worker=self.worker,
@@ -269,7 +262,7 @@ class Executor:
         j0 = subjob.role == "placeholder"
         return SubmitRequest(
             tag=subjob.tag,
-            comment=f"ejb {job.id}",
+            comment="",
             queue=job.queue,
             processors=subjob.processors,
             walltime_s=subjob.walltime_s,
@@ -278,16 +271,9 @@ class Executor:
             output=literally(str(folder / "job.out")),
             nodes=1 if one_node else spec.nodes if j0 else None,
             processors_per_node=spec.processors_per_node if j0 and not one_node else None,
-            options=quantum_options,
+            options=tuple(spec.options),
             hold=j0 and job.held,
         )
-
-    def _rigid_body(self, spec: JobSpec) -> str:
-        """What starts the ranks of a passed-through command."""
-        if is_open_mpi(self.settings, spec.mpi):
-            launcher = profile_named(self.settings, spec.mpi).launcher
-            return shlex.join([*launcher, "-np", str(spec.processes), *spec.argv])
-        return self.batch.rigid_command(spec.argv, spec.processes)
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
         now = self.clock()
@@ -434,7 +420,7 @@ def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], 
 def _begin_cancels(ctx: Context, ids: Sequence[int]) -> dict[int, str]:
     """Intent id -> batch id of those that still have something to act on."""
     session, now = ctx.session, ctx.now
-    names = {job.id: job.name for job in ctx.view.jobs} if ctx.view else {}
+    listed = {job.base_id: job for job in ctx.view.jobs} if ctx.view else {}
     begun = {}
     for id in ids:
         intent = session.get_one(Intent, id)
@@ -442,7 +428,8 @@ def _begin_cancels(ctx: Context, ids: Sequence[int]) -> dict[int, str]:
             continue
         subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
         # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
-        reissued = subjob is not None and names.get(intent.batch_id, subjob.tag) != subjob.tag
+        seen = listed.get(intent.batch_id)
+        reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
         if subjob is not None and (SubjobState(subjob.state).terminal or reissued):
             move_intent(session, intent, IntentState.DROPPED, now)
             continue

@@ -13,6 +13,7 @@ import pwd
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -26,7 +27,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import periodic, requests, workers
+from ejbd.manager import passing, periodic, requests, workers
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -90,6 +91,7 @@ class Manager:
         self._executor: Executor | None = None
         self._fitting: dict[tuple[str, str], float] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -289,16 +291,45 @@ class Manager:
 
     async def submit(
         self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str
-    ) -> tuple[str, bool]:
-        """Store a job; durable when this returns. (job id, newly made)."""
+    ) -> requests.Accepted:
+        """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
         self._refuse_others(user)
         await self._see()
         spec = await _looked_at(spec)
+        notes: tuple[str, ...] = ()
+        if spec.asked is not None:
+            known, how = await self.store.read(
+                lambda s: requests.look(self._context(s), spec, user, idempotency_key, request_hash)
+            )
+            if known is not None:
+                return known
+            if not how.elastic:
+                notes = await self.check(how.spec)
+                spec = passing.marked(how.spec, how.why)
         answer = await self.store.write(
             lambda s: requests.submit(self._context(s), spec, user, idempotency_key, request_hash)
         )
         reach(CrashPoint.JOB_AFTER_COMMIT)
-        return answer
+        return replace(answer, notes=notes)
+
+    async def check(self, spec: JobSpec) -> tuple[str, ...]:
+        """Ask the batch system about a job that would be passed through; notes for its user.
+
+        Raises EjbError (BATCH_REFUSED) where it would not take it. Where it does not answer in time, that is noted.
+        """
+        notes = passing.lowered_limits(spec)
+        limit_s = self.settings.limits.check_timeout_s
+        try:
+            async with asyncio.timeout(limit_s + RETRY_S), self._checks:
+                request = await asyncio.to_thread(passing.trial, spec, self.runs_as, self.batch)
+                await self.batch.check(request, limit_s)
+        except TimeoutError:
+            return (*notes, f"not checked by the batch system: it did not answer within {limit_s:g} s")
+        except BatchError as error:
+            if not error.transient:
+                raise
+            return (*notes, f"not checked by the batch system: {error.sentence()}")
+        return notes
 
     async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""

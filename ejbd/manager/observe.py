@@ -16,7 +16,7 @@ from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.measuring import note_rigid_run
 from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
-from ejbd.manager.subjobs import TAG_PREFIX, add_intent, release
+from ejbd.manager.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job, move_subjob
@@ -121,7 +121,7 @@ class Reconciler:
 def _seen(subjob: Subjob | SubjobRow, listed: Mapping[str, BatchJobView]) -> BatchJobView | None:
     """What the view shows of a subjob. Not another job that has got its id since."""
     seen = listed.get(subjob.batch_id or "")
-    return seen if seen is not None and seen.name == subjob.tag else None
+    return seen if seen is not None and is_ours(seen, subjob) else None
 
 
 def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
@@ -265,11 +265,11 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
     """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
     suspects = {
-        job.name: job
+        job.mark: job
         for job in view.jobs
-        if job.name.startswith(TAG_PREFIX)
+        if job.mark.startswith(TAG_PREFIX)
         and not job.state.ended
-        and (job.name not in open_tags or open_tags[job.name] not in (None, job.id))
+        and (job.mark not in open_tags or open_tags[job.mark] not in (None, job.base_id))
     }
     if not suspects:
         return
@@ -279,17 +279,19 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, s
         if subjob is None:
             continue  # not from this database: another daemon's, or somebody's joke
         under_way = select(Intent).where(
-            Intent.batch_id == stranger.id,
+            Intent.batch_id == stranger.base_id,
             Intent.kind == "cancel",
             Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)),
         )
         recent = select(Intent).where(
-            Intent.batch_id == stranger.id, Intent.kind == "cancel", Intent.done_s > ctx.now - 30
+            Intent.batch_id == stranger.base_id, Intent.kind == "cancel", Intent.done_s > ctx.now - 30
         )
         if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
             continue
-        add_event(ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.id)
-        add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.id)
+        add_event(
+            ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.base_id
+        )
+        add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.base_id)
 
 
 def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:

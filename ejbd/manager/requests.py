@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from ejbd.config import QueueSettings
+from ejbd.config import Elasticity, QueueSettings
 from ejbd.core.plan import ElasticState
 from ejbd.core.question import Question, Situation
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import ending, together
-from ejbd.manager.checkpointing import check_mpi, settle
+from ejbd.manager.checkpointing import Carried, check_mpi, settle
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import Decider, elasticity, shortened
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.subjobs import add_intent, release
-from ejbd.store.models import IdempotencyKey, Job, QueueOverride
+from ejbd.store.models import Event, IdempotencyKey, Job, QueueOverride
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, insert_row, wake
 
@@ -32,10 +33,23 @@ _ANSWERED = select(IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
 _TAKEN = select(Job.seq).where(Job.id == bindparam("id"))
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a submission is answered with. `created`: not before, under the same key. `notes` are for its user."""
+
+    id: str
+    created: bool
+    elastic: bool
+    why: str
+    notes: tuple[str, ...] = ()
+
+
 def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
-    """The queue a job goes to. Raises EjbError where it does not exist or takes no jobs of this shape."""
+    """The queue a job goes to, or several with commas between. Raises EjbError where it does not exist."""
     if view is None:
         if spec.queue is None:
+            if spec.elastic is False:
+                return ""  # the batch system will say
             raise EjbError(
                 Code.BATCH_UNAVAILABLE,
                 "the batch system does not answer, so its default queue is not known",
@@ -44,6 +58,11 @@ def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
             )
         return spec.queue
     names = ", ".join(q.name for q in view.queues)
+    if spec.queue is not None and "," in spec.queue:
+        for name in spec.queue.split(","):
+            if view.queue(name) is None:
+                raise EjbError(Code.INVALID, f"there is no queue {name!r}", hint=f"the queues are: {names}")
+        return spec.queue
     if spec.queue is None:
         found = next((q for q in view.queues if q.default), view.queues[0] if len(view.queues) == 1 else None)
         if found is None:
@@ -52,7 +71,6 @@ def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
         found = view.queue(spec.queue)
         if found is None:
             raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint=f"the queues are: {names}")
-    _check_shape(found, spec)
     return found.name
 
 
@@ -73,13 +91,21 @@ def _check_shape(queue: QueueView, spec: JobSpec) -> None:
 
 def make_elastic(ctx: Context, queue: str, spec: JobSpec) -> tuple[bool, str]:
     """Whether this job is made elastic and why; refuses what elasticity cannot hold."""
-    elastic, why = elasticity(ctx, queue, spec.processes, spec.elastic)
+    if spec.elastic is False and spec.asked is not None and spec.asked.why:
+        return False, spec.asked.why
+    first, several, _ = queue.partition(",")
+    elastic, why = elasticity(ctx, first, spec.processes, spec.elastic)
     if not elastic and spec.elastic:
+        settings = ctx.queue_settings(first)
+        narrow = settings.elasticity is not Elasticity.OFF and spec.processes < settings.min_processors
+        change = f"min_processors={spec.processes}" if narrow else "elasticity=on"
         raise EjbError(
             Code.UNSUPPORTED,
             f"the job asks for elasticity, but {why}",
-            hint=f"an admin can change that: ejb queue set {queue} elasticity=on",
+            hint=f"an admin can change that: ejb queue set {first} {change}",
         )
+    if elastic and several and spec.elastic is None:
+        return False, "an elastic job waits in one partition, not in several"
     if elastic and spec.rigid_options:
         if spec.elastic is None:
             return False, f"an elastic job cannot keep {' '.join(spec.rigid_options)}"
@@ -95,22 +121,47 @@ def make_elastic(ctx: Context, queue: str, spec: JobSpec) -> tuple[bool, str]:
     return elastic, why
 
 
-def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[str, bool]:
-    """Store a job. The same key and body from the same user get the same job. Returns (id, newly made)."""
-    session = ctx.session
-    if key is not None:
-        known = session.execute(_ANSWERED, {"user": user, "key": key}).first()
-        if known is not None:
-            if known.request_hash != request_hash:
-                raise EjbError(
-                    Code.KEY_REUSED,
-                    "this Idempotency-Key was used with another request",
-                    hint="a new request needs a new key",
-                )
-            return known.job_id, False
+def answered(ctx: Context, user: str, key: str | None, request_hash: str) -> Accepted | None:
+    """What was answered before to this key and body. Raises EjbError (KEY_REUSED) where the body was another."""
+    if key is None:
+        return None
+    known = ctx.session.execute(_ANSWERED, {"user": user, "key": key}).first()
+    if known is None:
+        return None
+    if known.request_hash != request_hash:
+        raise EjbError(
+            Code.KEY_REUSED,
+            "this Idempotency-Key was used with another request",
+            hint="a new request needs a new key",
+        )
+    query = select(Event.data).where(Event.job_id == known.job_id, Event.kind == "job.received")
+    told = ctx.session.scalars(query).first() or {}
+    return Accepted(known.job_id, False, bool(told.get("elastic")), str(told.get("reason", "")))
+
+
+def look(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[Accepted | None, Carried]:
+    """What :func:`submit` would answer again, and how it would carry the job now."""
+    return answered(ctx, user, key, request_hash), carried(ctx, spec)[1]
+
+
+def carried(ctx: Context, spec: JobSpec) -> tuple[str, Carried]:
+    """The queue that a job goes to, and how it is carried there. Raises EjbError for what cannot be had."""
     queue = queue_for(ctx.view, spec)
-    carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
-    spec = carried.spec
+    how = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
+    found = ctx.view.queue(queue) if ctx.view is not None else None
+    if how.elastic and found is not None:
+        _check_shape(found, spec)
+    return queue, how
+
+
+def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> Accepted:
+    """Store a job. The same key and body from the same user get the same job."""
+    session = ctx.session
+    before = answered(ctx, user, key, request_hash)
+    if before is not None:
+        return before
+    queue, how = carried(ctx, spec)
+    spec = replace(how.spec, asked=None) if how.elastic else how.spec.passed_through()
     job_id = _new_id(session)
     insert_row(
         session,
@@ -121,10 +172,10 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
         queue=queue,
         state=JobState.RECEIVED,
         incarnation=1,
-        elastic=carried.elastic,
+        elastic=how.elastic,
         kind=spec.kind.value,
-        engine=carried.engine,
-        application=application_of(user, spec, carried.engine),
+        engine=how.engine,
+        application=application_of(user, spec, how.engine),
         processes=spec.processes,
         walltime_s=spec.walltime_s,
         spec=spec.to_json(),
@@ -136,9 +187,9 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     if key is not None:
         entry = {"user": user, "key": key, "request_hash": request_hash}
         insert_row(session, IdempotencyKey, **entry, job_id=job_id, created_s=ctx.now)
-    add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=carried.elastic, reason=carried.why)
+    add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=how.elastic, reason=how.why)
     wake(session, INTENTS_TOPIC)
-    return job_id, True
+    return Accepted(job_id, True, how.elastic, how.why)
 
 
 def _new_id(session: Session) -> str:
@@ -151,24 +202,23 @@ def _new_id(session: Session) -> str:
 
 def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
     """What :func:`submit` would do now, and why; nothing is stored."""
-    queue = queue_for(ctx.view, spec)
-    carried = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
-    spec = carried.spec
+    queue, how = carried(ctx, spec)
+    spec = how.spec
     decision = cost = penalty = None
-    slots = Decider(ctx).windows(queue).slots()
-    if carried.elastic:
+    slots = Decider(ctx).windows(queue.partition(",")[0]).slots()
+    if how.elastic:
         probe = Job(
             id="dry-run",
             queue=queue,
             state=JobState.WAITING,
             kind=spec.kind.value,
-            engine=carried.engine,
+            engine=how.engine,
             processes=spec.processes,
             walltime_s=spec.walltime_s,
             spec=spec.to_json(),
             script_run=0,
         )
-        probe.application = application_of(user, spec, carried.engine)
+        probe.application = application_of(user, spec, how.engine)
         world = JobWorld(ctx, probe)
         room = together.node_room(world, Situation.WAIT)
         state = ElasticState(
@@ -180,9 +230,9 @@ def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
         decision = Question(Situation.WAIT, state, usable, ctx.now, parameters).answer().to_json()
     return {
         "queue": queue,
-        "elastic": carried.elastic,
-        "why": carried.why,
-        "engine": carried.engine,
+        "elastic": how.elastic,
+        "why": how.why,
+        "engine": how.engine,
         "slots": [
             {"processors": s.processors, "duration_s": None if s.duration_s == float("inf") else s.duration_s}
             for s in slots

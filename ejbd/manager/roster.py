@@ -26,7 +26,7 @@ SubjobRow = Row[Any]
 OPEN_JOB = [state.value for state in JobState if state not in TERMINAL_JOB]  # what is looked for by an index,
 OPEN_SUBJOB = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]  # however many have ended
 SPECS_AT_ONCE = 500
-_LONG = frozenset({"env", "script", "argv"})  # of a specification; no decision depends on them
+_LONG = frozenset({"env", "script", "argv", "asked"})  # of a specification; no decision depends on them
 _JOB = select(
     Job.seq,
     Job.id,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
+from ejbd.core.view import BatchJobView
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.store.models import Intent, Subjob
@@ -14,6 +16,22 @@ from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_s
 
 TAG_PREFIX = "ejb-"
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
+
+
+CLOCKS_APART_S = 5.0  # that the batch system's clock and ours may be
+
+
+def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
+    """Whether the batch job that bears a subjob's id is the subjob: a controller that lost its state gives ids again.
+
+    Its tag says so, whatever it is called by now. One whose comment somebody has changed is known by its age: what got
+    the id later was submitted later.
+    """
+    if seen.mark.startswith(TAG_PREFIX):
+        return seen.mark == subjob.tag
+    if subjob.role != "rigid" or seen.submit_s is None or subjob.submit_s is None:
+        return False
+    return seen.submit_s <= subjob.submit_s + CLOCKS_APART_S
 
 
 def add_subjob(

@@ -100,11 +100,17 @@ class MemoryBatch:
             request.processors,
             request.walltime_s,
             submit_s=self.clock(),
+            tag=request.tag,
         )
         if self.lose_answers:
             self.lose_answers -= 1
             raise SubmitOutcomeUnknown("sbatch did not answer")
         return id
+
+    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+        self._call(f"check {request.script}")
+        if self.refuse is not None:
+            raise self.refuse
 
     async def find(self, tags: Sequence[str]) -> dict[str, str]:
         self._call("find")

@@ -138,7 +138,7 @@ class LiveWorld:
             "output": "ejb-%j.out",
             "engine": "application",
         }
-        job, _ = await self.manager.submit(JobSpec(**(given | spec)), user, None, "hash")
+        job = (await self.manager.submit(JobSpec(**(given | spec)), user, None, "hash")).id
         await self.act()
         return job
 

@@ -17,6 +17,7 @@ from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.requests import Accepted
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
 from ejbd.store.states import JobState
@@ -56,7 +57,7 @@ class FakeManager:
         self.ok = True
         self._events = asyncio.Condition()
 
-    async def submit(self, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[str, bool]:
+    async def submit(self, spec: JobSpec, user: str, key: str | None, request_hash: str) -> Accepted:
         self._check(spec)
         id = secrets.token_hex(4)
 
@@ -76,7 +77,11 @@ class FakeManager:
 
         answer = await self.store.write(add)
         await self.announce()
-        return answer
+        elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"
+        return Accepted(*answer, elastic, f"elasticity is {self.elasticity} in queue main", await self.check(spec))
+
+    async def check(self, spec: JobSpec) -> tuple[str, ...]:
+        return ()
 
     async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
         self._check(spec)

@@ -94,27 +94,18 @@ class LocalBatch:
         Scripts made for a real cluster are to run here as they are: a layout of nodes is met in its number of
         processors, and options for accounting and mail have no effect. Every other option is refused.
         """
-        if request.queue not in ("", QUEUE):
-            raise BatchError(
-                f"the embedded cluster has no queue {request.queue!r}",
-                transient=False,
-                hint=f"its only queue is {QUEUE!r}",
-            )
-        unknown = [option for option in request.options if option.partition("=")[0] not in _WITHOUT_EFFECT]
-        if unknown:
-            raise BatchError(
-                f"the embedded cluster knows no such options: {shlex.join(unknown)}",
-                transient=False,
-                hint="submit without them, or to a real batch system",
-            )
+        _check(request)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         environment.update({name: value for name, value in os.environ.items() if name.startswith("LC_")})
         environment.update(request.environment)
+        if request.asked is not None:
+            environment["SLURM_SUBMIT_DIR"] = str(request.asked.directory)
         answer = await self._call(
             "submit",
             name=request.tag,
             comment=request.comment,
             script=request.script,
+            args=list(request.args),
             processors=request.processors,
             walltime_s=DEFAULT_WALLTIME_S if request.walltime_s is None else request.walltime_s,
             workdir=str(request.workdir),
@@ -122,9 +113,14 @@ class LocalBatch:
             error=None if request.error is None else str(request.error),
             environment=environment,
             hold=request.hold,
-            umask=_umask(),
+            umask=_umask() if request.umask is None else request.umask,
+            limits=dict(request.limits),
         )
         return str(answer["id"])
+
+    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+        """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not looked at."""
+        _check(request)
 
     async def find(self, tags: Sequence[str]) -> dict[str, str]:
         """See :meth:`BatchSystem.find`. The newest of several jobs of one name."""
@@ -205,6 +201,23 @@ class LocalBatch:
                 )
             self._shape_is_known = True
         return await self._client.call(op, **fields)
+
+
+def _check(request: SubmitRequest) -> None:
+    """Raise BatchError for what the embedded cluster has not."""
+    if request.queue not in ("", QUEUE):
+        raise BatchError(
+            f"the embedded cluster has no queue {request.queue!r}",
+            transient=False,
+            hint=f"its only queue is {QUEUE!r}",
+        )
+    unknown = [option for option in request.options if option.partition("=")[0] not in _WITHOUT_EFFECT]
+    if unknown:
+        raise BatchError(
+            f"the embedded cluster knows no such options: {shlex.join(unknown)}",
+            transient=False,
+            hint="submit without them, or to a real batch system",
+        )
 
 
 def _node_state(processors: int, free: int) -> str:

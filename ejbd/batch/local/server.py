@@ -138,7 +138,8 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
             raise Refused(f"the job's {what} has {size} bytes; {LONGEST_NAME} are the most")
     environment = {str(key): str(value) for key, value in request["environment"].items()}
     paths = [request["workdir"], request["output"], request["error"] or ""]
-    if any("\0" in text for text in (name, script, *environment, *environment.values(), *paths)):
+    words = (name, script, *environment, *environment.values(), *paths, *request.get("args", ()))
+    if any("\0" in text for text in words):
         raise Refused("the job's name, script, environment or a path contains a NUL character")
     first = script.split("\n", 1)[0]
     if not first.startswith("#!") or not first[2:].strip():
@@ -165,6 +166,8 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         "output": str(request["output"]),
         "error": None if request["error"] is None else str(request["error"]),
         "umask": int(request["umask"]),
+        "args": [str(word) for word in request.get("args", ())],
+        "limits": {str(name): int(limit) for name, limit in request.get("limits", {}).items()},
     }
     return job, spec
 

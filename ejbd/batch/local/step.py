@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -34,6 +35,14 @@ def write_json(path: str, value: Any) -> None:
     with open(f"{path}.tmp", "w") as file:
         json.dump(value, file)
     os.rename(f"{path}.tmp", path)
+
+
+def _limit(name: str, soft: int) -> None:
+    """Set a soft limit; never above our own hard one."""
+    number = getattr(resource, f"RLIMIT_{name.upper()}")
+    hard = resource.getrlimit(number)[1]
+    above = hard != resource.RLIM_INFINITY and (soft < 0 or soft > hard)
+    resource.setrlimit(number, (hard if above else soft, hard))
 
 
 def claim(folder: str) -> bool:
@@ -103,6 +112,8 @@ class Step:
             for source, target in ((null, 0), (stderr, 2), (stdout, 1)):
                 os.dup2(source, target)
             os.umask(int(spec["umask"]))
+            for name, limit in spec.get("limits", {}).items():
+                _limit(name, limit)
             os.chdir(spec["workdir"])
             for signum in _TO_DEFAULT:
                 signal.signal(signum, signal.SIG_DFL)

@@ -138,7 +138,8 @@ class Steps:
             {
                 "job": job.id,
                 "cluster": self._cluster,
-                "argv": [*interpreter, str(script)],
+                "argv": [*interpreter, str(script), *spec.get("args", ())],
+                "limits": spec.get("limits", {}),
                 "environment": environment,
                 "workdir": spec["workdir"],
                 "output": _expanded(spec["output"], job),

@@ -6,13 +6,25 @@ import asyncio
 import math
 import os
 import pwd
+import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.base import AsAsked, Outcome, SubmitRequest, WorkerScript
 from ejbd.batch.exits import exit_files
-from ejbd.batch.process import Commands, CommandTimedOut, plain_environment, steers
+from ejbd.batch.process import (
+    HERE,
+    CommandResult,
+    Commands,
+    CommandTimedOut,
+    Surroundings,
+    limits_above_ours,
+    plain_environment,
+    steers,
+)
 from ejbd.batch.slurm import checks, commands, refusals, script
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
 from ejbd.core.view import ClusterView, Reservations
@@ -75,16 +87,12 @@ class SlurmBatch:
         )
 
     async def submit(self, request: SubmitRequest) -> str:
-        sbatch = commands.Sbatch(request, self._submit_timeout_s)
+        sbatch, run = await self._prepared(request, self._submit_timeout_s)
         try:
-            argv = sbatch.argv()
-        except ValueError as error:
-            raise BatchError(f"Slurm cannot take the job: {error}", transient=False) from error
-        try:
-            result = await self.commands.run(
-                argv, timeout_s=sbatch.timeout_s, stdin=request.script, environment=self._job_environment(request)
-            )
+            result = await run
         except CommandTimedOut as error:
+            if (id := sbatch.parse(error.stdout)) is not None:
+                return id  # it went on to wait for the job's end, as a line of the script tells it to
             raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}", stderr=error.stderr) from error
         if result.code != 0:
             raise refusals.submit_refusal(result)
@@ -94,23 +102,61 @@ class SlurmBatch:
             raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: sbatch answered {said!r}")
         return id
 
+    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+        _, run = await self._prepared(request, timeout_s, test_only=True)
+        result = await run
+        if result.code != 0:
+            raise refusals.refusal(result, "take the job")
+
+    async def _prepared(
+        self, request: SubmitRequest, timeout_s: float, *, test_only: bool = False
+    ) -> tuple[commands.Sbatch, Coroutine[Any, Any, CommandResult]]:
+        """The command of a submission, ready to be run."""
+        asked = request.asked
+        environment = self._job_environment(request)
+        sbatch = commands.Sbatch(request, timeout_s, test_only=test_only)
+        surroundings = HERE
+        stdin: str | None = request.script
+        if asked is not None:
+            stdin = request.script if asked.file is None else None
+            surroundings = Surroundings(asked.directory, request.umask, request.limits)
+            if asked.whole_environment and not test_only and not all(map(_may_go_along, asked.environment)):
+                whole = environment | dict(asked.environment) | await self._told_by_sbatch(request, asked)
+                await asyncio.to_thread(write_environment, asked.environment_file, whole)
+                sbatch = replace(sbatch, environment_file=True)
+        try:
+            argv = sbatch.argv()
+        except ValueError as error:
+            raise BatchError(f"Slurm cannot take the job: {error}", transient=False) from error
+        run = self.commands.run(
+            argv, timeout_s=timeout_s, stdin=stdin, environment=environment, surroundings=surroundings
+        )
+        return sbatch, run
+
+    async def _told_by_sbatch(self, request: SubmitRequest, asked: AsAsked) -> dict[str, str]:
+        """What sbatch adds to the environment that a job is given, and not to one that it reads from a file."""
+        told = {"SLURM_JOB_NAME": asked.job_name}
+        limits = {**request.limits, **limits_above_ours(request.limits)}
+        for name in commands.propagated_limits(await self.config()):
+            soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0]
+            told[f"SLURM_RLIMIT_{name.upper()}"] = str(limits.get(name, soft) % 2**64)
+        return told
+
     async def find(self, tags: Sequence[str]) -> dict[str, str]:
         """Where several jobs carry one tag, a living one is preferred, then the latest."""
         if not tags:
             return {}
         wanted = set(tags)
-        # Slurm splits --name at commas and compares without regard to case: odd names are looked for in all of ours.
-        plain = all(tag and not set(tag) & set(", \t\n") and tag.isascii() for tag in wanted)
+        # By their comments, which squeue cannot select by: whoever is passed through keeps the name that he was given.
         uid = os.geteuid()
-        names = tuple(sorted(wanted)) if plain else ()
-        squeue = Squeue(new_separator(), names=names, user=str(uid), timeout_s=self._timeout_s)
+        squeue = Squeue(new_separator(), user=str(uid), timeout_s=self._timeout_s)
         jobs, unparsed = squeue.parse(
             await self._query(squeue.argv(), squeue.timeout_s, "list its jobs"), self._clock()
         )
         if unparsed:
             raise BatchError(f"{unparsed} rows of squeue's answer cannot be read", transient=True)
-        ours = [row for row in jobs if row.view.name in wanted and row.uid == uid]
-        return {row.view.name: row.view.id for row in sorted(ours, key=_living_and_late_last)}
+        ours = [row for row in jobs if row.view.mark in wanted and row.uid == uid]
+        return {row.view.mark: row.view.base_id for row in sorted(ours, key=_living_and_late_last)}
 
     async def cancel(self, ids: Sequence[str]) -> None:
         if not ids:
@@ -198,15 +244,21 @@ class SlurmBatch:
 
     def _job_environment(self, request: SubmitRequest) -> dict[str, str]:
         """What the job sees is what sbatch sees: who it is, and what was asked for. Nothing of the daemon's own."""
+        users = request.environment if request.asked is None else request.asked.environment
         user = pwd.getpwuid(os.geteuid())
         conf = self.commands.environment.get("SLURM_CONF")
-        return {
+        login = {
             "PATH": self.commands.environment["PATH"],
             "HOME": user.pw_dir,
             "USER": user.pw_name,
             "LOGNAME": user.pw_name,
             "SHELL": user.pw_shell or "/bin/sh",
-            **{name: value for name, value in request.environment.items() if _may_go_along(name)},
+        }
+        if request.asked is not None and "PATH" in users:
+            login = {}  # a whole environment, to which sbatch adds nothing either
+        return {
+            **login,
+            **{name: value for name, value in users.items() if _may_go_along(name)},
             **({"SLURM_CONF": conf} if conf else {}),
         }
 
@@ -214,6 +266,17 @@ class SlurmBatch:
 def _may_go_along(name: str) -> bool:
     """A user's locale and time zone are the job's; SLURM_* and SBATCH_* would change the submission itself."""
     return not steers(name) or name.startswith("LC_") or name in ("LANG", "LANGUAGE", "TZ")
+
+
+def write_environment(path: Path, environment: Mapping[str, str]) -> None:
+    """As sbatch's --export-file reads it: a null character behind each variable. Raises BatchError."""
+    data = "".join(f"{name}={value}\0" for name, value in environment.items()).encode(errors="surrogateescape")
+    try:
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise BatchError(f"cannot write {path}: {error.strerror}", transient=True) from error
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ejbd.batch.base import Outcome, SubmitRequest
+from ejbd.batch.base import LIMITS, AsAsked, Outcome, SubmitRequest, with_tag
 from ejbd.batch.slurm import states
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import BatchError
@@ -28,18 +28,26 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Sbatch:
-    """Submit one job, the script on standard input."""
+    """Submit one job, the script on standard input.
+
+    Of one that is passed on as its user asked for it, `environment_file` says that the environment is read from a file,
+    and `test_only` that it is only asked whether Slurm would take it.
+    """
 
     request: SubmitRequest
     timeout_s: float = 30.0
+    environment_file: bool = False
+    test_only: bool = False
 
     def argv(self) -> list[str]:
         """User's options come first: Slurm takes the last of two, so that ours hold. Raises BatchError, ValueError."""
         request = self.request
-        _check_options(request.options)
         _check_text(request)
+        if request.asked is not None:
+            return self._as_asked(request.asked)
+        _check_options(request.options)
         argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
-        argv += [f"--job-name={request.tag}", f"--comment={request.comment}"]
+        argv += [f"--job-name={request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
         argv.append(f"--ntasks={request.processors}")
@@ -54,7 +62,23 @@ class Sbatch:
             argv.append(f"--ntasks-per-node={request.processors_per_node}")
         if request.hold:
             argv.append("--hold")
-        return argv
+        return [*argv, "/dev/stdin", *request.args] if request.args else argv
+
+    def _as_asked(self, asked: AsAsked) -> list[str]:
+        """As the user would have typed it, with no more added than what finds the job again."""
+        request = self.request
+        argv = ["sbatch", *asked.options, "--parsable", f"--comment={with_tag(request.comment, request.tag)}"]
+        if asked.name is not None:
+            argv.append(f"--job-name={asked.name}")
+        if request.hold:
+            argv.append("--hold")
+        if self.environment_file:
+            argv.append(f"--export-file={asked.environment_file}")
+        if self.test_only:
+            argv.append("--test-only")
+        if asked.file is not None:
+            return [*argv, str(asked.file), *request.args]
+        return [*argv, "/dev/stdin", *request.args] if request.args else argv
 
     def parse(self, text: str) -> str | None:
         """The job's id; None where the answer holds none. `--parsable` writes `id` or `id;cluster`."""
@@ -87,6 +111,7 @@ def _check_text(request: SubmitRequest) -> None:
     texts = {"name": request.tag, "comment": request.comment, "queue": request.queue, "script": request.script}
     paths = {"workdir": request.workdir, "output": request.output, "error": request.error}
     texts |= {name: str(path) for name, path in paths.items() if path is not None}
+    texts |= {"arguments": "".join(request.args)}
     for name, text in texts.items():
         if "\0" in text:
             raise BatchError(f"the {name} of a job cannot hold a null character", transient=False)
@@ -177,6 +202,15 @@ class ShowConfig:
     def parse(self, text: str) -> dict[str, str]:
         pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
         return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def propagated_limits(config: Mapping[str, str]) -> list[str]:
+    """The resource limits that the site takes from a submission to its job, by the names of :data:`LIMITS`."""
+    settings = ("PropagateResourceLimits", "PropagateResourceLimitsExcept")
+    only, never = (set(config.get(setting, "").lower().split(",")) - {"", "(null)"} for setting in settings)
+    if "none" in only or "all" in never:
+        return []
+    return [name for name in LIMITS if name not in never and (not only or "all" in only or name in only)]
 
 
 def scheduler_parameters(config: Mapping[str, str]) -> dict[str, str]:

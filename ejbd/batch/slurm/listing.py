@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ejbd.batch.base import tag_in
 from ejbd.batch.slurm import states
 from ejbd.core.view import BatchJobView, BatchState, NodeView, QueueView
 from ejbd.core.walltime import parse_listed_walltime
@@ -53,23 +54,20 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Squeue:
-    """All jobs, those that ended lately included, with exit codes. `names` and `ids` narrow it down."""
+    """All jobs, those that ended lately included, with exit codes. `ids` and `user` narrow it down."""
 
     separator: str
-    names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     user: str = ""
     timeout_s: float = 20.0
 
     FIELDS = (
         *("JobArrayID", "State", "UserName", "UserID", "Partition", "NumCPUs", "NumNodes", "TimeLimit", "SubmitTime"),
-        *("StartTime", "EndTime", "PriorityLong", "NodeList", "SchedNodes", "exit_code", "Reason", "Name"),
+        *("StartTime", "EndTime", "PriorityLong", "NodeList", "SchedNodes", "exit_code", "Reason", "Name", "Comment"),
     )
 
     def argv(self) -> list[str]:
         narrowed = []
-        if self.names:
-            narrowed.append("--name=" + ",".join(self.names))
         if self.ids:
             narrowed.append("--jobs=" + ",".join(self.ids))
         if self.user:
@@ -122,6 +120,7 @@ def _job(row: dict[str, str], now_s: float) -> JobRow:
         exit_code=states.exit_code(row["exit_code"]) if state.ended else None,
         reason="" if reason == "None" else reason,
         blocked=state is BatchState.PENDING and reason not in WAITS_FOR_ROOM,
+        tag=tag_in(row["Comment"]),
     )
     return JobRow(view, int(row["UserID"]), int(row["PriorityLong"]))
 

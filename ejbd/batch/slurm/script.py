@@ -68,4 +68,5 @@ def rigid_command(argv: Sequence[str], processors: int) -> str:
     """The body of an ordinary job's script. Raises ValueError where there is nothing to run."""
     if not argv:
         raise ValueError("there is no command to run")
-    return f"srun --ntasks={processors} -- {shlex.join(argv)}"
+    # As many as the job was given tasks. Slurm tells a step nothing of the processors that each of them is to have.
+    return f'srun ${{SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}} -- {shlex.join(argv)}'

@@ -6,11 +6,12 @@ import posixpath
 from dataclasses import dataclass, replace
 
 from ejbd.manager.jobspec import shell, values
+from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.layout import read_layout
-from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT, check_pattern
+from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import JobKind, JobSpec
 from ejbd.sbatch import BY_NAME, Use
@@ -69,7 +70,8 @@ def read(request: JobRequest) -> Reading:
         directives = read_directives(request.script)
         given += directives.given
         refusals += directives.refusals
-    given += request.overrides.given()
+    typed = list(request.overrides.given())
+    given += typed
     settings = {one.name: one for one in given}  # the last one wins
     options, notes = _sort_options(settings, refusals)
     layout = read_layout(settings)
@@ -89,6 +91,9 @@ def read(request: JobRequest) -> Reading:
         refusals += seen.refusals
         if seen.doubt is not None:
             refusals.append(seen.doubt)
+    if (partition := settings.get("partition")) and "," in (partition.value or ""):
+        refusals.append(Refusal(partition.where, "an elastic job waits in one partition, not in several"))
+        rigid = (*rigid, f"--partition={partition.value}")
     cwd = _directory(settings.get("chdir"), request.cwd)
     check_environment(request.env)
     export = settings.get("export")
@@ -99,9 +104,9 @@ def read(request: JobRequest) -> Reading:
         processes=layout.processes,
         walltime_s=walltime_s,
         cwd=cwd,
-        output=_output(settings.get("output"), cwd) or _beside(cwd, DEFAULT_OUTPUT),
+        output=output_pattern(settings.get("output"), cwd) or beside(cwd, DEFAULT_OUTPUT),
         queue=values.text(settings["partition"], "the queue") if "partition" in settings else None,
-        error=_output(settings.get("error"), cwd),
+        error=output_pattern(settings.get("error"), cwd),
         script=request.script,
         env=exported(request.env, export.value if export else None, export.where if export else ""),
         nodes=layout.nodes,
@@ -117,6 +122,7 @@ def read(request: JobRequest) -> Reading:
         lambda_s=_number(settings, "ejb:lambda", "lambda", 0, 86400),
         delta=_number(settings, "ejb:delta", "delta", 1, 100),
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
+        asked=asked_for(request, settings, typed, cwd),
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
@@ -162,7 +168,7 @@ def _sort_options(settings: dict[str, Given], refusals: list[Refusal]) -> tuple[
             raise invalid(given.where, f"{option.spelling} cannot be used here: {option.why}")
         word = option.spelling
         if given.value is not None:
-            word += "=" + values.text(given, f"the value of {option.spelling}")
+            word += "=" + values.text(given, f"the value of {option.spelling}", empty=True)
         if option.use is Use.SHARED:
             found.shared += (word,)
         elif option.use is Use.DROPPED:
@@ -198,17 +204,6 @@ def _directory(given: Given | None, cwd: str) -> str:
     if not cwd.startswith("/"):
         raise invalid("cwd", f"the working directory {shortened(cwd)} is not an absolute path")
     return posixpath.join(cwd, given.value or "") if given else cwd
-
-
-def _output(given: Given | None, cwd: str) -> str | None:
-    if given is None:
-        return None
-    check_pattern(given.value or "", given.where)
-    return _beside(cwd, given.value or "")
-
-
-def _beside(cwd: str, pattern: str) -> str:
-    return posixpath.join(cwd.replace("%", "%%"), pattern)  # a % in the folder's own name is no sign
 
 
 def _name(given: Given | None, request: JobRequest) -> str:

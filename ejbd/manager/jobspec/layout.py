@@ -48,11 +48,13 @@ def read_layout(settings: Mapping[str, Given]) -> Layout:
             raise invalid(where, f"{nodes} nodes of {each} processes are more than {values.MOST_PROCESSES} processes")
     if nodes is not None and nodes > processes:
         where = wanted.where if wanted else "nodes"
-        raise invalid(where, f"{processes} processes cannot fill {nodes} nodes", "ask for fewer nodes")
+        message = f"{processes} processes cannot fill {nodes} nodes"
+        refusals.append(Refusal(where, message, "ask for fewer nodes, or pass the job through with --elastic off"))
     if nodes is not None and each is not None and nodes * each < processes:
         where = ntasks.where if ntasks else "ntasks"
         message = f"{processes} processes do not fit on {nodes} nodes with {each} on each"
-        raise invalid(where, message, "ask for more nodes, or for more processes a node")
+        hint = "ask for more nodes, for more processes a node, or pass the job through with --elastic off"
+        refusals.append(Refusal(where, message, hint))
     if each is not None and processes % each and per_node:
         message = f"{processes} processes cannot be laid out with {each} on each node"
         refusals.append(

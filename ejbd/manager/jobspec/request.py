@@ -80,6 +80,8 @@ class JobRequest:
     """One job as it was handed in: `script` (with `args`) or `command`, exactly one of the two.
 
     `cwd` is an absolute path, `env` the submitter's environment, `script_name` what the job is called by default.
+    `script_path` is where the script was read from (None: from no file), `umask` and `limits` (soft ones by their
+    names, -1 is unlimited) are the submitter's, as far as they are known.
     """
 
     cwd: str
@@ -89,3 +91,6 @@ class JobRequest:
     command: tuple[str, ...] | None = None
     env: dict[str, str] = field(default_factory=dict)
     overrides: Overrides = field(default_factory=Overrides)
+    script_path: str | None = None
+    umask: int | None = None
+    limits: dict[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +15,32 @@ class JobKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a passed-through job keeps that the rest of its JobSpec does not hold: how its user asked for it.
+
+    `options` of the command line, in the spelling of sbatch; the script's own lines stay in the script. `output` and
+    `error` are absolute patterns (None: what sbatch chooses). `directory` is where the job was submitted, from a script
+    that stood in `path`. `env` is the submitter's whole environment, of which all goes to the job if `whole_env`.
+    `umask` and the soft resource `limits` are his (-1: unlimited; what is missing is not known). `array`: the indices.
+    `why`: what made it a passed-through job, unless its user did.
+    """
+
+    directory: str
+    options: tuple[str, ...] = ()
+    comment: str = ""
+    named: bool = False
+    path: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    whole_env: bool = True
+    umask: int | None = None
+    limits: dict[str, int] = field(default_factory=dict)
+    output: str | None = None
+    error: str | None = None
+    array: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """One job as its user described it.
 
@@ -23,7 +49,8 @@ class JobSpec:
     queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
-    override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones).
+    override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `asked` is what a
+    passed-through job needs beside that (None: it is elastic, or was stored by an EJB that did not keep it).
     """
 
     name: str
@@ -50,11 +77,21 @@ class JobSpec:
     lambda_s: float | None = None
     delta: float | None = None
     checkpoint: str | None = None
+    asked: Asked | None = None
+
+    def passed_through(self) -> JobSpec:
+        """As it is kept where the job is passed through: its environment once."""
+        if self.asked is None:
+            return self
+        return replace(self, env={} if self.asked.whole_env else self.env, elastic=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_json` is its inverse."""
         # Not asdict(), which copies every variable of the environment by way of its own recursion.
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.asked is not None:
+            found["asked"] = {field.name: getattr(self.asked, field.name) for field in fields(self.asked)}
+        return found
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> JobSpec:
@@ -62,4 +99,6 @@ class JobSpec:
         values["kind"] = JobKind(values["kind"])
         for key in ("argv", "options", "rigid_options"):
             values[key] = tuple(values[key])
+        if values.get("asked") is not None:
+            values["asked"] = Asked(**{**values["asked"], "options": tuple(values["asked"]["options"])})
         return cls(**values)

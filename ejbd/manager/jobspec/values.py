@@ -108,10 +108,10 @@ def walltime(given: Given) -> float | None:
         raise invalid(given.where, str(error)) from None
 
 
-def text(given: Given, what: str, longest: int = _LONGEST_TEXT) -> str:
-    """A text that is handed on as it is, whatever quotes, bars or dollars it holds."""
+def text(given: Given, what: str, longest: int = _LONGEST_TEXT, *, empty: bool = False) -> str:
+    """A text that is handed on as it is, whatever quotes, bars or dollars it holds; nothing at all only if `empty`."""
     value = given.value or ""
-    if not value.strip():
+    if not value.strip() and not (empty and not value):
         raise invalid(given.where, f"{what} is empty")
     if has_control(value):
         raise invalid(given.where, f"{what} {shortened(value)} holds a control character", CONTROL_HINT)

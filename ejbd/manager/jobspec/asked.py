@@ -1,0 +1,66 @@
+"""What a passed-through job keeps as it was asked for: sbatch is to read it as if its user had typed it."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+
+from ejbd.manager.jobspec import values
+from ejbd.manager.jobspec.findings import Given, has_control, invalid, shortened
+from ejbd.manager.jobspec.patterns import check_pattern
+from ejbd.manager.jobspec.request import JobRequest
+from ejbd.manager.jobspec.spec import Asked
+from ejbd.sbatch import BY_NAME, Use
+
+# Given by EJB itself, or in its own way.
+_OURS = frozenset({"hold", "comment", "wait", "verbose", "quiet", "parsable"})
+
+
+def asked_for(request: JobRequest, settings: Mapping[str, Given], typed: Iterable[Given], cwd: str) -> Asked:
+    """What the command line (`typed`) and the whole of the settings say. Raises EjbError (INVALID)."""
+    export = settings.get("export")
+    comment = settings.get("comment")
+    array = settings.get("array")
+    path = request.script_path
+    if path is not None and (has_control(path) or not path.startswith("/")):
+        raise invalid("script_path", f"{shortened(path)} is not the absolute path of a script")
+    return Asked(
+        directory=request.cwd,
+        options=tuple(_words(typed)),
+        comment=values.text(comment, "the comment", empty=True) if comment is not None else "",
+        named="job-name" in settings,
+        path=path,
+        env=request.env,
+        whole_env=export is None or (export.value or "").upper() == "ALL",
+        umask=request.umask,
+        limits=request.limits,
+        output=output_pattern(settings.get("output"), cwd),
+        error=output_pattern(settings.get("error"), cwd),
+        array=array.value if array is not None else None,
+    )
+
+
+def _words(given: Iterable[Given]) -> Iterable[str]:
+    """The options of the command line as words that sbatch reads as they were meant."""
+    for one in given:
+        option = BY_NAME.get(one.name)
+        if option is None or option.use is Use.REFUSED or one.name in _OURS:
+            continue
+        if one.value is None:
+            yield option.spelling
+        else:
+            longest = 1_000_000 if one.name == "export" else 4096
+            yield f"{option.spelling}={values.text(one, f'the value of {option.spelling}', longest, empty=True)}"
+
+
+def output_pattern(given: Given | None, cwd: str) -> str | None:
+    """The absolute pattern of an output file. Raises EjbError (INVALID) for one that cannot be."""
+    if given is None:
+        return None
+    check_pattern(given.value or "", given.where)
+    return beside(cwd, given.value or "")
+
+
+def beside(cwd: str, pattern: str) -> str:
+    """A pattern within a folder."""
+    return posixpath.join(cwd.replace("%", "%%"), pattern)  # a % in the folder's own name is no sign
