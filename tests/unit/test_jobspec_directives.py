@@ -98,8 +98,6 @@ def test_control_characters_are_refused_by_name(name: str) -> None:
         ("#SBATCH -n 99999999999999999999999999", "line 2", "more than 1000000"),
         ("#SBATCH -n", "line 2", "-n needs a value"),
         ("#SBATCH -N 0", "line 2", "not a number of nodes"),
-        ("#SBATCH -N 4 -n 2", "line 2", "2 processes cannot fill 4 nodes"),
-        ("#SBATCH -N 2 --ntasks-per-node=4 -n 16", "line 2", "do not fit on 2 nodes"),
         ("#SBATCH -t 1:2:3:4", "line 2", "not a walltime"),
         ("#SBATCH -t tomorrow", "line 2", "not a walltime"),
         ("#SBATCH foo", "line 2", "'foo' is not an option of sbatch"),
@@ -289,3 +287,26 @@ def test_any_overrides_are_a_job_or_an_error(some: dict[str, str], more: dict[st
         assert "\n" not in error.sentence()
         return
     assert spec.processes >= 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("#SBATCH -N 4 -n 2", "2 processes cannot fill 4 nodes"),
+        ("#SBATCH -N 2 --ntasks-per-node=4 -n 16", "do not fit on 2 nodes"),
+        ("#SBATCH -p batch,whole", "one partition"),
+        ("#SBATCH --array=1-5", "--array"),
+    ],
+)
+def test_what_an_elastic_job_cannot_be_is_left_to_sbatch_where_it_is_passed_through(lines: str, words: str) -> None:
+    reading = read(JobRequest(cwd="/home/ada", script=f"#!/bin/sh\n#SBATCH -t 5\n{lines}\nhostname\n"))
+    assert any(words in refusal.message for refusal in reading.refusals)
+    assert reading.settle(False).elastic is False
+
+
+def test_options_are_read_as_sbatch_reads_them() -> None:
+    lines = "#SBATCH --tasks=3 -N 2\n#SBATCH --mail-user=\n#SBATCH --comment=mine\n"
+    reading = read(JobRequest(cwd="/home/ada", script=f"#!/bin/sh\n{lines}hostname\n"))
+    assert (reading.spec.processors_per_node, reading.spec.processes) == (3, 6), "--tasks is --tasks-per-node"
+    assert reading.spec.asked is not None and reading.spec.asked.comment == "mine"
+    assert "--mail-user=" in reading.spec.rigid_options

@@ -490,7 +490,7 @@ async def test_an_id_that_was_given_to_another_job_is_left_alone(live: LiveWorld
     live.batch.free = 0
     job = await live.submit()
     j0 = live.batch.of(f"ejb-{job}.0")
-    live.batch.jobs[j0.id] = replace(j0, name="somebody-else", user="eve")
+    live.batch.jobs[j0.id] = replace(j0, name="somebody-else", tag="", user="eve")
     await live.poll(1)
     await live.manager.cancel(job, "ada")
     await live.poll(1)

@@ -373,7 +373,8 @@ def test_exit_files(tmp_path: Path) -> None:
 
 
 def test_an_ordinary_command_is_quoted() -> None:
-    assert rigid_command(["./a b", "$x", "-n"], 16) == "srun --ntasks=16 -- './a b' '$x' -n"
+    processors = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
+    assert rigid_command(["./a b", "$x", "-n"], 16) == f"srun {processors} -- './a b' '$x' -n"
     with pytest.raises(ValueError, match="no command"):
         rigid_command([], 1)
 
