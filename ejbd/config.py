@@ -56,6 +56,12 @@ class QueueSettings(BaseModel):
         Literal["off", "auto"] | Annotated[float, Field(ge=1, le=31 * 86400, allow_inf_nan=False)],
         Field(description="checkpoints against lost nodes: off, seconds, or auto by cost and node_mtbf_s"),
     ] = "off"
+    first_checkpoint_s: Annotated[
+        float,
+        Field(
+            ge=0, le=86400, description="when engine dmtcp tries an application's first checkpoint; 0: when it moves"
+        ),
+    ] = 10.0
     node_mtbf_s: Annotated[
         float, Field(ge=1, le=1e11, description="mean time between failures of one node, for checkpoint_every auto")
     ] = 365 * 86400.0

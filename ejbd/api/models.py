@@ -259,6 +259,13 @@ class CheckpointInterval(Api):
     next_s: float | None
 
 
+class Movability(Api):
+    """Whether a job can be moved: `movable` null where that is not known yet."""
+
+    movable: bool | None
+    why: str
+
+
 class NodeShare(Api):
     """One node's part of a checkpoint."""
 
@@ -319,6 +326,7 @@ class Explanation(Api):
     cost: Annotated[MoveCost | None, Field(description="what a move costs, as planning sees it now")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta, as planning sees it now")] = None
     checkpoints: Annotated[CheckpointInterval | None, Field(description="null: of a job that is passed through")] = None
+    movable: Annotated[Movability | None, Field(description="null: of a job that is passed through")] = None
     moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []
     speeds: Annotated[list[SpeedView], Field(description="how fast it got on of late, newest first")] = []
     runs: Annotated[list[RunView], Field(description="its latest runs that ended well, newest first")] = []

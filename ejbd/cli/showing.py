@@ -106,6 +106,9 @@ def explanation(found: dict[str, Any], out: Output) -> None:
         out.line(printable(cost_line(found["cost"])))
     if found.get("penalty"):
         out.line(printable(penalty_line(found["penalty"])))
+    if found.get("movable"):
+        can = {True: "yes", False: "no", None: "not known yet"}[found["movable"]["movable"]]
+        out.line(printable(f"can be moved: {can}: {found['movable']['why']}"))
     if found.get("checkpoints"):
         out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
     for past in found["decisions"]:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager import together, variables
+from ejbd.manager import movability, together, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
-from ejbd.manager.generations import drop_older, resume_from
+from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
 from ejbd.manager.lead import ensure_lead
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
@@ -30,7 +30,6 @@ CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 SETBACK_PAUSES_S = 0.0, 0.0, 1.0, 5.0, 15.0, 30.0  # before the next placement, by the setbacks so far
 PATIENCE = 4  # a checkpoint has failed when it takes so many times what is known of the application's
-FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 
 
 def advance(world: JobWorld) -> None:
@@ -84,6 +83,10 @@ def _between_epochs(world: JobWorld) -> bool:
         return False  # the last one has just ended: whoever saw that takes it out
     if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members) or _pauses(world):
         return False
+    members = movability.room_that_lasts(world, members)
+    if not members:
+        back_to_waiting(world, "what it has does not last to its end, and it cannot be moved")
+        return True
     if _too_narrow(world, members):
         back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
         return True
@@ -218,7 +221,8 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     seated = {seat.worker for seat in seats}
     workers = [w for w in workers if w.id in seated]
     addresses = sorted({w.address for w in workers})
-    common = launch_settings(world, Path(launch.file), launch.size, addresses, restart_from=restart_from)
+    engine = movability.launch_engine(world, restart_from)
+    common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
     common["variables"] = variables.of_launch(world, launch, members, seats, workers)
     own = variables.of_ranks(seats, workers)
     for worker in workers:
@@ -228,7 +232,6 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
         payload = {
             "epoch": number,
             "size": launch.size,
-            "engine": job.engine,
             "argv": list(spec["argv"]),
             "cwd": spec["cwd"],
             "launch_file": launch.file,
@@ -422,6 +425,7 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
         set_rate(job, speed, ctx.now)
         job.move_not_before_s = ctx.now + max(10.0, world.cost.lambda_s)
         return True
+    movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
     fail_epoch(world, epoch, f"checkpoint incomplete: {errors}", members=list(epoch.members))
     return True
 
@@ -440,11 +444,14 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)
-        if epoch.restart_from is not None and since < FAILED_RESTART_S:
-            fail_epoch(world, epoch, f"rank {rank} ended with code {code} right after the restart")
+        dmtcp = movability.runs_under(world, epoch) == "dmtcp"
+        unproved = dmtcp and code != DMTCP_GAVE_UP and not movability.proved_elsewhere(world)
+        if epoch.restart_from is not None and since < (UNPROVED_RESTART_S if unproved else FAILED_RESTART_S):
+            fail_epoch(world, epoch, f"rank {rank} ended with code {code} {RIGHT_AFTER}")
             return True
-        if code == DMTCP_GAVE_UP and world.job.engine == "dmtcp":
+        if code == DMTCP_GAVE_UP and dmtcp:
             # Not the program's doing: its coordinator died, or one of DMTCP's own assertions failed.
+            movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
             fail_epoch(world, epoch, f"DMTCP gave rank {rank} up (code {code})", members=list(epoch.members))
             return True
         add_event(ctx.session, "rank.failed", ctx.now, job_id=world.job.id, epoch=epoch.number, rank=rank, code=code)

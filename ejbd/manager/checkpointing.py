@@ -135,17 +135,17 @@ def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> 
 
 
 def launch_settings(
-    world: JobWorld, launch_file: Path, size: int, nodes: Sequence[str], *, restart_from: int | None
+    world: JobWorld, launch_file: Path, size: int, nodes: Sequence[str], *, engine: str, restart_from: int | None
 ) -> dict[str, Any]:
     """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses."""
     ctx, settings = world.ctx, world.ctx.settings
     profile, sure = mpi_for(settings, world.spec, launch_file, size)
-    dmtcp = world.job.engine == "dmtcp"
+    dmtcp = engine == "dmtcp"
     options = list(profile.dmtcp_options) if profile and sure else []
     env = dict(profile.env) if profile else {}
     if profile and dmtcp:
         env |= {name: value for name, value in profile.dmtcp_env.items() if sure or name.startswith(MPI_VARIABLES)}
-    told: dict[str, Any] = {"mpi": None, "dmtcp": None}
+    told: dict[str, Any] = {"engine": engine, "mpi": None, "dmtcp": None}
     if profile and profile.launcher:
         told["launcher"] = {"argv": [*profile.launcher, "-np", str(size)], "env": env}
     elif profile:

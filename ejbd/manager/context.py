@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Order, QueueSettings, Settings
@@ -18,10 +18,10 @@ from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView
-from ejbd.manager.history import LEARNT_TOPIC, Known, calibrations, measured_speed, measurements, ratios
+from ejbd.manager.history import LEARNT_TOPIC, Known, calibrations, measured_speed, measurements, obstacles, ratios
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.spool import Spool
-from ejbd.store.models import Epoch, Job, Launch, Operation, QueueOverride, Subjob, Worker
+from ejbd.store.models import Epoch, Event, Job, Launch, Operation, QueueOverride, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import wake
 
@@ -86,6 +86,11 @@ class Context:
     def calibrations(self, application: str) -> list[Calibration]:
         """What over-subscription made of an application's whole runs, newest first."""
         return self._remembered(self.known.calibrations, calibrations, application)
+
+    def obstacle(self, application: str) -> str:
+        """What keeps an application from being moved, by its earlier jobs, or ""."""
+        found = self._remembered(self.known.obstacles, obstacles, application)
+        return next((why for why, until_s in found if self.now < until_s), "")
 
     def _remembered(
         self, known: dict[str, list[_One]], read: Callable[[Session, str], list[_One]], application: str
@@ -211,6 +216,10 @@ class JobWorld:
             query = query.where(Operation.state.in_(UNFINISHED_OPERATION))
         return list(self.ctx.session.scalars(query.order_by(Operation.seq)))
 
+    def count_events(self, kind: str) -> int:
+        query = select(func.count()).select_from(Event).where(Event.job_id == self.job.id, Event.kind == kind)
+        return int(self.ctx.session.scalar(query) or 0)
+
     # -- as the policies see it ---------------------------------------------------------------------------------------
 
     @property
@@ -224,6 +233,17 @@ class JobWorld:
         if epoch.state == EpochState.RUNNING:
             return set(epoch.members) != set(self.job.members)
         return epoch.state in (EpochState.LAUNCHING, EpochState.STOPPING, EpochState.STOPPED)
+
+    @property
+    def not_movable(self) -> str:
+        """Why a job of engine `dmtcp` is never moved, by what is known of it or of its application; "" where it is."""
+        job = self.job
+        if job.engine != "dmtcp" or job.not_movable:
+            return job.not_movable
+        epoch = self.epoch if job.state == JobState.RUNNING else None
+        if epoch is not None and epoch.restart_from is not None:
+            return ""  # it was moved itself, and knows better
+        return self.ctx.obstacle(job.application or "")
 
     @property
     def cost(self) -> MoveCost:

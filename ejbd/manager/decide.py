@@ -22,7 +22,7 @@ from ejbd.core.question import Question, Situation
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.view import BatchState
 from ejbd.core.windows import Windows, windows
-from ejbd.manager import application, ending, periodic, setbacks, together
+from ejbd.manager import application, ending, movability, periodic, setbacks, together
 from ejbd.manager.context import Context, JobWorld, holds_shell, work_now
 from ejbd.manager.roster import JobRow, WaitingJob
 from ejbd.manager.subjobs import TAG_PREFIX, add_subjob, release
@@ -98,6 +98,7 @@ class Decider:
         elif job.elastic and job.state == JobState.RUNNING:
             self._run(world)
             periodic.checkpoint_in_time(world)
+            _try_first_checkpoint(world)
         if job.elastic and (job.members or job.state in (JobState.RUNNING, JobState.ENDING)):
             application.advance(world)
 
@@ -286,6 +287,9 @@ class Decider:
         shrink = next_shrink(world.elastic_state(can_move), now, parameters)
         if shrink is None:
             return False
+        if not can_move and movability.may_begin_anew(world):
+            self._begins_anew(world, shrink)
+            return True
         if shrink.stays and can_move:
             if now + poll_s < shrink.begin_s:
                 return False
@@ -305,6 +309,13 @@ class Decider:
         if now >= shrink.begin_s:
             self._give_up_room(world, shrink.reason)
         return True
+
+    def _begins_anew(self, world: JobWorld, shrink: Shrink) -> None:
+        """Off subjobs that do not carry to its end what cannot be moved: begun anew on those that do, or by J0."""
+        epoch = world.live_epoch
+        if epoch is not None and movability.begins_anew_now(world, epoch, shrink.end_s):
+            self._tell_leaving(world, "anew", shrink)
+            setbacks.start_over(world, epoch, f"{shrink.reason}, and it cannot be moved")
 
     def _tell_leaving(self, world: JobWorld, what: str, shrink: Shrink) -> None:
         job = world.job
@@ -369,6 +380,19 @@ class Decider:
         job.overruns += planned
         job.members = []
         application.begin_checkpoint(world, epoch)
+
+
+def _try_first_checkpoint(world: JobWorld) -> None:
+    """Checkpoint an application that never was, and restart it where it is, while little is lost if that goes wrong."""
+    epoch = world.epoch
+    if epoch is None or not movability.try_due(world):
+        return
+    why = "the application's first checkpoint, early, to know whether it can be moved"
+    add_event(
+        world.ctx.session, "decision.checkpoint", world.ctx.now,
+        job_id=world.job.id, epoch=epoch.number, work_s=work_now(world.job, world.ctx.now), reason=why,
+    )  # fmt: skip
+    application.begin_checkpoint(world, epoch)
 
 
 def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from ejbd.manager import movability
 from ejbd.manager.context import JobWorld
 from ejbd.store.models import Epoch, Launch
 from ejbd.store.states import EpochState, OperationState
 from ejbd.store.transitions import add_event
 
+FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
+UNPROVED_RESTART_S = 60.0  # the same of an application that was never restarted before: it may break a little later
+RIGHT_AFTER = "right after the restart"  # how the reason of a placement ends that failed within that time
 TRIES = 2  # of a checkpoint that looks whole and does not come up: at the new place, and at the old one
 
 
@@ -35,7 +39,10 @@ def resume_from(world: JobWorld, launch: Launch) -> int | None:
     older = [n for n in sorted(epochs, reverse=True) if n < newest and _held(world, epochs[n])]
     found = next((n for n in older if len(_failures(world, epochs, n)) < TRIES), None)
     if found is None and not all(f.spoiled for f in failures):
-        return newest  # there is nothing else, and it may yet come up
+        broken = [f for f in failures if f.broken]
+        if world.job.engine != "dmtcp" or len(broken) < TRIES or movability.proved_elsewhere(world):
+            return newest  # there is nothing else, and it may yet come up
+        movability.failed(world, last, f"it did not come back from its checkpoint: {broken[-1].error}")
     job, now = world.job, world.ctx.now
     work_s = epochs[found].work_at_stop_s if found is not None else None
     job.work_s = launch.work_at_start_s if work_s is None else work_s
@@ -63,10 +70,14 @@ def drop_older(world: JobWorld, launch_ordinal: int, resumed: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A restart that did not come up. `spoiled`: the worker found the checkpoint incomplete or damaged."""
+    """A restart that did not come up. `spoiled`: the worker found the checkpoint incomplete or damaged.
+
+    `broken`: it was tried, and ranks ended or did not come back.
+    """
 
     error: str
     spoiled: bool
+    broken: bool
 
 
 def _epochs(world: JobWorld, launch: Launch) -> list[Epoch]:
@@ -78,15 +89,24 @@ def _held(world: JobWorld, epoch: Epoch) -> bool:
     return epoch.state == EpochState.STOPPED and world.ctx.spool.checkpoint_dir(world.job.id, epoch.number).is_dir()
 
 
+def _soon(epoch: Epoch) -> bool:
+    """Whether a placement failed before its ranks had run for long."""
+    if epoch.running_s is None:
+        return True
+    return epoch.reason.endswith(RIGHT_AFTER) and epoch.ended_s is not None
+
+
 def _failures(world: JobWorld, epochs: Mapping[int, Epoch], number: int) -> list[Failure]:
     """The restarts from one checkpoint that did not come up; one that failed with its node says nothing about it."""
     found = []
     for epoch in epochs.values():
-        if epoch.restart_from != number or epoch.state != EpochState.FAILED or epoch.running_s is not None:
+        if epoch.restart_from != number or epoch.state != EpochState.FAILED or not _soon(epoch):
             continue
         operations = world.operations("launch", epoch=epoch.number)
         failed = [o for o in operations if o.state == OperationState.FAILED]
         spoiled = [o for o in failed if (o.result or {}).get("spoiled")]
         if failed or any(epoch.exits.values()):
-            found.append(Failure(spoiled[0].error if spoiled else epoch.reason, bool(spoiled)))
+            broken = [o for o in failed if (o.result or {}).get("broken")]
+            broke = bool(broken) or any(epoch.exits.values())
+            found.append(Failure(spoiled[0].error if spoiled else epoch.reason, bool(spoiled), broke))
     return found

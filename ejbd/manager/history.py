@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Move, Run, Speed
+from ejbd.store.models import Move, Obstacle, Run, Speed
 
 KEPT = 32  # moves and runs of one application; speeds of it at one degree
 MOST_SPEEDS = 256  # that are looked at
@@ -30,6 +30,8 @@ SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
+
+HELD_S = 7 * 86400.0  # after which what kept an application from being moved is forgotten: it may have been mended
 
 _Row = TypeVar("_Row", Move, Speed)
 
@@ -44,6 +46,7 @@ class Known:
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
     ratios: dict[str, list[penalty.Ratio]] = field(default_factory=dict)
     calibrations: dict[str, list[penalty.Calibration]] = field(default_factory=dict)
+    obstacles: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     speed: float | None = None
 
 
@@ -83,6 +86,21 @@ def latest(session: Session, table: type[_Row], application: str, limit: int = 1
     """The application's latest moves or speeds, newest first."""
     query = select(table).where(table.application == application).order_by(table.id.desc()).limit(limit)
     return list(session.scalars(query))
+
+
+def obstacles(session: Session, application: str) -> list[tuple[str, float]]:
+    """What keeps the application from being moved, and until when that holds; empty where nothing is known.
+
+    A move since then that was brought to its end is stronger.
+    """
+    query = select(Obstacle).where(Obstacle.application == application).order_by(Obstacle.id.desc()).limit(1)
+    last = session.scalars(query).first()
+    if last is None:
+        return []
+    since = select(Move.id).where(Move.application == application, Move.restart_s.is_not(None), Move.at_s >= last.at_s)
+    if session.scalars(since.limit(1)).first() is not None:
+        return []
+    return [(f"{last.why} (job {last.job_id})", last.at_s + HELD_S)]
 
 
 def move_json(move: Move) -> dict[str, Any]:
@@ -139,8 +157,8 @@ def measured_speed(session: Session) -> float | None:
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])
 
 
-def remember(session: Session, row: Move | Speed | Run) -> None:
-    """Keep a move, a speed or a run, and forget the application's oldest ones (of speeds those at the same degree)."""
+def remember(session: Session, row: Move | Speed | Run | Obstacle) -> None:
+    """Keep what was learnt, and forget the application's oldest of that kind (of speeds those at the same degree)."""
     session.add(row)
     session.flush()
     table = type(row)

@@ -27,7 +27,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import passing, periodic, requests, workers
+from ejbd.manager import movability, passing, periodic, requests, workers
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -392,6 +392,7 @@ class Manager:
             "cost": world.cost.to_json() if job.elastic else None,
             "penalty": world.penalty.to_json() if job.elastic else None,
             "checkpoints": periodic.told(world) if job.elastic else None,
+            "movable": movability.told(world) if job.elastic else None,
             "moves": [move_json(move) for move in latest(session, Move, job.application)] if job.elastic else [],
             "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
             "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],

@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from ejbd.core.penalty import LEAST_RUN_S, SHORTEST_S
 from ejbd.core.progress import degree
+from ejbd.manager import movability
 from ejbd.manager.context import JobWorld
 from ejbd.manager.history import remember, work_of
 from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Subjob, Worker
@@ -53,6 +54,8 @@ def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None
     if epoch is None or epoch.number != report["epoch"]:
         return
     worker.resident_bytes = int(report["resident"])
+    if report.get("obstacle"):
+        movability.seen(world, epoch, str(report["obstacle"]))
     done, total, at_s = report.get("done"), report.get("total"), report.get("at_s")
     # What is read from a file that a worker left behind has not been looked at as a request is: no NaN.
     if done is not None and at_s is not None and all(map(isfinite, (done, at_s, total or 0.0))):

@@ -22,6 +22,8 @@ def interval_of(world: JobWorld) -> Interval:
     job = world.job
     if job.engine not in MOVING_ENGINES:
         return Interval(None, f"no periodic checkpoints: engine {job.engine} has none")
+    if world.not_movable:
+        return Interval(None, f"no periodic checkpoints: {world.not_movable}")
     settings = world.ctx.queue_settings(job.queue)
     own = job.spec.get("checkpoint")
     whose = "the job" if own is not None else f"queue {job.queue}"

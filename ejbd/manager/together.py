@@ -62,6 +62,8 @@ def why_together(world: JobWorld) -> str:
     if world.job.engine != "dmtcp":
         return ""
     epoch = world.epoch
+    if world.not_movable and (epoch is None or epoch.restart_from is None):
+        return ""  # it is started without DMTCP
     if epoch is not None and world.ctx.settings.batch != "local":
         launch = world.launch
         if launch is not None and launch.ordinal == epoch.launch_ordinal:
@@ -91,7 +93,7 @@ def fits_a_node(world: JobWorld) -> bool:
 
 def can_move(world: JobWorld) -> bool:
     """Whether the application can be taken from where it is to another placement."""
-    if world.job.engine not in MOVING_ENGINES:
+    if world.job.engine not in MOVING_ENGINES or world.not_movable:
         return False
     if not why_together(world):
         return True

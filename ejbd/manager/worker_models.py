@@ -118,6 +118,7 @@ class SampleReport(Wire):
     done: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] | None
     total: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] | None
     at_s: Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)] | None
+    obstacle: Text = ""
 
 
 class LogReport(Wire):

@@ -79,6 +79,7 @@ class Job(Base):
     move_not_before_s: Mapped[float] = mapped_column(default=0.0)  # no new move before (a failed checkpoint's back-off)
     failed_starts: Mapped[int] = mapped_column(Integer, default=0)  # subjobs that did not start within their grace
     rigid_start_s: Mapped[float | None]  # the start that the batch system first promised to J0
+    not_movable: Mapped[str] = mapped_column(Text, default="")  # why no checkpoint is asked of it any more
     decision_key: Mapped[str] = mapped_column(Text, default="")  # what the last recorded decision said
     expected_completion_s: Mapped[float | None]
 
@@ -256,6 +257,21 @@ class Run(Base):
         Index("ix_runs_work", "work", "id"),
         NEVER_AGAIN,
     )
+
+
+class Obstacle(Base):
+    """What keeps an application from being moved. Kept by application, for its next jobs, beyond its job's row."""
+
+    __tablename__ = "obstacles"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    application: Mapped[str] = mapped_column(String(512))
+    job_id: Mapped[str] = mapped_column(String(16))
+    at_s: Mapped[float]
+    how: Mapped[str] = mapped_column(String(16))  # seen | failed
+    why: Mapped[str] = mapped_column(Text)
+
+    __table_args__ = (Index("ix_obstacles_application", "application", "id"), NEVER_AGAIN)
 
 
 class Operation(Base):

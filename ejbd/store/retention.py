@@ -18,6 +18,7 @@ from ejbd.store.models import (
     Job,
     Launch,
     Move,
+    Obstacle,
     Operation,
     Run,
     Speed,
@@ -41,6 +42,7 @@ _MEASURED: tuple[tuple[InstrumentedAttribute[int], ColumnElement[float]], ...] =
     (Move.id, Move.at_s.expression),
     (Speed.id, Speed.at_s.expression),
     (Run.id, Run.at_s.expression),
+    (Obstacle.id, Obstacle.at_s.expression),
 )
 _FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob)
 

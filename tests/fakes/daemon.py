@@ -23,6 +23,7 @@ FAST = """
 [queues.default]
 elasticity = "on"
 lambda_s = 3
+first_checkpoint_s = 0
 
 [limits]
 start_grace_s = 20

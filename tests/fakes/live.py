@@ -50,6 +50,7 @@ class Worker:
                 "pid": 1,
                 "address": "127.0.0.1",
                 "boot": f"{boot}-{self.subjob}-{self.node}",
+                **({} if self.world.engines is None else {"engines": self.world.engines}),
             },
         )
         self.id = answer["worker"]
@@ -97,7 +98,7 @@ class LiveWorld:
         self.clock = Clock()
         self.batch = MemoryBatch(self.clock)
         self.store = store
-        given: dict[str, Any] = {"elasticity": Elasticity.ON, "lambda_s": 5.0}
+        given: dict[str, Any] = {"elasticity": Elasticity.ON, "lambda_s": 5.0, "first_checkpoint_s": 0.0}
         self.settings = Settings(
             state_dir=folder,
             poll_s=5.0,
@@ -110,6 +111,7 @@ class LiveWorld:
             store, self.batch, self.settings, self.manager.spool, folder / "w.pyz", self.manager._context, self.clock
         )
         self.workers: dict[str, Worker] = {}
+        self.engines: list[str] | None = None  # that workers tell of; None: nothing
         self.folder = folder
 
     async def restart(self) -> None:

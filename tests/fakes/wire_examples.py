@@ -82,7 +82,16 @@ REPORTS: dict[str, Json] = {
     "launch-cancel": {"n": 4, "kind": "launch-cancel", "ordinal": 0},
     "script-exit": {"n": 5, "kind": "script-exit", "run": 1, "code": 0},
     "leaving": {"n": 6, "kind": "leaving", "reason": "ended by SIGTERM", "exits": {"2": {"0": 143}}},
-    "sample": {"n": 8, "kind": "sample", "epoch": 2, "resident": 9000, "done": 3.0, "total": 10.0, "at_s": 1.7e9},
+    "sample": {
+        "n": 8,
+        "kind": "sample",
+        "epoch": 2,
+        "resident": 9000,
+        "done": 3.0,
+        "total": 10.0,
+        "at_s": 1.7e9,
+        "obstacle": "",
+    },
     "log": {"n": 7, "kind": "log", "level": "warning", "message": "cannot collect the output"},
 }
 """Reports by kind."""

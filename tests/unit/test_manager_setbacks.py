@@ -64,14 +64,16 @@ async def test_what_dmtcp_ends_is_not_the_programs_failure(live: LiveWorld) -> N
     assert live.epochs(job)[1].reason.startswith("DMTCP gave rank")
 
 
-async def test_it_gives_up_some_time(live: LiveWorld) -> None:
+async def test_what_dmtcp_ends_again_and_again_is_started_without_it(live: LiveWorld) -> None:
+    """Then 99 is the program's own code: it was tried six times before, and the code was lost."""
     job = await running(live)
     worker = live.workers[f"{job}.1"]
-    for epoch in range(1, 7):
+    for epoch in range(1, 4):
         await worker.report("rank-exit", epoch=epoch, rank=0, code=99)
         await live.work(12)
+    assert [p["engine"] for kind, p in worker.done if kind == "launch"] == ["dmtcp", "dmtcp", "none"]
     row = live.job(job)
-    assert row.state == "failed" and "given up after 6 failed placements" in row.reason
+    assert (row.state, row.exit_code, row.setbacks) == ("failed", 99, 2)
 
 
 async def test_99_is_a_programs_own_code_elsewhere(live: LiveWorld) -> None:

@@ -74,19 +74,21 @@ def cpus_to_bind(processors: int, binding: str) -> Optional[List[int]]:
 class LaunchError(Exception):
     """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault.
 
-    `spoiled`: the checkpoint to restart from is, wherever one tries.
+    `spoiled`: the checkpoint to restart from is, wherever one tries. `broken`: ranks were being restored and ended, or
+    did not come back in time.
     """
 
     def __init__(self, message: str, code: int = 1, *, spoiled: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.spoiled = spoiled
+        self.broken = False
 
     @property
     def data(self) -> Dict[str, Any]:
         """For the result of the operation."""
-        if self.spoiled:
-            return {"spoiled": True}
+        if self.spoiled or self.broken:
+            return {"spoiled": True} if self.spoiled else {"broken": True}
         return {"code": self.code} if self.code else {}
 
 
@@ -201,6 +203,7 @@ class EpochRun:
     def _brought_up(self, error: Optional[LaunchError]) -> None:
         self._bringing_up = None
         if error is not None:
+            error.broken = self._context.restart_dir is not None and bool(self._context.ranks) and not self._stopping
             self._abandon()
         done, self._launch_done = self._launch_done, None
         if done is not None:
@@ -262,13 +265,19 @@ class EpochRun:
                 return
             if self._checkpoint is None:
                 pids = [child.pid for child in self._context.ranks.values() if child.code is None]
-                found = samples.take(resident(pids))
+                found = samples.take(resident(pids), self._obstacle())
                 if found is not None:
                     self._report("sample", **found)
                 self._look_for_lonely_ranks()
             self._sample(samples)
 
         self._loop.call_later(samples.pause_s, take)
+
+    def _obstacle(self) -> str:
+        try:
+            return self._engine.obstacle(self._context)
+        except (EngineError, OSError, ValueError, IndexError):
+            return ""  # a process has ended while it was looked at
 
     def _last_sample(self) -> None:
         found = self._samples.last() if self._samples is not None else None
@@ -281,6 +290,12 @@ class EpochRun:
             reply(False, "epoch %d is being %s already" % (self.epoch, doing), {})
             return
         self._last_sample()
+        obstacle = self._obstacle()
+        if obstacle:
+            if self._samples is not None:
+                self._report("sample", **self._samples.with_obstacle(obstacle))
+            reply(False, obstacle, {"exits": self.exits(), "bytes": {}, "seconds": 0.0})
+            return
         try:
             self._checkpoint = self._engine.checkpoint(self._context)
         except EngineError as error:

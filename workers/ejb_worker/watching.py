@@ -65,17 +65,26 @@ class Samples:
         self._progress = progress
         self._resident = 0
         self._done: Optional[float] = None
+        self._obstacle = ""
 
-    def take(self, resident_bytes: int) -> Optional[Dict[str, Any]]:
+    def with_obstacle(self, obstacle: str) -> Dict[str, Any]:
+        """The fields of a `sample` report that tells what keeps the ranks from being moved."""
+        self._obstacle = obstacle
+        nothing = {"done": None, "total": None, "at_s": None}
+        return {"epoch": self._epoch, "resident": self._resident, **nothing, "obstacle": obstacle}
+
+    def take(self, resident_bytes: int, obstacle: str = "") -> Optional[Dict[str, Any]]:
         """The fields of a `sample` report, or None where there is nothing new."""
         self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
         found = read_progress(self._progress) if self._progress is not None else None
         done, total, at_s = found if found is not None else (None, None, None)
         grown = abs(resident_bytes - self._resident) > TELLING_CHANGE * self._resident
-        if not grown and done == self._done:
+        if not grown and done == self._done and obstacle in ("", self._obstacle):
             return None
         self._resident, self._done = resident_bytes, done
-        return {"epoch": self._epoch, "resident": resident_bytes, "done": done, "total": total, "at_s": at_s}
+        self._obstacle = obstacle or self._obstacle
+        fields = {"epoch": self._epoch, "resident": resident_bytes, "done": done, "total": total, "at_s": at_s}
+        return {**fields, "obstacle": obstacle}
 
     def last(self) -> Optional[Dict[str, Any]]:
         """The same before the ranks end or stop, where they have told more of their progress by then."""
@@ -84,7 +93,8 @@ class Samples:
             return None
         self._done = found[0]
         done, total, at_s = found
-        return {"epoch": self._epoch, "resident": self._resident, "done": done, "total": total, "at_s": at_s}
+        fields = {"epoch": self._epoch, "resident": self._resident, "done": done, "total": total, "at_s": at_s}
+        return {**fields, "obstacle": ""}
 
 
 class Writing:

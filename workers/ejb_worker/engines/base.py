@@ -169,6 +169,10 @@ class Engine:
         """Whether the ranks run; asked again and again once every process is started."""
         return True
 
+    def obstacle(self, epoch: EpochContext) -> str:
+        """What is seen in the ranks here that keeps them from being checkpointed or brought back, in a sentence."""
+        return ""
+
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         """Ask the ranks of an epoch (`epoch.ranks`) for a checkpoint after which they end."""
         raise NotImplementedError

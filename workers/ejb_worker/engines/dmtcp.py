@@ -18,6 +18,7 @@ from . import dmtcp_images as images
 from .background import Background
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext
 from .dmtcp_checkpoint import STATUS_PAUSE_S, DmtcpCheckpoint, images_of, settings_of
+from .dmtcp_obstacles import obstacle
 from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, library_sum, read_status, tools
 
 
@@ -113,6 +114,11 @@ class DmtcpEngine(Engine):
         if not commander.busy and time.monotonic() >= epoch.state.get("status_s", 0.0):
             commander.send("-s")
         return False
+
+    def obstacle(self, epoch: EpochContext) -> str:
+        if epoch.launcher:
+            return ""  # an mpirun has much that looks so, and is moved
+        return obstacle({rank: child.pid for rank, child in epoch.ranks.items() if child.code is None})
 
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         if epoch.home and "commander" not in epoch.state:

@@ -10,6 +10,7 @@ from ..files import read_json, write_json
 from . import dmtcp_images as images
 from .background import Background
 from .base import Checkpoint, EngineError, EpochContext, Outcome
+from .dmtcp_obstacles import restless
 from .dmtcp_tools import Commander, read_status, tools
 
 STOPPED = 85
@@ -22,6 +23,7 @@ IMAGES_PAUSE_S = 0.2
 SETTLED_S = 2.0
 """A process that a rank had started may have ended since the processes were counted: once there have been no more
 images for so long, these are all."""
+QUIET_S = 2.0
 LEFT_BEHIND_S = 5.0
 """What a rank leaves behind, and writes no image for so long, was not being checkpointed."""
 ROOM = 1.1
@@ -46,7 +48,7 @@ class DmtcpCheckpoint(Checkpoint):
         self._next_s = 0.0
         self._peers = 0
         self._found = (0, 0)
-        self._found_s = self._ended_s = 0.0
+        self._found_s = self._ended_s = self._quiet_until = 0.0
         self._refusal = ""
         self._sums: Optional[Background[Dict[str, str]]] = None
         for rank, child in epoch.ranks.items():
@@ -87,7 +89,7 @@ class DmtcpCheckpoint(Checkpoint):
                 if _all_ended(self._epoch):
                     return self._finished()
                 return self._leave_running("the coordinator does not answer (exit code %d)" % code)
-            if status.running and status.peers >= _members(self._epoch):
+            if status.running and status.peers >= _members(self._epoch) and self._quiet():
                 self._peers = status.peers
                 short = _missing_room(self._epoch, status.peers)
                 if short:
@@ -101,6 +103,12 @@ class DmtcpCheckpoint(Checkpoint):
             self._next_s = time.monotonic() + STATUS_PAUSE_S
             commander.send("-s")
         return None
+
+    def _quiet(self) -> bool:
+        """Whether no end of a process that a rank has started is waiting to be seen; not waited for without end."""
+        now = time.monotonic()
+        self._quiet_until = self._quiet_until or now + QUIET_S
+        return now > self._quiet_until or not restless(child.pid for child in self._epoch.ranks.values())
 
     def _ask_checkpoint(self) -> Optional[Outcome]:
         commander: Commander = self._epoch.state["commander"]

@@ -1,0 +1,188 @@
+"""Programs that DMTCP cannot move: how the manager finds out, and that they fare no worse than without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.core.view import BatchJobView, BatchState
+from ejbd.store.store import Store
+from tests.fakes.dmtcp_commands import install
+from tests.fakes.live import LiveWorld, Worker
+
+WHY = "rank 0 has a timer of timerfd_create, which DMTCP does not bring back"
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> LiveWorld:
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'dmtcp')}:/usr/bin:/bin")
+    value = LiveWorld(tmp_path, store, first_checkpoint_s=10.0)
+    value.engines = ["application", "dmtcp", "none"]
+    return value
+
+
+async def running(live: LiveWorld, **spec: Any) -> tuple[str, Worker]:
+    """A job of 16 ranks on a subjob of 4."""
+    live.batch.free = 4
+    job = await live.submit(**{"engine": "dmtcp", "walltime_s": 1000.0, **spec})
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["running"]
+    return job, worker
+
+
+async def sees(worker: Worker, epoch: int = 1, why: str = WHY) -> None:
+    nothing = {"done": None, "total": None, "at_s": None}
+    await worker.report("sample", epoch=epoch, resident=1000, **nothing, obstacle=why)
+
+
+def engines(worker: Worker) -> list[str]:
+    return [payload["engine"] for kind, payload in worker.done if kind == "launch"]
+
+
+async def test_what_is_seen_in_a_program_that_cannot_be_moved_keeps_it_where_it_is(live: LiveWorld) -> None:
+    job, worker = await running(live)
+    await sees(worker)
+    live.batch.free = 12
+    await live.poll(60)
+    await live.work()
+    assert "decision.expand" not in live.kinds(job) and "checkpoint" not in [kind for kind, _ in worker.done]
+    explained = await live.manager.explain(job)
+    assert explained["movable"] == {"movable": False, "why": WHY}
+    assert "cannot be moved" in explained["present"]["reason"]
+    await worker.finish_ranks(1)
+    await live.work()
+    assert live.job(job).state == "completed"
+
+
+async def test_the_next_job_of_that_program_is_planned_as_one_without_an_engine(live: LiveWorld) -> None:
+    first, worker = await running(live)
+    await sees(worker)
+    await worker.finish_ranks(1)
+    await live.work()
+    live.batch.end(f"ejb-{first}.1")
+    await live.poll(5)
+    second, worker = await running(live)
+    assert engines(worker) == ["none"]
+    explained = await live.manager.explain(second)
+    assert explained["movable"] == {"movable": False, "why": f"{WHY} (job {first})"}
+    await live.poll(60)
+    await live.work()
+    assert "checkpoint" not in [kind for kind, _ in worker.done]
+    assert live.job(second).engine == "dmtcp", "that is what it asked for"
+    _other, worker = await running(live, argv=("./other",))
+    assert engines(worker) == ["dmtcp"], "another program is another matter"
+
+
+async def test_the_first_checkpoint_is_tried_while_little_is_lost(live: LiveWorld) -> None:
+    job, worker = await running(live)
+    await live.poll(5)
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["running"]
+    await live.poll(6)
+    await live.work()
+    tried = next(data for kind, data in live.events(job) if kind == "decision.checkpoint")
+    assert tried["reason"].startswith("the application's first checkpoint, early")
+    assert [(e.state, e.restart_from) for e in live.epochs(job)] == [("stopped", None), ("running", 1)]
+    assert (await live.manager.explain(job))["movable"]["movable"] is True
+    await live.poll(60)
+    await live.work()
+    assert len(live.epochs(job)) == 2, "once"
+    _next, worker = await running(live)
+    await live.poll(60)
+    await live.work()
+    assert "checkpoint" not in [kind for kind, _ in worker.done], "once an application"
+
+
+async def test_a_first_checkpoint_that_kills_the_program_is_the_last_one(live: LiveWorld) -> None:
+    """It was tried again and again, each time from the start."""
+    job, worker = await running(live)
+    worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+    await live.poll(11)
+    await live.work(12)
+    assert [e.state for e in live.epochs(job)] == ["failed", "running"]
+    assert engines(worker) == ["dmtcp", "none"]
+    live.batch.free = 12
+    for _ in range(4):
+        await live.poll(60)
+        await live.work()
+    row = live.job(job)
+    assert (row.state, row.setbacks, len(live.epochs(job))) == ("running", 1, 2)
+    assert (await live.manager.explain(job))["movable"]["why"].startswith("a checkpoint of it did not complete")
+    await worker.finish_ranks(2)
+    await live.work()
+    assert live.job(job).state == "completed"
+
+
+async def test_what_cannot_be_moved_off_a_slot_that_is_too_short_waits_for_j0(live: LiveWorld) -> None:
+    """It was ended by time-out, although it had not had the time that it asked for."""
+    head = ("2", "head", "eve", "batch", BatchState.PENDING, live.batch.total, 3600.0)
+    live.batch.others = [BatchJobView(*head, planned_start_s=live.clock.now + 300)]
+    job, worker = await running(live)
+    await sees(worker)
+    await live.poll(5)
+    await live.work(12)
+    row = live.job(job)
+    assert row.state == "waiting" and row.work_s == 0
+    live.batch.others = []
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll()
+    j0 = live.workers[f"{job}.0"] = Worker(live, f"{job}.0", 16)
+    await j0.register()
+    await live.work(12)
+    assert engines(j0) == ["none"]
+    await j0.finish_ranks(live.epochs(job)[-1].number)
+    await live.work()
+    assert (live.job(job).state, live.job(job).exit_code) == ("completed", 0)
+
+
+async def test_a_program_that_does_not_come_back_from_its_first_checkpoint_is_begun_anew_without_one(
+    live: LiveWorld,
+) -> None:
+    """It was restarted from the same checkpoint until the job had failed."""
+    job, worker = await running(live)
+    worker.fail["launch"] = {"broken": True}
+    await live.poll(11)
+    for _ in range(6):
+        await live.work()
+        if engines(worker)[-1] == "none":
+            break
+        if len(engines(worker)) == 3:
+            del worker.fail["launch"]
+        await live.poll(1)
+    assert engines(worker)[:3] == ["dmtcp"] * 3
+    await live.poll(60)
+    await live.work()
+    assert [(e.state, e.restart_from) for e in live.epochs(job)] == [
+        ("stopped", None), ("failed", 1), ("failed", 1), ("running", None),
+    ]  # fmt: skip
+    assert engines(worker)[-1] == "none"
+    await worker.finish_ranks(4)
+    await live.work()
+    assert live.job(job).state == "completed"
+
+
+async def test_a_program_that_was_moved_before_may_fail_at_it_once(live: LiveWorld) -> None:
+    job, worker = await running(live)
+    await live.poll(11)
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["stopped", "running"]
+    for count in (1, 2):
+        worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+        live.batch.free = 4 * count
+        await live.poll(60)
+        new = f"{job}.{count + 1}"
+        live.batch.start(f"ejb-{new}")
+        await live.poll()
+        live.workers[new] = Worker(live, new, live.subjobs(job)[count + 1].processors)
+        await live.workers[new].register()
+        await live.work(12)
+        del worker.fail["checkpoint"]
+        known = (await live.manager.explain(job))["movable"]["movable"]
+        assert known is (count == 1)
+        if count == 2:
+            break
