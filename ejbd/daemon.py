@@ -125,7 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.add_argument(
         "--build-plugin", action="store_true", help="compile and prove the DMTCP plugin, into the spool"
     )
-    doctor.add_argument("--mpi", action="store_true", help="try whether this site's MPI starts without mpiexec")
+    doctor.add_argument(
+        "--mpi", action="store_true", help="try whether ranks of this site's MPI start without mpiexec, and end"
+    )
     options = parser.parse_args(arguments)
     configure_logging(options.log_level)
     try:

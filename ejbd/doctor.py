@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -150,22 +151,30 @@ def examine_engines(settings: Settings) -> Finding:
 
 
 def examine_moving(settings: Settings, *, build_plugin: bool, mpi: bool) -> list[Finding]:
-    """Build and prove the DMTCP plugin; try the site's MPI."""
-    findings = []
+    """Build what over-subscribed MPI ranks load; build and prove the DMTCP plugin; try the site's MPI."""
+    spool = settings.spool_dir
+    findings = [_told("library for MPI ranks", lambda: (True, f"built: {plugin.build_progress(spool)}"))]
     if build_plugin:
-        try:
-            record = plugin.build(settings.spool_dir)
-            good = bool(record["trusted"])
-            text = (
-                f"built and proved: a TCP mesh was restarted on two hosts, twice; {record['mpi']}"
-                if good
-                else f"not used: {record['why']}"
-            )
-            findings.append(Finding(f"plugin for DMTCP {record['version']}", good, text))
-        except (EjbError, OSError) as error:
-            findings.append(
-                Finding("DMTCP plugin", False, error.sentence() if isinstance(error, EjbError) else str(error))
-            )
+        findings.append(_told("DMTCP plugin", lambda: _plugin(spool)))
     if mpi:
-        findings.append(Finding("MPI", *mpicheck.check()))
+        library = spool / "dmtcp" / plugin.PROGRESS
+        findings.append(_told("MPI", lambda: mpicheck.check(library if library.exists() else None)))
     return findings
+
+
+def _plugin(spool: Path) -> tuple[bool, str]:
+    record = plugin.build(spool)
+    if not record["trusted"]:
+        return False, f"of DMTCP {record['version']}, not used: {record['why']}"
+    proved = "built and proved: a TCP mesh was restarted on two hosts, twice"
+    return True, f"of DMTCP {record['version']}, {proved}; {record['mpi']}"
+
+
+def _told(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
+    try:
+        return Finding(subject, *look())
+    except EjbError as error:
+        return Finding(subject, False, error.sentence())
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return Finding(subject, False, f"{where}{error.strerror or error} (run it as the daemon's user; set TMPDIR)")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ejbd import mpicheck
+from ejbd.compiling import compile_c, writable_folder
 from ejbd.errors import Code, EjbError
 
 PLUGIN = "libejbmove.so"
@@ -24,30 +25,38 @@ PROBE_S = 200
 SOURCE = "https://github.com/dmtcp/dmtcp"
 
 
+def build_progress(spool: Path) -> Path:
+    """Compile the library that over-subscribed MPI ranks load; it needs no DMTCP. Raises EjbError where it cannot."""
+    folder = writable_folder(spool / "dmtcp")
+    _compile("progress.c", folder / PROGRESS, [])
+    return folder / PROGRESS
+
+
 def build(spool: Path) -> dict[str, Any]:
     """Compile and prove; the record that lies beside the plugin (`trusted`, `why`). Raises EjbError where it cannot."""
     launch = shutil.which("dmtcp_launch")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise EjbError(Code.UNSUPPORTED, "there is no C compiler on PATH", hint="install gcc")
-    folder = spool / "dmtcp"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _compile(compiler, "progress.c", folder / PROGRESS, [])
     if launch is None:
         raise EjbError(
-            Code.UNSUPPORTED, "dmtcp_launch is not on PATH", hint=f"DMTCP comes from {SOURCE}; {PROGRESS} was built"
+            Code.UNSUPPORTED,
+            "dmtcp_launch is not on PATH, so there is no plugin to build",
+            hint=f"DMTCP comes from {SOURCE}; jobs that are not moved by it need none",
         )
     bin = Path(launch).resolve().parent
     prefix = bin.parent
     version = _version(launch)
+    library = prefix / "lib" / "dmtcp" / "libdmtcp.so"
+    if not library.is_file():
+        raise EjbError(
+            Code.UNSUPPORTED, "DMTCP is not whole: this is missing", where=str(library), hint="make install in DMTCP"
+        )
+    folder = writable_folder(spool / "dmtcp")
     plugin = folder / PLUGIN
     record_file = folder / f"{PLUGIN}.json"
     record_file.unlink(missing_ok=True)  # not trusted while it is being replaced
-    _compile(compiler, "move.c", plugin, [f"-I{prefix / 'include'}", f'-DEJB_DMTCP_VERSION="{version}"'])
+    _compile("move.c", plugin, [f"-I{prefix / 'include'}", f'-DEJB_DMTCP_VERSION="{version}"'])
     with tempfile.TemporaryDirectory(prefix="ejb-rank-") as name:
         rank, no_rank = mpicheck.build_moved_rank(Path(name))
         ok, why, mpi = prove(bin, plugin, rank)
-    library = prefix / "lib" / "dmtcp" / "libdmtcp.so"
     record = {
         "version": version,
         "library": f"{zlib.crc32(library.read_bytes()):08x}",
@@ -72,21 +81,31 @@ def sources_sum() -> str:
 
 
 def _version(launch: str) -> str:
-    said = subprocess.run([launch, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    try:
+        said = subprocess.run([launch, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = "it does not answer" if isinstance(error, subprocess.TimeoutExpired) else error.strerror
+        raise EjbError(
+            Code.UNSUPPORTED, f"{launch} does not run: {why}", hint=f"build DMTCP anew from {SOURCE}"
+        ) from None
     found = re.search(r"\b(\d+(?:\.\d+)+\S*)", said.stdout + said.stderr)
     if found is None:
-        raise EjbError(Code.UNSUPPORTED, f"{launch} does not tell its version")
+        raise EjbError(Code.UNSUPPORTED, f"{launch} does not tell its version", hint=f"build DMTCP anew from {SOURCE}")
     return found.group(1)
 
 
-def _compile(compiler: str, source: str, target: Path, options: list[str]) -> None:
+def _compile(source: str, target: Path, options: list[str]) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise EjbError(
+            Code.UNSUPPORTED,
+            f"there is no C compiler on PATH to build {target.name}",
+            hint="Debian: apt-get install gcc",
+        )
     with resources.as_file(resources.files("workers") / "native") as native:
         temporary = target.with_suffix(".new")
-        words = [compiler, "-shared", "-fPIC", "-O2", *options, "-o", str(temporary), str(native / source), "-ldl"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line] or ["no reason given"]
-        raise EjbError(Code.UNSUPPORTED, f"{source} does not compile: {errors[0].strip()}", where=str(target))
+        shared = ["-shared", "-fPIC", "-O2", "-pthread", *options]
+        compile_c(compiler, native / source, temporary, shared, ["-ldl"])
     temporary.chmod(0o700)
     temporary.replace(target)
 
@@ -113,5 +132,8 @@ def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
         result = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
         said = done.stderr.strip().splitlines()
-        return False, f"it could not be proved: {said[-1] if said else 'the probe said nothing'}", ""
+        why = said[-1] if said else "the probe said nothing"
+        if why.startswith("unshare:"):
+            why += "; this user may not make network namespaces: run ejb doctor --build-plugin as root once"
+        return False, f"it could not be proved: {why}", ""
     return bool(result["ok"]), str(result["why"]), str(result["mpi"])

@@ -184,7 +184,9 @@ def doctor(
     build_plugin: Annotated[
         bool, typer.Option("--build-plugin", help="Compile and prove the DMTCP plugin, into the spool.")
     ] = False,
-    mpi: Annotated[bool, typer.Option("--mpi", help="Try whether this site's MPI starts without mpiexec.")] = False,
+    mpi: Annotated[
+        bool, typer.Option("--mpi", help="Try whether ranks of this site's MPI start without mpiexec, and end.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the site: batch commands, spool, clock, engines. Needs no daemon."""

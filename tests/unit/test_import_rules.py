@@ -24,8 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": {"manager", "store"} | LEAVES,
     "cli": {"sim"} | LEAVES,
     "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
-    "plugin": {"mpicheck"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin
-    "mpicheck": set(),  # ejbd/mpicheck.py: tries the site's MPI
+    "compiling": LEAVES,  # ejbd/compiling.py: compiles C on a site
+    "plugin": {"mpicheck", "compiling"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin
+    "mpicheck": {"compiling"} | LEAVES,  # ejbd/mpicheck.py: tries the site's MPI
     "doctor": {"batch", "plugin", "mpicheck"} | LEAVES,  # ejbd/doctor.py: checks a site, without a daemon
     **dict.fromkeys(LEAVES, LEAVES),
 }
