@@ -48,6 +48,7 @@ async def run(settings: Settings) -> None:
     from ejbd.api.app import create_app
     from ejbd.api.server import serve
     from ejbd.manager.manager import Manager
+    from ejbd.manager.watchdog import feed, notify
     from ejbd.store.engine import place
     from ejbd.store.store import Store
 
@@ -68,8 +69,11 @@ async def run(settings: Settings) -> None:
             try:
                 manager.publish(servers.url)
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
+                fed = asyncio.create_task(feed(manager.faults), name="watchdog")
                 await stop.wait()
                 log.info("stopping", fenced=store.fenced)
+                fed.cancel()
+                notify("STOPPING=1")
             finally:
                 await servers.stop()
         finally:

@@ -432,7 +432,7 @@ class Health(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    ok: Annotated[bool, Field(description="false: the batch system does not answer")]
+    ok: Annotated[bool, Field(description="always true here: what is not well is told as a problem, with status 503")]
 
 
 class Version(Api):

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from ejbd.api.problems import MEDIA_TYPE, Problem
+from ejbd.api.problems import MEDIA_TYPE, Problem, UnhealthyProblem
 
 _OPEN = frozenset({"/v1/health", "/v1/version"})
 _ERRORS = {
@@ -34,9 +34,10 @@ def install(app: FastAPI) -> None:
 def _document(app: FastAPI) -> dict[str, Any]:
     found = get_openapi(title=app.title, version=app.version, routes=app.routes, description=app.description)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(problem.pop("$defs", {}))
-    schemas["Problem"] = problem
+    for model in (Problem, UnhealthyProblem):
+        problem = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(problem.pop("$defs", {}))
+        schemas[model.__name__] = problem
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}

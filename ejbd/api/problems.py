@@ -56,8 +56,21 @@ class Problem(BaseModel):
     details: dict[str, Any]
 
 
-def problem(error: EjbError, status: int | None = None, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The response that tells this error."""
+class UnhealthyProblem(Problem):
+    """Why the daemon cannot do its work, together with the fields of health."""
+
+    model_config = ConfigDict(extra="allow")
+
+    ok: Annotated[bool, Field(description="false")]
+
+
+def problem(
+    error: EjbError,
+    status: int | None = None,
+    headers: dict[str, str] | None = None,
+    also: dict[str, Any] | None = None,
+) -> JSONResponse:
+    """The response that tells this error, with further members in it (RFC 9457, 3.2)."""
     status = status or HTTP_STATUS[error.code]
     body = Problem(
         type=f"urn:ejb:error:{error.code.value}",
@@ -73,7 +86,7 @@ def problem(error: EjbError, status: int | None = None, headers: dict[str, str] 
     headers = dict(headers or {})
     if status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
-    return JSONResponse(body.model_dump(mode="json"), status, headers, MEDIA_TYPE)
+    return JSONResponse({**(also or {}), **body.model_dump(mode="json")}, status, headers, MEDIA_TYPE)
 
 
 def internal() -> JSONResponse:

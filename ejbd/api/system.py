@@ -9,17 +9,32 @@ from ejbd import __version__
 from ejbd.api.auth import Caller, Manager
 from ejbd.api.metrics import CONTENT_TYPE, exposition
 from ejbd.api.models import Health, Version
+from ejbd.api.problems import MEDIA_TYPE, problem
+from ejbd.errors import Code, EjbError
 from ejbd.manager.worker_models import PROTOCOL
 
 router = APIRouter(tags=["daemon"])
 
 
-@router.get("/v1/health", responses={503: {"model": Health, "description": "The daemon cannot do its work"}})
-async def health(manager: Manager, response: Response) -> Health:
+@router.get(
+    "/v1/health",
+    response_model=Health,
+    responses={
+        503: {
+            "description": "The daemon cannot do its work: a problem that says why, with the fields of health in it",
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/UnhealthyProblem"}}},
+        }
+    },
+)
+async def health(manager: Manager) -> Response | Health:
     """Whether the daemon does its work. Needs no name."""
-    found = Health.model_validate(manager.health())
-    response.status_code = 200 if found.ok else 503
-    return found
+    found = manager.health()
+    if found["ok"]:
+        return Health.model_validate(found)
+    faults = found.get("faults") or [{"code": Code.INTERNAL, "what": "the daemon cannot do its work", "hint": ""}]
+    first = faults[0]
+    error = EjbError(Code(first["code"]), first["what"], hint=first["hint"], transient=True)
+    return problem(error, 503, also=found)
 
 
 @router.get("/v1/version")

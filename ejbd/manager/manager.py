@@ -33,6 +33,7 @@ from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
 from ejbd.manager.executor import Executor
+from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import LOOK_S, mpi_of_launch
@@ -82,6 +83,7 @@ class Manager:
         self._spool_speed: float | None = None
         self._known = Known()
         self._specs = Specs()
+        self._health = Health(settings, store)
         store.on_commit(self._forget)
         self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
@@ -111,6 +113,7 @@ class Manager:
         self._timer.start()
         self._tasks.append(asyncio.create_task(self.poll(), name="first-poll"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
+        self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
 
     async def stop(self) -> None:
         """Let what is under way end within a bound. Jobs, workers and ranks live on."""
@@ -200,10 +203,12 @@ class Manager:
                 log.error("poll-not-stored", error=error.sentence())
                 return
             reach(CrashPoint.TICK_AFTER_COMMIT)
+            self._health.looked()
             self.telemetry.last_poll.set(self.clock())
 
     async def _no_answer(self, error: BatchError) -> None:
         self.failed_polls += 1
+        self._health.looked()
         self.telemetry.failed_polls.inc()
         log.warning("batch-unavailable", error=error.sentence(), stderr=error.stderr)
         if self.batch_error:
@@ -240,7 +245,8 @@ class Manager:
             self._work.clear()
             try:
                 more = await self.store.write(self._receive, patient=True)
-                next_s = await self._executor.run_due()
+                with self._health.passing():
+                    next_s = await self._executor.run_due()
                 if more:
                     next_s = self.clock()
             except EjbError as error:
@@ -517,11 +523,24 @@ class Manager:
                 except TimeoutError:
                     return
 
+    def faults(self) -> list[Fault]:
+        """What keeps the daemon from its work, the cause before what comes of it."""
+        found = self._health.faults()
+        if any(task.done() and task.get_name() == "executor" for task in self._tasks):
+            found.append(Fault(Code.INTERNAL, "the task that acts on the batch system has ended", "restart ejbd", True))
+        if self.batch_error:
+            hint = "nobody's job fails for it; the daemon asks again with every poll"
+            found.append(Fault(Code.BATCH_UNAVAILABLE, self.batch_error, hint))
+        elif self.view is None and not found:
+            found.append(Fault(Code.BATCH_UNAVAILABLE, "the batch system has not answered yet", "ask again in seconds"))
+        return found
+
     def health(self) -> dict[str, Any]:
-        """Whether the daemon does its work: the batch system's last answer, and how old it is."""
-        view = self.view
+        """Whether the daemon does its work, and what keeps it from it."""
+        view, faults = self.view, self.faults()
         return {
-            "ok": not self.batch_error and view is not None,
+            "ok": not faults,
+            "faults": [fault.to_json() for fault in faults],
             "batch": self.batch.name,
             "batch_error": self.batch_error,
             "last_poll_s": view.time_s if view else None,
