@@ -30,6 +30,7 @@ from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.core.bundling import BundlingParameters, ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.manager import requests
+from ejbd.manager.clock import SteadyClock
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.manager import Manager
 from ejbd.manager.roster import Roster
@@ -123,7 +124,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
     settings = Settings(state_dir=where, queues=queues)
     store = Store(settings.url_of_database)
     store.upgrade()
-    manager = Manager(settings, store, batch, clock)
+    manager = Manager(settings, store, batch, SteadyClock(clock, clock))
     empty = busy(make_view(options.nodes, options.queued, Reservations.NODES, dice))
     fill(manager, empty, options.elastic, dice)
     view = listed(manager, empty)

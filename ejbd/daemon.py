@@ -109,8 +109,7 @@ def configure_logging(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(Unbreakable(sys.stderr)),  # type: ignore[arg-type]
     )
-    for name in ("apscheduler", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

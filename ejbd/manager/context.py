@@ -56,6 +56,7 @@ class Context:
     spool_speed: float | None = None
     known: Known = field(default_factory=Known)  # what earlier transactions have read of the history
     up_since: float = 0.0
+    looked_s: float | None = None  # when the poll before this one looked
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
     _queues: dict[str, QueueSettings] | None = None

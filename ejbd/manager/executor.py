@@ -162,10 +162,10 @@ class Executor:
     def _refill(self, now: float) -> int:
         """How many submissions this pass may make: a token bucket that holds one second's worth."""
         limits = self.settings.limits
-        gained = (now - self._allowed_s) * limits.submits_per_s
+        gained = max(0.0, now - self._allowed_s) * limits.submits_per_s  # the clock may have been set back
         self._allowance = min(max(1.0, limits.submits_per_s), self._allowance + gained)
         self._allowed_s = now
-        return min(limits.submit_concurrency * SUBMISSIONS_A_PASS, int(self._allowance))
+        return max(0, min(limits.submit_concurrency * SUBMISSIONS_A_PASS, int(self._allowance)))
 
     # -- submit -------------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ import os
 import pwd
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -29,6 +28,7 @@ from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import movability, passing, periodic, requests, workers
 from ejbd.manager.checkpointing import recent_offers, with_mpi
+from ejbd.manager.clock import SteadyClock
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
@@ -44,6 +44,7 @@ from ejbd.manager.tick import Tick
 from ejbd.store import marks
 from ejbd.store.models import Event, Intent, Job, Move, QueueOverride, Speed, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
+from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
@@ -52,6 +53,7 @@ from ejbd.userfiles import apart
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
+PRUNE_S = 6 * 3600.0
 RECEIVED_AT_ONCE = 8
 
 
@@ -63,13 +65,13 @@ class Manager:
         settings: Settings,
         store: Store,
         batch: BatchSystem,
-        clock: Callable[[], float] = time.time,
+        clock: SteadyClock | None = None,
         runs_as: str | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
         self.batch = batch
-        self.clock = clock
+        self.clock = clock or SteadyClock()
         self.runs_as = runs_as or pwd.getpwuid(os.geteuid()).pw_name
         self.spool = Spool(settings.spool_dir)
         self.telemetry = Telemetry(batch.command_counts)
@@ -78,6 +80,8 @@ class Manager:
         self.polls = 0
         self.failed_polls = 0
         self.started_s = self.clock()
+        self._looked_s: float | None = None  # when the view was taken
+        self._ahead_s = 0.0  # by how much the machine's clock was set forward in this daemon's life
         self._seen: dict[str, float] = {}
         self._offers: deque[Offer] = deque()
         self._spool_speed: float | None = None
@@ -85,7 +89,6 @@ class Manager:
         self._specs = Specs()
         self._health = Health(settings, store)
         store.on_commit(self._forget)
-        self._timer = AsyncIOScheduler(timezone="UTC")
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()
         self._events = asyncio.Condition()
@@ -108,17 +111,13 @@ class Manager:
         self.store.on_commit(self._woken)
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
-        self._timer.add_job(self.poll, "interval", seconds=self.settings.poll_s, max_instances=1, coalesce=True)
-        self._timer.add_job(self.prune, "interval", hours=6)
-        self._timer.start()
-        self._tasks.append(asyncio.create_task(self.poll(), name="first-poll"))
+        self._tasks.append(asyncio.create_task(_every(self.settings.poll_s, self.poll, at_once=True), name="polls"))
+        self._tasks.append(asyncio.create_task(_every(PRUNE_S, self.prune), name="pruning"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
 
     async def stop(self) -> None:
         """Let what is under way end within a bound. Jobs, workers and ranks live on."""
-        if self._timer.running:
-            self._timer.shutdown(wait=False)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -133,7 +132,8 @@ class Manager:
         self._executor.recover(session)
         now = self.clock()
         for worker in session.scalars(select(Worker).where(Worker.alive)):
-            self._seen[worker.id] = now  # they could not reach us while we were away
+            # They could not reach us while we were away; but what they were silent before that counts.
+            self._seen[worker.id] = now - (worker.silent_s or 0.0)
         self._offers = recent_offers(session)
         add_event(session, "daemon.started", now)
 
@@ -153,16 +153,18 @@ class Manager:
             spool_speed=self._spool_speed,
             known=self._known,
             up_since=self.started_s,
+            looked_s=self._looked_s,
             fitting=self._fitting,
         )
 
     async def prune(self) -> None:
         """Let go of what is old: rows of the database, folders of the spool."""
         limits = self.settings.limits
-        await prune_all(self.store, self.clock(), limits.event_retention_days)
+        now = self.clock() - self._ahead_s  # a clock that was set to next year ages nothing
+        await prune_all(self.store, now, limits.event_retention_days)
         # Before the database is asked: the row of a job is there before its folder.
         there = await asyncio.to_thread(self.spool.job_folders)
-        kept = await self.store.read(lambda s: in_use(s, self.clock(), limits.spool_retention_days))
+        kept = await self.store.read(lambda s: in_use(s, now, limits.spool_retention_days))
         await asyncio.to_thread(self.spool.drop_jobs, there - kept)
 
     # -- observe and decide -------------------------------------------------------------------------------------------
@@ -171,8 +173,11 @@ class Manager:
         """One round. A batch system that does not answer changes nothing."""
         async with self._polling:
             try:
+                await self._mind_the_clock()
                 with self.telemetry.poll("observe"):
                     view = await self.batch.observe()
+                if self.clock.drift():  # set in between: the view's times are of another clock than ours
+                    return
                 roster = await self.store.read(Roster.read)
                 unlisted = roster.unlisted(view)
                 lost = {
@@ -188,7 +193,7 @@ class Manager:
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
-            self.view = view
+            looked_s, self.view = self.clock(), view
             self.polls += 1
             if self.batch_error:
                 self.batch_error = ""
@@ -202,9 +207,43 @@ class Manager:
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
+            self._looked_s = looked_s
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
             self.telemetry.last_poll.set(self.clock())
+
+    async def _mind_the_clock(self) -> None:
+        """Somebody has set the machine's clock: tell it, and let every interval that is under way last as it would.
+
+        Raises EjbError where the database does not take it; until it does, time goes on as if nobody had.
+        """
+        by_s = self.clock.drift()
+        if not by_s:
+            return
+        log.warning("clock-was-set", by_s=round(by_s, 1))
+        stepped = False
+
+        def step(session: Session) -> None:
+            nonlocal stepped
+            shift(session, by_s)
+            add_event(session, "clock.set", self.clock() + by_s, by_s=by_s)
+            self.clock.step(by_s)  # with the rows, for whoever writes next
+            stepped = True
+
+        try:
+            await self.store.write(step)
+        except BaseException:
+            if stepped:
+                self.clock.step(-by_s)
+            raise
+        self.started_s += by_s
+        self._ahead_s += max(0.0, by_s)
+        if self._looked_s is not None:
+            self._looked_s += by_s
+        for times in (self._seen, self._fitting):
+            for key in times:
+                times[key] += by_s  # type: ignore[index]
+        self._work.set()
 
     async def _no_answer(self, error: BatchError) -> None:
         self.failed_polls += 1
@@ -602,6 +641,19 @@ def _with_files(session: Session) -> set[str]:
     """Jobs that are not over and of which the batch system has had something."""
     query = select(Job.id).join(Subjob, Subjob.job_id == Job.id)
     return set(session.scalars(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None))))
+
+
+async def _every(period_s: float, what: Callable[[], Awaitable[None]], *, at_once: bool = False) -> None:
+    """Do something again and again, by the event loop's clock, which nobody sets; never twice at a time."""
+    loop = asyncio.get_running_loop()
+    due_s = loop.time() + (0.0 if at_once else period_s)
+    while True:
+        await asyncio.sleep(due_s - loop.time())
+        try:
+            await what()
+        except Exception as error:
+            log.error("timer-fault", what=what.__name__, error=repr(error), exc_info=error)
+        due_s = max(due_s + period_s, loop.time())  # what was missed is not made up for
 
 
 async def _looked_at(spec: JobSpec) -> JobSpec:

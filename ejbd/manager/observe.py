@@ -12,7 +12,7 @@ from ejbd.batch.base import Outcome
 from ejbd.core.question import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager import application, ending, setbacks, together, workers
-from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.context import CLOCKS_S, Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.measuring import note_rigid_run
 from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
@@ -23,6 +23,7 @@ from ejbd.store.transitions import add_event, move_job, move_subjob
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
+SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
 
 ENDED_AS: dict[BatchState, SubjobState] = {
     BatchState.COMPLETED: SubjobState.COMPLETED,
@@ -88,7 +89,7 @@ class Reconciler:
             return False
         if row.state == SubjobState.RUNNING:
             settled = row.releasing or row.joined or row.role == "rigid"
-            return settled and seen.state.holds_processors and seen.end_s in (None, row.end_s)
+            return settled and seen.state.holds_processors and _end(row.start_s, seen) in (None, row.end_s)
         job = self._roster.jobs.get(row.job_id)
         waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
         if not waits or row.role == "subjob" or job is None:
@@ -155,10 +156,27 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
     elif seen.state.holds_processors:
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             _started(world, subjob, seen)
-        elif seen.end_s is not None:
-            subjob.end_s = seen.end_s
+        elif (end_s := _end(subjob.start_s, seen)) is not None:
+            subjob.end_s = end_s
     else:
         _still_pending(world, subjob, seen)
+
+
+def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
+    """When a subjob started, by our own clock: not before it was asked for or was last seen waiting, and not later than
+    now, whatever the batch system's clock shows."""
+    if seen.start_s is None:
+        return ctx.now
+    asked_s = subjob.submit_s if subjob.submit_s is not None else subjob.created_s
+    earliest_s = asked_s if ctx.looked_s is None else max(asked_s, ctx.looked_s)
+    return min(max(seen.start_s, earliest_s - CLOCKS_S), ctx.now)
+
+
+def _end(start_s: float | None, seen: BatchJobView) -> float | None:
+    """When the batch system means to end a subjob, by our own clock: what it grants is told by its clock alone."""
+    if seen.end_s is None or seen.start_s is None or start_s is None:
+        return seen.end_s
+    return start_s + (seen.end_s - seen.start_s)
 
 
 def _speaks(world: JobWorld, subjob: Subjob) -> bool:
@@ -172,8 +190,9 @@ def _speaks(world: JobWorld, subjob: Subjob) -> bool:
 
 def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     ctx, job = world.ctx, world.job
-    subjob.start_s = seen.start_s if seen.start_s is not None else ctx.now
-    subjob.end_s = seen.end_s if seen.end_s is not None else subjob.start_s + subjob.walltime_s
+    subjob.start_s = _start(ctx, subjob, seen)
+    end_s = _end(subjob.start_s, seen)
+    subjob.end_s = end_s if end_s is not None else subjob.start_s + subjob.walltime_s
     subjob.nodes = list(seen.nodes)
     move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
     if subjob.role == "rigid":
@@ -284,7 +303,9 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, s
             Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)),
         )
         recent = select(Intent).where(
-            Intent.batch_id == stranger.base_id, Intent.kind == "cancel", Intent.done_s > ctx.now - 30
+            Intent.batch_id == stranger.base_id,
+            Intent.kind == "cancel",
+            Intent.done_s.between(ctx.now - 30, ctx.now),  # a time to come is from before the clock was set
         )
         if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
             continue
@@ -313,6 +334,16 @@ def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob
         guarded(world, give_up)
 
 
+def _note_silence(ctx: Context, worker: Worker, silent_s: float) -> None:
+    """Keep how long a worker has been silent for the next daemon, lest it begin to count anew. One that is heard of, as
+    nearly all are, costs nothing."""
+    limits = ctx.settings.limits
+    if silent_s > min(SILENT_BEATS * limits.heartbeat_s, limits.worker_silence_s / 4):
+        worker.silent_s = silent_s
+    elif worker.silent_s is not None:
+        worker.silent_s = None
+
+
 def _find_silent_workers(ctx: Context) -> None:
     """Workers that have not been heard of for too long, though their subjob is said to run."""
     limit = ctx.settings.limits.worker_silence_s
@@ -323,8 +354,9 @@ def _find_silent_workers(ctx: Context) -> None:
         .options(defer(Job.spec))
     )
     for worker, job in list(ctx.session.execute(query)):
-        heard = ctx.seen.get(worker.id, worker.last_seen_s)
-        if ctx.now - heard <= limit:
+        silent_s = ctx.now - ctx.seen.get(worker.id, ctx.now)
+        _note_silence(ctx, worker, silent_s)
+        if silent_s <= limit:
             continue
         world = JobWorld(ctx, job)
 

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
+from ejbd.manager.clock import SteadyClock
 from ejbd.manager.executor import Executor
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.manager import Manager
@@ -96,6 +97,8 @@ class LiveWorld:
 
     def __init__(self, folder: Path, store: Store, **queue: Any) -> None:
         self.clock = Clock()
+        self.set_by_s = 0.0  # somebody sets the clock of the daemon's machine
+        self.daemon_clock = self._new_clock()
         self.batch = MemoryBatch(self.clock)
         self.store = store
         given: dict[str, Any] = {"elasticity": Elasticity.ON, "lambda_s": 5.0, "first_checkpoint_s": 0.0}
@@ -105,18 +108,28 @@ class LiveWorld:
             limits=Limits(start_grace_s=30, missing_grace_s=30, settle_s=5, worker_silence_s=60),
             queues={"default": QueueSettings(**(given | queue))},
         )
-        self.manager = Manager(self.settings, store, self.batch, clock=self.clock, runs_as="ada")
+        self.manager = Manager(self.settings, store, self.batch, clock=self.daemon_clock, runs_as="ada")
         self.manager.spool.prepare()
         self.executor = Executor(
-            store, self.batch, self.settings, self.manager.spool, folder / "w.pyz", self.manager._context, self.clock
+            store,
+            self.batch,
+            self.settings,
+            self.manager.spool,
+            folder / "w.pyz",
+            self.manager._context,
+            self.daemon_clock,
         )
         self.workers: dict[str, Worker] = {}
         self.engines: list[str] | None = None  # that workers tell of; None: nothing
         self.folder = folder
 
+    def _new_clock(self) -> SteadyClock:
+        return SteadyClock(lambda: self.clock.now + self.set_by_s, lambda: self.clock.now)
+
     async def restart(self) -> None:
         """A new daemon on the same store, as after a crash."""
-        self.manager = Manager(self.settings, self.store, self.batch, clock=self.clock, runs_as="ada")
+        self.daemon_clock = self._new_clock()
+        self.manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada")
         self.executor = Executor(
             self.store,
             self.batch,
@@ -124,7 +137,7 @@ class LiveWorld:
             self.manager.spool,
             self.folder / "w.pyz",
             self.manager._context,
-            self.clock,
+            self.daemon_clock,
         )
         self.manager._executor = self.executor
         await self.store.write(self.manager._recover)
@@ -154,7 +167,7 @@ class LiveWorld:
         """Time passes, the manager looks and acts."""
         self.clock.now += seconds
         if heartbeats:
-            self.manager._seen.update(dict.fromkeys(self.manager._seen, self.clock.now))
+            self.manager._seen.update(dict.fromkeys(self.manager._seen, self.daemon_clock()))
         await self.manager.poll()
         await self.act()
 

@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
+from ejbd.manager.clock import SteadyClock
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Run, Speed, Worker
 from ejbd.store.retention import DAY_S, in_use, prune, prune_all
@@ -157,7 +158,9 @@ async def test_the_folder_of_a_job_goes_long_before_its_events(store: Store, tmp
         whole_life(session, "alive", state="running")
 
     await store.write(fill)
-    manager = Manager(Settings(state_dir=tmp_path), store, MemoryBatch(Clock()), clock=lambda: NOW)
+    manager = Manager(
+        Settings(state_dir=tmp_path), store, MemoryBatch(Clock()), clock=SteadyClock(lambda: NOW, lambda: NOW)
+    )
     manager.spool.prepare()
     for job in ("ended", "alive", "forgotten"):
         manager.spool.make_job(job, env={}, script=None, command=None)
