@@ -18,6 +18,7 @@ from ejbd import mpicheck, plugin
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings
 from ejbd.errors import EjbError
+from ejbd.paths import distrusted, distrusted_entry
 
 LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
 ENOUGH_BYTES = 1 << 30
@@ -61,10 +62,14 @@ def _spool(settings: Settings) -> Finding:
             file.flush()
             os.fsync(file.fileno())
         free = shutil.disk_usage(path).free
+        why = distrusted(path) or next(filter(None, map(distrusted_entry, path.iterdir())), "")
     except OSError as error:
         return Finding(
             "spool", False, f"{path}: {error.strerror}; name a folder that the daemon can write (spool = ...)"
         )
+    if why:
+        text = f"{path}: {why}; who can write there could run anything as you: chown and chmod it, or name a new folder"
+        return Finding("spool", False, text)
     if free < ENOUGH_BYTES:
         return Finding("spool", False, f"{path}: only {free >> 20} MiB are free; checkpoints need more")
     return Finding("spool", True, f"{path}: writable, {free >> 30} GiB free")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 SOCKET_NAME = "ejbd.sock"
@@ -14,3 +17,71 @@ def default_state_dir() -> Path:
     base = os.environ.get("XDG_STATE_HOME")
     home = Path(base) if base else Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state"
     return home / "ejbd"
+
+
+def distrusted(folder: Path) -> str:
+    """Why what lies in `folder` could be another user's work, or "": each level's owner and mode, links and their ends.
+
+    Every level has to belong to this user or to root, the last one to this user. Where others may write, as in /tmp,
+    the sticky bit has to keep them from what they do not own. Raises OSError where that cannot be seen.
+    """
+    for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is looked at
+        found = os.lstat(level)
+        last = level == Path(os.path.realpath(folder))
+        if found.st_uid != os.geteuid() and (last or found.st_uid != 0):
+            return f"{level} belongs to {_owner(found.st_uid)}"
+        if stat.S_ISLNK(found.st_mode):
+            continue  # who may change a link is up to its folder
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{level} is not a folder"
+        if _open_to_others(found) and (last or not found.st_mode & stat.S_ISVTX):
+            return f"others may write in {level} (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
+
+
+def distrusted_entry(path: Path) -> str:
+    """Why one file or folder inside a trusted folder could be another user's work, or ""."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return ""  # it was there for a moment
+    if found.st_uid != os.geteuid():
+        return f"{path} belongs to {_owner(found.st_uid)}"
+    if not stat.S_ISLNK(found.st_mode) and _open_to_others(found):
+        return f"others may write to {path} (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
+
+
+def _levels(path: Path, links: int = 40) -> Iterator[Path]:
+    """Every level of a path from the root on, and of whatever its links lead to. Raises OSError for a ring of links."""
+    for level in (*reversed(path.parents), path):
+        yield level
+        if level.is_symlink():
+            if links == 0:
+                raise OSError(40, "too many links", str(path))
+            rest = path.relative_to(level)
+            end = os.path.abspath(level.parent / level.readlink() / rest)  # noqa: PTH100 as above
+            yield from _levels(Path(end), links - 1)
+            return
+
+
+def _open_to_others(found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _own_group(found.st_gid)
+
+
+def _own_group(gid: int) -> bool:
+    """Whether a group is this user's alone, as every user's first group is on many systems."""
+    try:
+        me, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return gid == me.pw_gid and group.gr_name == me.pw_name and set(group.gr_mem) <= {me.pw_name}
+
+
+def _owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

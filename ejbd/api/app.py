@@ -13,6 +13,7 @@ from ejbd.api.declared import Declared
 from ejbd.api.head import Head
 from ejbd.api.middleware import Guard
 from ejbd.api.port import ManagerPort
+from ejbd.api.worker_door import WorkerDoor
 from ejbd.errors import Code, EjbError
 
 _REPEATABLE = frozenset({"state"})
@@ -53,5 +54,6 @@ def create_app(manager: ManagerPort) -> FastAPI:
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)
+    app.add_middleware(WorkerDoor, manager=manager, max_body_bytes=manager.settings.limits.max_body_bytes)
     openapi.install(app)
     return app

@@ -69,15 +69,19 @@ class ManagerPort(Protocol):
         """Change settings of a queue at run time (None: back to the configuration's); one entry of :meth:`queues`."""
         ...
 
-    async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def subjob_secret(self, subjob: str) -> str | None:
+        """What the workers of a subjob prove to know; None where there is no such subjob."""
+        ...
+
+    async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
         """{"worker", "heartbeat_s", "poll_s"}."""
         ...
 
-    async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
         """The worker's operations beyond `after`, waiting up to `wait_s` seconds for one."""
         ...
 
-    async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
+    async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store reports; the highest `n` stored."""
         ...
 

@@ -1,4 +1,4 @@
-"""Endpoints of the workers. Their tokens are good for one subjob each; the manager knows them."""
+"""Endpoints of the workers, who have proved which subjob they are of (:mod:`ejbd.api.worker_door`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from ejbd.api.auth import Manager, bearer
+from ejbd.api.auth import Manager
 from ejbd.api.closing import before_closing
-from ejbd.errors import Code, EjbError
 from ejbd.manager.worker_models import PROTOCOL, Accepted, Name, Operations, Registered, Registration, Reports
 
 LONGEST_WAIT_S = 60.0
@@ -17,17 +16,15 @@ LONGEST_WAIT_S = 60.0
 router = APIRouter(prefix="/v1/worker", tags=["workers"])
 
 
-async def worker_token(request: Request, protocol: Annotated[str | None, Header(alias="X-EJB-Protocol")] = None) -> str:
-    """The subjob's token. Raises EjbError where there is none, or where another protocol is spoken."""
-    token = bearer(request)
-    if token is None:
-        raise EjbError(Code.UNAUTHENTICATED, "a worker needs the token of its subjob")
-    if protocol != PROTOCOL:
-        raise EjbError(Code.INVALID, f"this daemon speaks worker protocol {PROTOCOL}", where="X-EJB-Protocol")
-    return token
+async def proved_subjob(
+    request: Request, protocol: Annotated[str, Header(alias="X-EJB-Protocol", pattern=f"^{PROTOCOL}$")]
+) -> str:
+    """The subjob whose secret the worker has proved to know."""
+    subjob: str = request.state.subjob
+    return subjob
 
 
-SubjobToken = Annotated[str, Depends(worker_token)]
+ProvedSubjob = Annotated[str, Depends(proved_subjob)]
 
 
 class Wanted(BaseModel):
@@ -41,24 +38,24 @@ class Wanted(BaseModel):
 
 
 @router.post("/register")
-async def register(manager: Manager, token: SubjobToken, body: Registration) -> Registered:
+async def register(manager: Manager, subjob: ProvedSubjob, body: Registration) -> Registered:
     """A worker says that it is there. Repeatable with the same `boot`."""
-    return Registered.model_validate(await manager.register_worker(token, body.model_dump()))
+    return Registered.model_validate(await manager.register_worker(subjob, body.model_dump()))
 
 
 @router.get("/operations")
 async def operations(
-    request: Request, manager: Manager, token: SubjobToken, query: Annotated[Wanted, Query()]
+    request: Request, manager: Manager, subjob: ProvedSubjob, query: Annotated[Wanted, Query()]
 ) -> Operations:
     """Long poll: at once when there is something to do, otherwise empty after `wait` seconds."""
     wait_s = min(query.wait, LONGEST_WAIT_S)
-    call = manager.worker_operations(token, query.worker, query.after, wait_s)
+    call = manager.worker_operations(subjob, query.worker, query.after, wait_s)
     found = await before_closing(request.app, call)
     return Operations.model_validate({"operations": found or []})
 
 
 @router.post("/reports")
-async def reports(manager: Manager, token: SubjobToken, body: Reports) -> Accepted:
+async def reports(manager: Manager, subjob: ProvedSubjob, body: Reports) -> Accepted:
     """Results and news of a worker, each stored once."""
-    stored = await manager.worker_reports(token, body.worker, [report.model_dump() for report in body.reports])
+    stored = await manager.worker_reports(subjob, body.worker, [report.model_dump() for report in body.reports])
     return Accepted(accepted=stored)

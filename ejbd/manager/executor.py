@@ -28,9 +28,9 @@ from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import is_open_mpi, profile_named
 from ejbd.manager.output import literally
+from ejbd.manager.proofs import new_secret
 from ejbd.manager.spool import Spool
 from ejbd.manager.subjobs import is_ours
-from ejbd.manager.workers import new_token
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
@@ -45,9 +45,9 @@ BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusa
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What was written before a submission: what is kept of the workers' token, and a script to be read by sbatch."""
+    """What was written before a submission: the secret of its workers, and a script to be read by sbatch."""
 
-    token_hash: str
+    secret: str
     script: Path | None = None
 
 
@@ -208,10 +208,10 @@ class Executor:
             self._make_job_folder(job)
         # The embedded cluster's processors are virtual: there is nothing to bind to.
         binding = "none" if self.settings.batch == "local" else "auto"
-        token, token_hash = new_token(subjob)
-        folder = self.spool.make_subjob(job.id, subjob, token, binding=binding)
+        secret = new_secret()
+        folder = self.spool.make_subjob(job.id, subjob, secret, binding=binding)
         script = None if job.elastic else passing.file_to_submit(JobSpec.from_json(job.spec), folder)
-        return _Files(token_hash, script)
+        return _Files(secret, script)
 
     def _begin_submit(self, session: Session, id: int, files: _Files) -> SubmitRequest | None:
         intent = session.get_one(Intent, id)
@@ -228,7 +228,7 @@ class Executor:
                 move_intent(session, intent, IntentState.FAILED, now, reason="no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
-        subjob.token_hash = files.token_hash
+        subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = together.one_node_only(JobWorld(self.context(session), job), subjob)

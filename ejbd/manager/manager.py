@@ -591,23 +591,29 @@ class Manager:
 
     # -- workers ------------------------------------------------------------------------------------------------------
 
-    async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def subjob_secret(self, subjob: str) -> str | None:
+        """What the workers of a subjob prove to know; None where there is no such subjob."""
+        return (
+            await self.store.read(lambda s: s.scalar(select(Subjob.worker_secret).where(Subjob.id == subjob))) or None
+        )
+
+    async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
         """A worker is there: its id, and how often it should call."""
-        id = await self.store.write(lambda s: workers.register(self._context(s), token, request))
+        id = await self.store.write(lambda s: workers.register(self._context(s), subjob, request))
         self._seen[id] = self.clock()
         limits = self.settings.limits
         return {"worker": id, "heartbeat_s": limits.heartbeat_s, "poll_s": min(20.0, limits.lease_s * 2)}
 
-    async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
         """Operations for a worker; waits for one for up to `wait_s`."""
-        await self.store.read(lambda s: workers.own_worker(s, token, worker))  # nothing is kept of anybody else
+        await self.store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of anybody else
         self._seen[worker] = self.clock()
         call = self._worker_calls.setdefault(worker, asyncio.Event())
         deadline = time.monotonic() + min(wait_s, 60.0)
         while True:
             call.clear()
-            if await self.store.read(lambda s: workers.has_work(s, token, worker, self.clock())):
-                found = await self.store.write(lambda s: workers.hand_out(self._context(s), token, worker))
+            if await self.store.read(lambda s: workers.has_work(s, subjob, worker, self.clock())):
+                found = await self.store.write(lambda s: workers.hand_out(self._context(s), subjob, worker))
                 if found:
                     reach(CrashPoint.OPERATION_AFTER_LEASE)
                     return found
@@ -620,9 +626,9 @@ class Manager:
                 pass
             self._seen[worker] = self.clock()
 
-    async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
+    async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
-        row = await self.store.read(lambda s: workers.own_worker(s, token, worker))
+        row = await self.store.read(lambda s: workers.own_worker(s, subjob, worker))
         self._seen[worker] = self.clock()
         if not reports:
             return row.reports_stored
@@ -632,7 +638,7 @@ class Manager:
             ):
                 await asyncio.to_thread(mpi_of_launch, report["file"])  # ... so that the writer need not look
         reach(CrashPoint.REPORT_BEFORE_COMMIT)
-        stored = await self.store.write(lambda s: workers.take_reports(self._context(s), token, worker, reports))
+        stored = await self.store.write(lambda s: workers.take_reports(self._context(s), subjob, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)
         return stored
 

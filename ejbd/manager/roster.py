@@ -50,9 +50,9 @@ _JOB = select(
     Job.rigid_start_s,
     Job.decision_key,
 ).where(Job.state.in_(OPEN_JOB))
-_SUBJOB = select(*(column for column in Subjob.__table__.columns if column.name not in ("nodes", "token_hash"))).where(
-    Subjob.state.in_(OPEN_SUBJOB)
-)
+_SUBJOB = select(
+    *(column for column in Subjob.__table__.columns if column.name not in ("nodes", "worker_secret"))
+).where(Subjob.state.in_(OPEN_SUBJOB))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.worker_models import PROTOCOL
+from ejbd.paths import distrusted, distrusted_entry
+from ejbd.userfiles import read_plain
 
 IDENTITY_NAME = "identity.json"
 SPEED_TRIAL_BYTES = 16 << 20
@@ -66,9 +69,20 @@ class Spool:
         self.root = root
 
     def prepare(self) -> None:
-        """Make the spool's own folders."""
+        """Make the spool's own folders. Raises EjbError(SPOOL) where others could have put something there."""
         self._folder(self.root)
         self._folder(self.root / "jobs")
+        self._trust()
+
+    def _trust(self) -> None:
+        hint = "chown and chmod it (`ejb doctor` looks again), or set `spool` to a new folder"
+        try:
+            why = distrusted(self.root) or next(filter(None, map(distrusted_entry, self.root.iterdir())), "")
+        except OSError as error:
+            why = f"{error.filename or self.root}: {error.strerror}"
+        if why:
+            message = f"the spool is not this user's alone: {why}; who can write there could run anything as you"
+            raise EjbError(Code.SPOOL, message, where=str(self.root), hint=hint)
 
     def settle_identity(self, database: str, newly_named: bool, expected: Collection[str]) -> None:
         """See that this spool and the database `database` belong together, and mark a spool that says nothing yet.
@@ -119,8 +133,12 @@ class Spool:
     def install_worker(self) -> Path:
         """Put the worker's zipapp into the spool, named by its content so that running workers keep theirs."""
         data = build_worker()
-        path = self.root / f"worker-{hashlib.sha256(data).hexdigest()[:12]}.pyz"
-        if not path.exists():
+        path = self.root / f"worker-{hashlib.sha256(data).hexdigest()}.pyz"
+        try:
+            there, _ = read_plain(path, len(data) + 1, owner=os.geteuid())
+        except OSError:
+            there = b""
+        if there != data:
             write_atomically(path, data, 0o700)
         return path
 
@@ -200,14 +218,14 @@ class Spool:
             self._json(self.launch_file(job, 0), command)
         self._json(self.env_file(job), env)  # last: its presence says that the rest is there
 
-    def make_subjob(self, job: str, subjob: str, token: str, *, binding: str = "auto") -> Path:
+    def make_subjob(self, job: str, subjob: str, secret: str, *, binding: str = "auto") -> Path:
         """The subjob's folder with the file that tells its workers who they are. `binding`: `auto` or `none`."""
         root = self._folder(self.subjob_dir(job, subjob))
         content = {
-            "protocol": 1,
+            "protocol": int(PROTOCOL),
             "job": job,
             "subjob": subjob,
-            "token": token,
+            "secret": secret,
             "spool": str(self.root),
             "job_dir": str(self.job_dir(job)),
             "binding": binding,

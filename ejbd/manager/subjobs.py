@@ -72,7 +72,7 @@ def add_subjob(
         nodes=[],
         releasing=False,
         joined=False,
-        token_hash="",
+        worker_secret="",
         reason="",
     )
     ctx.session.add(subjob)

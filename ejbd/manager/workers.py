@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import secrets
@@ -30,43 +28,33 @@ MOST_LEFT_BYTES = 64 << 20  # of one worker's reports
 _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
 
-def new_token(subjob_id: str) -> tuple[str, str]:
-    """A token for one subjob, and the digest that is stored of it."""
-    token = f"{subjob_id}:{secrets.token_urlsafe(24)}"
-    return token, digest(token)
-
-
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def authenticate(session: Session, token: str) -> Subjob:
-    """The subjob that this token was made for. Raises EjbError(UNAUTHENTICATED | FORBIDDEN)."""
-    subjob = session.get(Subjob, token.partition(":")[0])
-    if subjob is None or not subjob.token_hash or not hmac.compare_digest(subjob.token_hash, digest(token)):
-        raise EjbError(Code.UNAUTHENTICATED, "this token belongs to no subjob")
+def of_subjob(session: Session, subjob_id: str) -> Subjob:
+    """A worker's subjob, which it has proved to be of. Raises EjbError(UNAUTHENTICATED | FORBIDDEN)."""
+    subjob = session.get(Subjob, subjob_id)
+    if subjob is None:
+        raise EjbError(Code.UNAUTHENTICATED, f"there is no subjob {subjob_id}")
     if SubjobState(subjob.state) in TERMINAL_SUBJOB:
         raise EjbError(Code.FORBIDDEN, f"subjob {subjob.id} is over ({subjob.state})")
     return subjob
 
 
-def own_worker(session: Session, token: str, worker_id: str) -> Worker:
-    """The worker `worker_id`, if this token may speak for it."""
-    subjob = authenticate(session, token)
+def own_worker(session: Session, subjob_id: str, worker_id: str) -> Worker:
+    """The worker `worker_id`, if it is of this subjob."""
+    subjob = of_subjob(session, subjob_id)
     worker = session.get(Worker, worker_id)
     if worker is None:
         raise EjbError(Code.NOT_FOUND, f"there is no worker {worker_id}")
     if worker.subjob_id != subjob.id:
-        raise EjbError(Code.FORBIDDEN, f"worker {worker_id} does not belong to the subjob of this token")
+        raise EjbError(Code.FORBIDDEN, f"worker {worker_id} does not belong to subjob {subjob_id}")
     if not worker.alive:
         raise EjbError(Code.FORBIDDEN, f"worker {worker_id} was given up or replaced")
     return worker
 
 
-def register(ctx: Context, token: str, request: dict[str, Any]) -> str:
+def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     """A worker says that it is there; returns its id. A second boot on the same node replaces the first."""
     session = ctx.session
-    subjob = authenticate(session, token)
+    subjob = of_subjob(session, subjob_id)
     job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
     world = JobWorld(ctx, job)
     same_node = [w for w in world.workers_of(subjob.id) if w.node == request["node"]]
@@ -120,10 +108,10 @@ def _end_leases(session: Session, worker: Worker, now: float) -> None:
         operation.lease_until_s = now
 
 
-def hand_out(ctx: Context, token: str, worker_id: str) -> list[dict[str, Any]]:
+def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> list[dict[str, Any]]:
     """The operations that wait for this worker, now leased to it."""
     session = ctx.session
-    worker = own_worker(session, token, worker_id)
+    worker = own_worker(session, subjob_id, worker_id)
     query = (
         select(Operation)
         .where(Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED)))
@@ -143,19 +131,19 @@ def hand_out(ctx: Context, token: str, worker_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def has_work(session: Session, token: str, worker_id: str, now: float) -> bool:
+def has_work(session: Session, subjob_id: str, worker_id: str, now: float) -> bool:
     """Whether :func:`hand_out` would find anything; reads only."""
-    worker = own_worker(session, token, worker_id)
+    worker = own_worker(session, subjob_id, worker_id)
     query = select(Operation).where(
         Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
     )
     return any(o.state == OperationState.QUEUED or (o.lease_until_s or 0) <= now for o in session.scalars(query))
 
 
-def take_reports(ctx: Context, token: str, worker_id: str, reports: list[dict[str, Any]]) -> int:
+def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> int:
     """Store what a worker tells, each report once, and act on it. Returns the highest number stored."""
     session = ctx.session
-    worker = own_worker(session, token, worker_id)
+    worker = own_worker(session, subjob_id, worker_id)
     worker.last_seen_s = ctx.now
     job = session.scalars(select(Job).where(Job.id == worker.job_id)).one()
     world = JobWorld(ctx, job)

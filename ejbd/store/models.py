@@ -102,7 +102,7 @@ class Subjob(Base):
     walltime_s: Mapped[float]  # asked of the batch system
     usable_s: Mapped[float]  # of it, what ranks may use: the rest is for the last checkpoint
     anchor: Mapped[bool] = mapped_column(Boolean, default=False)  # holds a shell that cannot be started again
-    token_hash: Mapped[str] = mapped_column(String(64), default="")
+    worker_secret: Mapped[str] = mapped_column(String(64), default="")  # docs/worker-protocol.md: what proves
     created_s: Mapped[float]
     submit_s: Mapped[float | None]
     start_s: Mapped[float | None]
@@ -385,3 +385,4 @@ class Token(Base):
     label: Mapped[str] = mapped_column(Text, default="")
     created_s: Mapped[float]
     expires_s: Mapped[float | None]
+    scope: Mapped[str] = mapped_column(String(16), default="jobs", server_default="admin")  # ejbd/api/auth.py

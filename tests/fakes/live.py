@@ -36,14 +36,14 @@ class Worker:
         self.rank_bytes = 10
 
     @property
-    def token(self) -> str:
+    def secret(self) -> str:
         job = self.subjob.partition(".")[0]
         path = self.world.manager.spool.subjob_dir(job, self.subjob) / "subjob.json"
-        return str(json.loads(path.read_text())["token"])
+        return str(json.loads(path.read_text())["secret"])
 
     async def register(self, boot: str = "a") -> None:
         answer = await self.world.manager.register_worker(
-            self.token,
+            self.subjob,
             {
                 "node": self.node,
                 "processors": self.processors,
@@ -58,11 +58,11 @@ class Worker:
 
     async def report(self, kind: str, **fields: Any) -> None:
         self.n += 1
-        await self.world.manager.worker_reports(self.token, self.id, [{"n": self.n, "kind": kind, **fields}])
+        await self.world.manager.worker_reports(self.subjob, self.id, [{"n": self.n, "kind": kind, **fields}])
 
     async def work(self) -> list[str]:
         """Fetch what there is and answer it; the kinds that were carried out."""
-        found = await self.world.manager.worker_operations(self.token, self.id, 0, 0)
+        found = await self.world.manager.worker_operations(self.subjob, self.id, 0, 0)
         kinds = []
         for operation in found:
             kind, payload = operation["kind"], operation["payload"]

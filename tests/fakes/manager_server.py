@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -10,6 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from ejbd.manager import proofs
+from ejbd.manager.worker_models import PROTOCOL
 
 Json = dict[str, Any]
 
@@ -23,23 +27,23 @@ class ManagerServer:
         *,
         job: str = "7",
         subjob: str = "7.1",
-        token: str = "secret",
+        secret: str = "secret",
         host: str = "127.0.0.1",
         shared: Path | None = None,
     ) -> None:
         self.spool = spool
         self.host = host
-        self.job, self.subjob, self.token = job, subjob, token
+        self.job, self.subjob, self.secret = job, subjob, secret
         self.job_dir = (shared or spool) / "jobs" / job
         self.subjob_dir = self.job_dir / "subjobs" / subjob
         self.subjob_dir.mkdir(parents=True)
         (self.subjob_dir / "subjob.json").write_text(
             json.dumps(
                 {
-                    "protocol": 1,
+                    "protocol": int(PROTOCOL),
                     "job": job,
                     "subjob": subjob,
-                    "token": token,
+                    "secret": secret,
                     "spool": str(spool),
                     "job_dir": str(self.job_dir),
                 }
@@ -52,6 +56,8 @@ class ManagerServer:
         self.stored: dict[str, int] = {}  # worker id -> highest n
         self.requests: list[Json] = []  # every request with its headers, for the contract test
         self.heartbeats = 0
+        self.sessions = proofs.Sessions()
+        self.answered: list[tuple[str, int, bytes]] = []  # proof, status and body of every answer
         self.status: int | None = None
         self.refuse_report: Callable[[Json], bool] = lambda report: False
         self.redeliver = False  # hand out again what was handed out before
@@ -70,16 +76,33 @@ class ManagerServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._answer({})
+                self._answer(b"")
 
             def do_POST(self) -> None:
-                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self._answer(self.rfile.read(int(self.headers["Content-Length"])))
 
-            def _answer(self, body: Json) -> None:
-                status, answer = manager._handle(self.command, self.path, dict(self.headers), body)
+            def _answer(self, sent: bytes) -> None:
+                claim = proofs.claim_of(self.headers["Authorization"] or "")
+                assert claim is not None
+                known = claim.content == hashlib.sha256(sent).hexdigest()
+                known = known and proofs.holds(claim, manager.secret, self.command, self.path)
+                offer = ""
+                if known and not manager.sessions.accept(claim):
+                    offer = manager.sessions.offer(claim.subjob)
+                if not known or offer:
+                    status, answer = 401, {"title": "unauthenticated"}
+                else:
+                    body = json.loads(sent) if sent else {}
+                    status, answer = manager._handle(self.command, self.path, dict(self.headers), body)
                 data = json.dumps(answer).encode()
                 try:
                     self.send_response(status)
+                    if known:
+                        proof = proofs.answer_proof(manager.secret, claim, status, offer, data)
+                        self.send_header(proofs.PROOF_HEADER, proof)
+                        manager.answered.append((proof, status, data))
+                    if offer:
+                        self.send_header(proofs.SESSION_HEADER, offer)
                     self.send_header("Content-Type", "application/json")
                     self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
@@ -166,8 +189,6 @@ class ManagerServer:
             self.changed.notify_all()
             if self._server is None:
                 return 503, {"title": "going away"}
-            if headers.get("Authorization") != f"Bearer {self.token}":
-                return 401, {"title": "unauthenticated"}
             if self.status is not None:
                 return self.status, {"title": "as the test wants it"}
             if url.path == "/v1/worker/register":

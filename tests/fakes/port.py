@@ -38,7 +38,7 @@ DECISION = {
     "slots": [{"processors": 4, "duration_s": None}],
     "cancel": [],
 }
-WORKER_TOKEN = "abc.1:worker-secret"
+WORKER_SUBJOB, WORKER_SECRET = "abc.1", "worker-secret"
 
 
 class FakeManager:
@@ -163,19 +163,22 @@ class FakeManager:
         self.overrides = {key: value for key, value in self.overrides.items() if value is not None}
         return (await self.queues())[0]
 
-    async def register_worker(self, token: str, request: dict[str, Any]) -> dict[str, Any]:
-        _authenticate(token)
+    async def subjob_secret(self, subjob: str) -> str | None:
+        return WORKER_SECRET if subjob == WORKER_SUBJOB else None
+
+    async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
+        assert subjob == WORKER_SUBJOB
         self.registered.append(request)
         return {"worker": "w1", "heartbeat_s": 5, "poll_s": 20}
 
-    async def worker_operations(self, token: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
-        _authenticate(token)
+    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+        assert subjob == WORKER_SUBJOB
         if not self.operations:
             await asyncio.sleep(wait_s)
         return [operation for operation in self.operations if operation["seq"] > after]
 
-    async def worker_reports(self, token: str, worker: str, reports: list[dict[str, Any]]) -> int:
-        _authenticate(token)
+    async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
+        assert subjob == WORKER_SUBJOB
         self.reports += reports
         return max((report["n"] for report in self.reports), default=0)
 
@@ -258,8 +261,3 @@ def _live(session: Session, job_id: str) -> Job:
     if JobState(job.state).terminal:
         raise EjbError(Code.CONFLICT, f"job {job_id} is {job.state}")
     return job
-
-
-def _authenticate(token: str) -> None:
-    if token != WORKER_TOKEN:
-        raise EjbError(Code.UNAUTHENTICATED, "this token belongs to no subjob")

@@ -29,7 +29,8 @@ from ejbd.api.app import create_app
 from ejbd.config import Settings
 from ejbd.store.models import Job
 from tests.fakes.api_server import ApiServer
-from tests.fakes.port import WORKER_TOKEN
+from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB
+from tests.fakes.proving import Proving
 
 EXAMPLES = 12
 # What does not end by itself is tested elsewhere.
@@ -101,14 +102,18 @@ def test_every_operation_answers_as_the_document_says(world: World, path: str, m
     operation = world.schema[path][method]
     if mode is GenerationMode.NEGATIVE and not list(operation.iter_parameters()) and not operation.body:
         return  # nothing that could be wrong
-    token = WORKER_TOKEN if "/worker/" in path else world.token
+    how: dict[str, Any] = {"headers": world.headers}
+    if "/worker/" in path:
+        proving = Proving(WORKER_SUBJOB, WORKER_SECRET)
+        url = f"{world.server.servers.url}/v1/worker/operations?worker=w1"
+        assert httpx.get(url, auth=proving).status_code == 200  # it has a session now
+        how = {"auth": proving}
     checks = [*CHECKS, negative_data_rejection] if mode is GenerationMode.NEGATIVE else CHECKS
 
     @BOUNDED
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
-        headers = {"Authorization": f"Bearer {token}"}
-        case.call_and_validate(base_url=world.server.servers.url, headers=headers, checks=checks)
+        case.call_and_validate(base_url=world.server.servers.url, checks=checks, **how)
 
     ask()
 

@@ -19,7 +19,8 @@ from ejbd.api.server import serve
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from tests.fakes.api_server import ApiServer
-from tests.fakes.port import WORKER_TOKEN
+from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB
+from tests.fakes.proving import Proving
 
 JOB = {"cwd": "/", "command": ["x"], "overrides": {"time": "5"}}
 
@@ -91,7 +92,7 @@ def test_a_body_of_a_hundred_megabytes_is_refused(server: ApiServer) -> None:
 
 
 def test_the_server_ends_soon_whatever_waits(server: ApiServer) -> None:
-    headers = {"Authorization": f"Bearer {WORKER_TOKEN}", "X-EJB-Protocol": "1"}
+    auth = Proving(WORKER_SUBJOB, WORKER_SECRET)
     with unix(server) as client, unix(server) as other:
         id = client.post("/v1/jobs", json=JOB).json()["id"]
         with client.stream("GET", f"/v1/jobs/{id}/events/stream") as stream:
@@ -103,7 +104,7 @@ def test_the_server_ends_soon_whatever_waits(server: ApiServer) -> None:
                     transport=httpx.AsyncHTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60
                 ) as waiting:
                     query = {"worker": "w1", "wait": "50"}
-                    task = asyncio.create_task(waiting.get("/v1/worker/operations", params=query, headers=headers))
+                    task = asyncio.create_task(waiting.get("/v1/worker/operations", params=query, auth=auth))
                     await asyncio.sleep(0.3)
                     await server.servers.stop()
                     return (await task).status_code

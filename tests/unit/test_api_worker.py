@@ -12,7 +12,9 @@ from structlog.testing import capture_logs
 
 from ejbd.api.app import create_app
 from ejbd.config import Settings
-from tests.fakes.port import WORKER_TOKEN, FakeManager, new_store
+from ejbd.manager import proofs
+from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB, FakeManager, new_store
+from tests.fakes.proving import Proving
 
 REGISTRATION = {
     "node": "n1",
@@ -23,7 +25,6 @@ REGISTRATION = {
     "boot": "c0ffee",
     "engines": [],
 }
-HEADERS = {"Authorization": f"Bearer {WORKER_TOKEN}", "X-EJB-Protocol": "1"}
 REPORTS: list[dict[str, Any]] = [
     {"n": 1, "kind": "result", "seq": 17, "ok": True, "error": "", "data": {"pids": {"0": 4711}}},
     {"n": 2, "kind": "rank-exit", "epoch": 1, "rank": 3, "code": 137},
@@ -36,9 +37,9 @@ REPORTS: list[dict[str, Any]] = [
 class World:
     def __init__(self, manager: FakeManager) -> None:
         self.manager = manager
-        self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(create_app(manager)), base_url="http://ejbd", headers=HEADERS
-        )
+        self.proving = Proving(WORKER_SUBJOB, WORKER_SECRET)
+        self.transport = httpx.ASGITransport(create_app(manager))
+        self.client = httpx.AsyncClient(transport=self.transport, base_url="http://ejbd", auth=self.proving)
 
 
 @pytest.fixture
@@ -108,21 +109,82 @@ async def test_questions_that_break_the_protocol(world: World, query: str) -> No
     assert (await world.client.get(f"/v1/worker/operations?{query}")).status_code == 422
 
 
+async def test_every_answer_to_a_proved_request_is_proved(world: World) -> None:
+    calls = {
+        ("POST", "/v1/worker/register"): 200,
+        ("GET", "/v1/worker/operations?worker=w1&wait=0&after=9"): 200,
+        ("GET", "/v1/worker/operations?worker=w1&wait=x"): 422,
+        ("GET", "/v1/worker/nothing"): 404,
+        ("DELETE", "/v1/worker/reports"): 405,
+    }
+    for (method, path), status in calls.items():
+        answer = await world.client.request(method, path, json=REGISTRATION if method == "POST" else None)
+        assert (answer.status_code, world.proving.believed) == (status, True), path
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"Authorization": "Bearer other.1:secret"}, 401),
+        ({}, 401),
+        ({"Authorization": "Bearer abc.1:worker-secret"}, 401),
         ({"Authorization": "Basic x"}, 401),
-        ({"X-EJB-Protocol": "2"}, 422),
-        ({"X-EJB-Protocol": ""}, 422),
+        ({"Authorization": f"EJB-HMAC-SHA256 abc.1 - 1 {'0' * 64} {'0' * 64}"}, 401),
+        ({"Authorization": f"EJB-HMAC-SHA256 other.1 - 1 {'0' * 64} {'0' * 64}"}, 401),
+        ({"X-EJB-Protocol": "1", "Authorization": "Bearer abc.1:worker-secret"}, 422),
     ],
 )
-async def test_another_subjobs_token_and_another_protocol(world: World, headers: dict[str, str], status: int) -> None:
-    call = {"json": {"worker": "w1", "reports": []}, "headers": headers}
-    assert (await world.client.post("/v1/worker/reports", **call)).status_code == status  # type: ignore[arg-type]
-    without = httpx.AsyncClient(transport=world.client._transport, base_url="http://ejbd")
-    assert (await without.post("/v1/worker/register", json=REGISTRATION)).status_code == 401
+async def test_who_proves_nothing_comes_in_nowhere(world: World, headers: dict[str, str], status: int) -> None:
+    anybody = httpx.AsyncClient(transport=world.transport, base_url="http://ejbd", headers=headers)
+    for method, path in (("POST", "register"), ("GET", "operations?worker=w1"), ("POST", "reports"), ("GET", "x")):
+        answer = await anybody.request(method, f"/v1/worker/{path}")
+        assert answer.status_code == status
+        assert proofs.PROOF_HEADER not in answer.headers
+    assert world.manager.registered == []
 
 
-async def test_a_workers_token_is_no_users(world: World) -> None:
+async def test_a_worker_of_an_earlier_version_is_told_so_in_one_sentence(world: World) -> None:
+    old = {"X-EJB-Protocol": "1", "Authorization": "Bearer abc.1:worker-secret"}
+    anybody = httpx.AsyncClient(transport=world.transport, base_url="http://ejbd", headers=old)
+    told = (await anybody.post("/v1/worker/register", json=REGISTRATION)).json()
+    assert "speaks worker protocol 2" in told["detail"] and "speaks '1'" in told["detail"]
+
+
+async def test_a_request_that_was_overheard_is_worth_nothing(world: World) -> None:
+    assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 200
+    last = world.proving.session, world.proving.count
+    header = world.proving.header("POST", "/v1/worker/register", b"{}")
+    anybody = httpx.AsyncClient(transport=world.transport, base_url="http://ejbd")
+    headers = {"Authorization": header, "X-EJB-Protocol": "2"}
+    first = await anybody.post("/v1/worker/register", content=b"{}", headers=headers)
+    again = await anybody.post("/v1/worker/register", content=b"{}", headers=headers)
+    changed = await anybody.post("/v1/worker/register", content=b"{ }", headers=headers)
+    elsewhere = await anybody.post("/v1/worker/reports", content=b"{}", headers=headers)
+    assert [r.status_code for r in (first, again, changed, elsewhere)] == [422, 401, 401, 401]
+    assert len(world.manager.registered) == 1
+    # A daemon that was restarted has never offered that session.
+    restarted = httpx.ASGITransport(create_app(world.manager))
+    other = httpx.AsyncClient(transport=restarted, base_url="http://ejbd")
+    world.proving.session, world.proving.count = last
+    fresh = world.proving.header("POST", "/v1/worker/register", b"{}")
+    refused = await other.post("/v1/worker/register", content=b"{}", headers={**headers, "Authorization": fresh})
+    assert refused.status_code == 401 and refused.headers[proofs.SESSION_HEADER] != last[0]
+
+
+async def test_the_workers_proof_is_no_users(world: World) -> None:
     assert (await world.client.get("/v1/jobs")).status_code == 401
+
+
+def test_no_more_sessions_are_kept_than_wanted_and_those_forgotten_stay_dead() -> None:
+    sessions = proofs.Sessions(most=3)
+
+    def claim(session: str, count: int) -> proofs.Claim:
+        return proofs.Claim("a.1", session, count, "", "")
+
+    offered = [sessions.offer("a.1") for _ in range(6)]
+    assert all(sessions.accept(claim(session, 1)) for session in offered[:4])
+    assert len(sessions._counts) == 3
+    assert not sessions.accept(claim(offered[0], 2)) and not sessions.accept(claim(offered[0], 1))
+    assert sessions.accept(claim(offered[1], 2)) and not sessions.accept(claim(offered[1], 2))
+    assert sessions.accept(claim(offered[5], 1))
+    assert not sessions.accept(claim("-", 1)) and not sessions.accept(claim("7-abc", 1))
+    assert not sessions.accept(proofs.Claim("b.1", offered[4], 1, "", ""))  # it was another subjob's

@@ -57,7 +57,7 @@ async def test_workers_know_better_than_the_daemons_path(live: LiveWorld, instal
     await live.poll(1)
     await live.begin(f"{job}.1")  # these workers tell no engines: nothing is concluded from them
     await live.manager.register_worker(
-        live.workers[f"{job}.1"].token,
+        f"{job}.1",
         {
             "node": "n2",
             "processors": 1,
@@ -214,13 +214,12 @@ async def test_a_plugin_for_another_dmtcp_is_not_used(live: LiveWorld, installed
     first = await live.submit()
     await live.poll(1)
     await live.begin(f"{first}.1")
-    token = live.workers[f"{first}.1"].token
     hello = {"node": "n1", "processors": 1, "host": "h", "pid": 2, "address": "10.0.0.2", "engines": ["dmtcp", "none"]}
-    await live.manager.register_worker(token, {**hello, "boot": "b", "dmtcp": built})
+    await live.manager.register_worker(f"{first}.1", {**hello, "boot": "b", "dmtcp": built})
     job = await live.submit(engine="dmtcp")
     received = next(data for kind, data in live.events(job) if kind == "job.received")
     assert "can_split_hosts" not in received["reason"]
-    await live.manager.register_worker(token, {**hello, "boot": "c", "dmtcp": {**built, "library": "12345678"}})
+    await live.manager.register_worker(f"{first}.1", {**hello, "boot": "c", "dmtcp": {**built, "library": "12345678"}})
     job = await live.submit(engine="dmtcp")
     received = next(data for kind, data in live.events(job) if kind == "job.received")
     assert "the plugin was built for another DMTCP than node n1 has" in received["reason"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ejbd.manager import worker_models
+from ejbd.manager import proofs, worker_models
 from tests.fakes.manager_server import Json
 from tests.fakes.wire_examples import ACCEPTED, OPERATIONS, REGISTERED, REGISTRATION, REPORTS, RESULTS, operation
 from tests.fakes.worker_process import World, eventually, world
@@ -167,7 +167,8 @@ def check_requests(there: World) -> None:
     seen = set()
     for request in there.manager.requests:
         seen.add((request["method"], request["path"]))
-        assert request["headers"]["Authorization"] == f"Bearer {there.manager.token}"
+        assert there.manager.secret not in str(request)
+        assert proofs.claim_of(request["headers"]["Authorization"]) is not None
         assert request["headers"]["X-EJB-Protocol"] == worker_models.PROTOCOL
         if request["path"] == "/v1/worker/register":
             worker_models.Registration.model_validate(request["body"])

@@ -326,7 +326,7 @@ def test_a_program_that_is_not_there(there: World) -> None:
 
 
 def test_a_plugin_that_does_not_match(there: World, tmp_path: Path) -> None:
-    plugin = tmp_path / "libejbmove.so"
+    plugin = there.spool / "libejbmove.so"
     library = tmp_path / "dmtcp" / "lib" / "dmtcp" / "libdmtcp.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"what is installed")

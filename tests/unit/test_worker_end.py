@@ -205,7 +205,7 @@ def test_usage(there: World, words: list[str], sentence: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("change", [{"protocol": 2}, {"token": None}, "[]"])
+@pytest.mark.parametrize("change", [{"protocol": 1}, {"secret": None}, "[]"])
 def test_a_subjob_file_that_is_not_ours(there: World, change: dict[str, object] | str) -> None:
     file = there.manager.subjob_dir / "subjob.json"
     if isinstance(change, str):

@@ -92,6 +92,20 @@ class LaunchError(Exception):
         return {"code": self.code} if self.code else {}
 
 
+def _confined(payload: Dict[str, Any], subjob: Subjob) -> None:
+    """Raises LaunchError where a launch would read or write elsewhere than in the job's own folder."""
+    try:
+        subjob.inside(str(payload["epoch_dir"]), "epochs")
+        subjob.inside(str(payload["launch_file"]), "launches")
+        if payload.get("restart_dir") is not None:
+            subjob.inside(str(payload["restart_dir"]), "epochs")
+        plugin = (payload.get("dmtcp") or {}).get("plugin")
+        if plugin is not None and not os.path.realpath(plugin).startswith(os.path.realpath(subjob.spool) + os.sep):
+            raise ValueError("%s is not in the spool" % plugin)
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
+
+
 class EpochRun:
     """One epoch's ranks on this worker."""
 
@@ -113,6 +127,7 @@ class EpochRun:
         self._loop = loop
         self._report = report
         self._folder = str(payload["epoch_dir"])
+        _confined(payload, subjob)
         try:
             self._engine = engine_named(str(payload["engine"]))
         except EngineError as error:

@@ -125,14 +125,14 @@ class Lead:
         self._close_launches()
 
     def _start_script(self, script: Dict[str, Any]) -> int:
-        path = str(script["path"])
+        path = self._subjob.inside(str(script["path"]))
         words = interpreter_of(path)
         folder = os.path.join(self._subjob.job_dir, "script")
         make_dir(folder)
         shims = os.path.join(self._local_dir, "shims")
         write_shims(shims)
         socket_path = os.path.join(self._local_dir, "launch-%d.sock" % self.run)
-        env = {str(k): str(v) for k, v in read_json(str(script["env_file"])).items()}
+        env = {str(k): str(v) for k, v in read_json(self._subjob.inside(str(script["env_file"]))).items()}
         env = shim_environment(env, shims, bash=is_bash(words))
         processors = int(self._payload["processors"])
         env["HOSTNAME"] = self._place.node

@@ -40,23 +40,33 @@ class SettingsError(Exception):
 class Subjob:
     """What `subjob.json` says. `binding` is "auto" (see the protocol) or "none"."""
 
-    __slots__ = ("binding", "folder", "job", "job_dir", "spool", "subjob", "token")
+    __slots__ = ("binding", "folder", "job", "job_dir", "secret", "spool", "subjob")
 
     def __init__(self, folder: str, values: Dict[str, Any]) -> None:
         self.folder = folder
+        if values.get("protocol") != PROTOCOL:
+            raise SettingsError(
+                "%s/subjob.json: protocol %s, this worker speaks %d" % (folder, values.get("protocol"), PROTOCOL)
+            )
         try:
             self.job = str(values["job"])
             self.subjob = str(values["subjob"])
-            self.token = str(values["token"])
+            self.secret = str(values["secret"])
             self.spool = str(values["spool"])
             self.job_dir = str(values["job_dir"])
         except KeyError as error:
             raise SettingsError("%s/subjob.json: %s is missing" % (folder, error)) from None
         self.binding = str(values.get("binding", "auto"))
-        if values.get("protocol") != PROTOCOL:
-            raise SettingsError(
-                "%s/subjob.json: protocol %s, this worker speaks %d" % (folder, values.get("protocol"), PROTOCOL)
-            )
+
+    def inside(self, path: str, *folders: str) -> str:
+        """`path`, if it is in that folder of the job's own, links and all. Raises ValueError (a sentence).
+
+        Whatever the manager has read, written or run comes through here: it says which, not where.
+        """
+        top = os.path.realpath(os.path.join(self.job_dir, *folders))
+        if not os.path.realpath(path).startswith(top + os.sep):
+            raise ValueError("%s is not in the job's folder %s" % (path, top))
+        return path
 
 
 def read_subjob(folder: str) -> Subjob:

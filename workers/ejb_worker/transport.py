@@ -12,12 +12,15 @@ from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import urlsplit
 
 from . import PROTOCOL
+from .proof import of_answer, of_request, same
 from .reports import ReportBuffer
 from .settings import Subjob, manager_url
 
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MOST_S = 5.0
 _UNWANTED_AFTER = 3
+_NO_SESSION = "-"
+_LARGEST_ANSWER = 64 << 20
 _ANSWER_S = 15.0  # how long an answer may take beyond the wait that was asked for
 
 Operation = Dict[str, Any]
@@ -45,12 +48,31 @@ class Client:
     def __init__(self, subjob: Subjob) -> None:
         self._subjob = subjob
         self._connection: Any = None
+        self._session = _NO_SESSION
+        self._count = 0
 
     def request(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, wait_s: float = 0.0) -> Any:
-        """The decoded answer. Raises Away, Unwanted, Rejected, Unknown."""
+        """The decoded answer. Raises Away, Unwanted, Rejected, Unknown.
+
+        An answer without the manager's proof counts for nothing, whatever it says: somebody else may have its address.
+        """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode("ascii")
+        status, content, offered = self._exchange(method, path, data, wait_s)
+        if offered:  # the manager has never seen our session: it was started since, or we were
+            self._session, self._count = offered, 0
+            status, content, offered = self._exchange(method, path, data, wait_s)
+            if offered:
+                raise Away("the manager takes no session")
+        return _decoded(status, content)
+
+    def _exchange(self, method: str, path: str, data: Optional[bytes], wait_s: float) -> "tuple[int, bytes, str]":
+        """Status and content of an answer that the manager has proved, and the session that it offers, or ""."""
+        self._count += 1
+        secret = self._subjob.secret
+        proof, content_digest = of_request(secret, method, path, self._session, self._count, data or b"")
+        claim = (self._subjob.subjob, self._session, self._count, content_digest, proof)
         headers = {
-            "Authorization": "Bearer " + self._subjob.token,
+            "Authorization": "EJB-HMAC-SHA256 %s %s %d %s %s" % claim,
             "X-EJB-Protocol": str(PROTOCOL),
             "Accept": "application/json",
         }
@@ -65,25 +87,21 @@ class Client:
             connection.sock.settimeout(wait_s + _ANSWER_S)
             connection.request(method, path, data, headers)
             response = connection.getresponse()
-            status, content = response.status, response.read()
+            status, content = response.status, response.read(_LARGEST_ANSWER + 1)
+            if len(content) > _LARGEST_ANSWER:
+                raise ValueError("an answer without end")
+            shown = response.getheader("X-EJB-Proof") or ""
+            offered = response.getheader("X-EJB-Session") or ""
+            if connection.sock is None:  # closed behind its answer
+                self._connection = None
         except failures as error:
             self.close()
             raise Away("%s: %s" % (type(error).__name__, error)) from None
-        if status in (401, 403):
-            raise Unwanted("%d" % status)
-        if status == 404:
-            raise Unknown("%d" % status)
-        if status in (400, 413, 422):
-            raise Rejected("%d %s" % (status, content[:300].decode("utf-8", "replace")))
-        if status != 200:
-            raise Away("answer %d" % status)
-        try:
-            answer = json.loads(content.decode("utf-8"))
-        except ValueError:
-            raise Away("an answer that is not JSON") from None
-        if not isinstance(answer, dict):
-            raise Away("an answer that is not an object")
-        return answer
+        if not same(shown, of_answer(secret, proof, status, offered, content)):
+            self.close()
+            words = content[:300].decode("utf-8", "replace") if status >= 400 else ""
+            raise Away(("answer %d without the manager's proof %s" % (status, words)).rstrip())
+        return status, content, offered
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -99,6 +117,24 @@ class Client:
             connection.connect()
             self._connection = connection
         return self._connection
+
+
+def _decoded(status: int, content: bytes) -> Any:
+    if status in (401, 403):
+        raise Unwanted("%d" % status)
+    if status == 404:
+        raise Unknown("%d" % status)
+    if status in (400, 413, 422):
+        raise Rejected("%d %s" % (status, content[:300].decode("utf-8", "replace")))
+    if status != 200:
+        raise Away("answer %d" % status)
+    try:
+        answer = json.loads(content.decode("utf-8"))
+    except ValueError:
+        raise Away("an answer that is not JSON") from None
+    if not isinstance(answer, dict):
+        raise Away("an answer that is not an object")
+    return answer
 
 
 _import_lock = threading.Lock()

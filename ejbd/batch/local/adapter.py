@@ -13,6 +13,7 @@ from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
 from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
+from ejbd.batch.starter import worker_words
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError
 
@@ -36,7 +37,7 @@ forward() {{
 }}
 trap forward TERM INT HUP
 for share in $(printf '%s' "$EJB_LOCAL_NODES" | tr ',' ' '); do
-    {python} -I -S {worker} agent --subjob-dir {subjob_dir} --node "${{share%%:*}}" --processors "${{share##*:}}" &
+    {worker} --node "${{share%%:*}}" --processors "${{share##*:}}" &
     workers="$workers $!"
 done
 [ "$signalled" = 0 ] || forward
@@ -154,9 +155,7 @@ class LocalBatch:
     def worker_script(self, request: WorkerScript) -> str:
         """See :meth:`BatchSystem.worker_script`. Forwards TERM to the workers and waits for them."""
         return _WORKER_SCRIPT.format(
-            python=shlex.quote(request.python),
-            worker=shlex.quote(str(request.worker)),
-            subjob_dir=shlex.quote(str(request.subjob_dir)),
+            worker=shlex.join(worker_words(request)),
             exit_file=shlex.quote(str(request.exit_file)),
         )
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from ejbd.batch.base import WorkerScript
+from ejbd.batch.starter import worker_words
 
 # Runs once a node, with the worker's command as arguments. The processors that the job was given on this node are
 # word number SLURM_NODEID of SLURM_JOB_CPUS_PER_NODE, `4(x2),2` for 4, 4 and 2: the step's own counts would be those
@@ -58,9 +59,10 @@ finish "${{ended:-$code}}"
 
 def worker_script(request: WorkerScript) -> str:
     """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too."""
-    command = [request.python, "-I", "-S", str(request.worker), "agent", "--subjob-dir", str(request.subjob_dir)]
     return _SUBJOB.format(
-        exit_file=shlex.quote(str(request.exit_file)), on_node=shlex.quote(_ON_NODE), worker=shlex.join(command)
+        exit_file=shlex.quote(str(request.exit_file)),
+        on_node=shlex.quote(_ON_NODE),
+        worker=shlex.join(worker_words(request)),
     )
 
 

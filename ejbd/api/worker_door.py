@@ -1,0 +1,138 @@
+"""The door that workers come in by: a request is proved before its body is read, and an answer proves itself.
+
+What cannot be proved is told in an answer without a proof, which no worker believes (docs/worker-protocol.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ejbd.api.port import ManagerPort
+from ejbd.api.problems import problem
+from ejbd.errors import Code, EjbError
+from ejbd.manager import proofs
+from ejbd.manager.proofs import Claim
+from ejbd.manager.worker_models import PROTOCOL
+
+PREFIX = "/v1/worker/"
+
+
+class WorkerDoor:
+    """Lets nobody else through to `PREFIX`. `scope["state"]["subjob"]` then tells whose worker it is."""
+
+    def __init__(self, app: ASGIApp, manager: ManagerPort, max_body_bytes: int) -> None:
+        self.app = app
+        self.manager = manager
+        self.most = max_body_bytes
+        self.sessions = proofs.Sessions()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            await self.app(scope, receive, send)
+            return
+        try:
+            claim, secret = await self._proved(scope)
+        except EjbError as error:
+            await problem(error, headers={"Connection": "close"})(scope, receive, send)
+            return
+        try:
+            body = await self._body(receive)
+        except EjbError as error:
+            await problem(error, headers={"Connection": "close"})(scope, receive, _Proving(send, claim, secret, ""))
+            return
+        if body is None:
+            return  # the worker has gone
+        if hashlib.sha256(body).hexdigest() != claim.content:
+            wrong = EjbError(Code.UNAUTHENTICATED, "the body is not the one that the worker proved")
+            await problem(wrong, headers={"Connection": "close"})(scope, receive, send)
+            return
+        offer = "" if self.sessions.accept(claim) else self.sessions.offer(claim.subjob)
+        answer = _Proving(send, claim, secret, offer)
+        if offer:
+            unknown = EjbError(Code.UNAUTHENTICATED, "this session is not known here, or went on without this request")
+            await problem(unknown)(scope, receive, answer)
+            return
+        scope.setdefault("state", {})["subjob"] = claim.subjob
+        await self.app(scope, _Again(body, receive), answer)
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        parts: list[bytes] = []
+        length = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            parts.append(message.get("body", b""))
+            length += len(parts[-1])
+            if length > self.most:
+                raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def _proved(self, scope: Scope) -> tuple[Claim, str]:
+        headers = Headers(scope=scope)
+        header = headers.get("authorization", "")
+        spoken = headers.get("x-ejb-protocol")
+        if spoken is not None and spoken != PROTOCOL:
+            message = (
+                f"this daemon speaks worker protocol {PROTOCOL}, and this worker, which an earlier daemon started, "
+                f"speaks {spoken[:8]!a}"
+            )
+            hint = "its job goes on from its last checkpoint, on workers that the present daemon starts"
+            raise EjbError(Code.INVALID, message, where="X-EJB-Protocol", hint=hint)
+        claim = proofs.claim_of(header)
+        if claim is None:
+            raise EjbError(Code.UNAUTHENTICATED, "a worker has to prove that it knows the secret of its subjob")
+        secret = await self.manager.subjob_secret(claim.subjob)
+        target = scope["raw_path"].decode("latin-1")
+        if scope["query_string"]:
+            target += "?" + scope["query_string"].decode("latin-1")
+        if not secret or not proofs.holds(claim, secret, scope["method"], target):
+            raise EjbError(Code.UNAUTHENTICATED, "this proof is not of a subjob that is known here")
+        return claim, secret
+
+
+class _Again:
+    """A body that was read, for whoever reads it next."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+class _Proving:
+    """Keeps an answer until it is whole, and sends it with its proof."""
+
+    def __init__(self, send: Send, claim: Claim, secret: str, session: str) -> None:
+        self._send = send
+        self._claim, self._secret, self._session = claim, secret, session
+        self._start: Message = {}
+        self._body: list[bytes] = []
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        self._body.append(message.get("body", b""))
+        if message.get("more_body", False):
+            return
+        body = b"".join(self._body)
+        headers = MutableHeaders(scope=self._start)
+        proof = proofs.answer_proof(self._secret, self._claim, self._start["status"], self._session, body)
+        headers[proofs.PROOF_HEADER] = proof
+        if self._session:
+            headers[proofs.SESSION_HEADER] = self._session
+        await self._send(self._start)
+        await self._send({"type": "http.response.body", "body": body})

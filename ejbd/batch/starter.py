@@ -1,0 +1,45 @@
+"""How a subjob's script starts a worker: only what the daemon itself put into the spool."""
+
+from __future__ import annotations
+
+import re
+
+from ejbd.batch.base import WorkerScript
+
+_DIGEST = re.compile(r"worker-([0-9a-f]{64})\.pyz")
+# For any Python from 3.8 on. hashlib comes last, since it loads OpenSSL. The worker's shims read the same copy by its
+# number in /proc, so that nothing that changes on the disk afterwards counts.
+_START = """\
+import os, sys
+path, digest = sys.argv[1:3]
+with open(path, "rb") as file: data = file.read(64 << 20)
+try: from _sha2 import sha256
+except ImportError:
+    try: from _sha256 import sha256
+    except ImportError: from hashlib import sha256
+if sha256(data).hexdigest() != digest:
+    sys.stderr.write("ejb: %s is not what the daemon put there: no worker is started\\n" % path); sys.exit(71)
+code = path
+if hasattr(os, "memfd_create"):
+    copy = os.memfd_create("ejb-worker")
+    left = memoryview(data)
+    while left: left = left[os.write(copy, left):]
+    code = "/proc/%d/fd/%d" % (os.getpid(), copy)
+sys.argv[:] = [path] + sys.argv[3:]
+sys.path.insert(0, code)
+del data
+from ejb_worker.__main__ import main
+main()
+"""
+
+
+def worker_words(request: WorkerScript) -> list[str]:
+    """The words that start a worker on a node, but for `--node` and `--processors`.
+
+    The zipapp is held against the digest in its name before anything of it runs, and what runs is what was read.
+    """
+    digest = _DIGEST.fullmatch(request.worker.name)
+    words = [request.python, "-I", "-S", str(request.worker)]
+    if digest is not None:
+        words = [request.python, "-I", "-S", "-c", _START, str(request.worker), digest[1]]
+    return [*words, "agent", "--subjob-dir", str(request.subjob_dir)]
