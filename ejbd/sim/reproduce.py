@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from ejbd.sim.metrics import (
     paper_trim,
     utilization,
 )
+from ejbd.sim.paper_runs import EASY, EJB, TARGETS, PaperRuns
 from ejbd.sim.report import markdown_table, write_csv
-from ejbd.sim.run import Policy, run
 from ejbd.sim.settings import Source, load
-from ejbd.sim.targets import TargetRuns, run_targets
+from ejbd.sim.targets import TargetRuns
 from ejbd.sim.workload import RowRule, Workload, scaled_arrivals
 
 MIN_ELASTIC = 8  # Table 5 takes P >= 8, Tables 3 and 4 P > 8
@@ -36,7 +37,6 @@ DELTA = (0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
 ARRIVALS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.05)
 RUNS = tuple(range(110, 131, 2))  # lambdas around the paper's: many elastic jobs are chaotic, one run says little
 
-Tell = Callable[[str], None]
 BEYOND: tuple[tuple[str, dict[str, Any]], ...] = (
     ("paper's algorithm", {}),
     ("suspend", {"suspend": True}),
@@ -71,6 +71,7 @@ class _Trace:
     easy: Outcome
     targets: TargetRuns
     ejb: Outcome
+    slowdowns: dict[str, list[float]] = field(default_factory=dict)  # of each kind of jobs, over RUNS
 
 
 class _Folder:
@@ -97,35 +98,39 @@ class _Folder:
         return [report, *self.paths]
 
 
-def reproduce_sc15(traces: Path, out: Path, *, limit: int | None = None, tell: Tell = lambda text: None) -> list[Path]:
+def reproduce_sc15(traces: Path, out: Path, *, limit: int | None = None) -> list[Path]:
     """Make all of it in `out`; the files made, the report first. `limit`: only the first rows of each log.
 
-    Raises EjbError where a log is not in the folder.
+    How far it is, is told to who listens (`ejbd.sim.progress`). Raises EjbError where a log is not in the folder.
     """
     begin = time.perf_counter()
+    paths = {known.name: _log(traces, known.file) for known in paper.TRACES}
     folder = _Folder(out)
+    sources = {known.name: Source(paths[known.name], known.processors, RowRule.PYSS, limit) for known in paper.TRACES}
+    play = PaperRuns(_cost() * sum(len(load(source)) for source in sources.values()))
     found = []
-    for known in paper.TRACES:
-        source = Source(_log(traces, known.file), known.processors, RowRule.PYSS, limit)
-        tell(f"{known.name}: EASY, one elastic job a simulation, all elastic")
+    for name, source in sources.items():
         workload = load(source)
-        easy = run(workload, Policy.EASY)
-        ejb = run(workload, Policy.EJB, min_processors=MIN_ELASTIC)
-        found.append(_Trace(known.name, workload, easy, run_targets(workload, baseline=easy), ejb))
+        easy = play.easy(name, workload)
+        ejb = play.ejb(name, workload, MIN_ELASTIC)
+        found.append(_Trace(name, workload, easy, play.targets(name, workload, easy), ejb))
     _table_2(folder, found)
     _tables_3_and_4(folder, found)
     _figure_7(folder, found)
-    tell("Figure 8: sensitivity")
-    _figure_8(folder, found)
-    tell("Tables 5 and 6")
-    _tables_5_and_6(folder, found)
+    _figure_8(folder, found, play)
+    _tables_5_and_6(folder, found, play)
     _figures_10_and_11(folder, found)
-    tell("Figure 12: arrival rates")
-    _figure_12(folder, found)
-    tell("beyond the paper")
-    _beyond(folder, found)
+    _figure_12(folder, found, play)
+    _beyond(folder, found, play)
     folder.text.append(f"\nMade in {time.perf_counter() - begin:.0f} s.\n")
     return folder.close()
+
+
+def _cost() -> float:
+    """Of all simulations of a log, for each of its jobs."""
+    targets = 1 + len(OMAX) + len(LAMBDA_S) + len(DELTA) + len(BEYOND)
+    ejb = 1 + len(RUNS) + len(ARRIVALS) + len(BEYOND_MULTI) * len(RUNS)
+    return TARGETS * targets + EJB * ejb + EASY * (1 + len(ARRIVALS))
 
 
 def _log(folder: Path, begins: str) -> Path:
@@ -169,27 +174,37 @@ def _tables_3_and_4(folder: _Folder, found: Sequence[_Trace]) -> None:
     folder.table("table-4", "Table 4: migrations", head, moves, "Paper / ours.")
 
 
-def _pair(printed: float, ours: float) -> str:
-    return f"{printed:+.1f} / {ours:+.1f}"
+def _pair(printed: float, ours: float | None) -> str:
+    return f"{printed:+.1f} / {_known(ours):+.1f}"
+
+
+def _known(value: float | None) -> float:
+    """As a float, which is none (nan) where a log has no target."""
+    return math.nan if value is None else value
 
 
 def _figure_7(folder: _Folder, found: Sequence[_Trace]) -> None:
-    before, after, speedups = {}, {}, {}
+    before, after, errors, speedups = {}, {}, {}, {}
     for trace in found:
         jobs, at = trace.workload.jobs, trace.targets.targets
         before[trace.name] = means(jobs, trace.easy, at).mean_turnaround_s
         after[trace.name] = means(jobs, trace.targets.fates, at).mean_turnaround_s
+        low, high = confidence_95((trace.targets.fates.end - trace.easy.end)[at])
+        errors[trace.name] = (high - low) / 2
         speedups[trace.name] = ((trace.easy.end - jobs.submit) / (trace.targets.fates.end - jobs.submit))[at]
     rows = [[n, f"{(v > 1).mean():.3f}", f"{(v == 1).mean():.3f}", f"{(v < 1).mean():.3f}", f"{v.max():.0f}"]
             for n, v in speedups.items()]  # fmt: skip
-    folder.figure("Figure 7a: turnaround of one elastic job", figures.turnaround_bars(folder.path, before, after))
+    folder.figure(
+        "Figure 7a: turnaround of one elastic job (error bars: 95 % of the difference)",
+        figures.turnaround_bars(folder.path, before, after, errors),
+    )
     folder.figure("Figure 7b: speedups", figures.speedup_cdf(folder.path, speedups))
     head = ["log", "faster", "unchanged", "slower", "highest speedup"]
     note = "Shares of the targets. The paper: 1/4 unchanged, fewer than 3 % slower, some 1,000 times as fast."
     folder.table("figure-7b", "Figure 7b in figures", head, rows, note)
 
 
-def _figure_8(folder: _Folder, found: Sequence[_Trace]) -> None:
+def _figure_8(folder: _Folder, found: Sequence[_Trace], play: PaperRuns) -> None:
     axes: tuple[tuple[str, str, Sequence[float], float], ...] = (
         ("O_max", "omax", OMAX, 1.0),
         ("migration, lambda (min)", "lambda_s", LAMBDA_S, 60.0),
@@ -197,16 +212,18 @@ def _figure_8(folder: _Folder, found: Sequence[_Trace]) -> None:
     )
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     rows = []
-    for label, field, values, unit in axes:
+    for label, name, values, unit in axes:
         lines: dict[str, list[tuple[float, float]]] = {trace.name: [] for trace in found}
         for value in values:
             row = [label, f"{value / unit:g}"]
             for trace in found:
-                changes: dict[str, Any] = {field: value}
+                changes: dict[str, Any] = {name: value}
                 parameters = replace(BundlingParameters(), **changes)
-                s = run_targets(trace.workload, parameters=parameters, baseline=trace.easy).summary()
-                lines[trace.name].append((value / unit, s["turnaround_change_percent"]))
-                row.append(f"{s['turnaround_change_percent']:+.1f}")
+                what = f"Figure 8, {trace.name}, {name} {value}"
+                s = play.targets(what, trace.workload, trace.easy, parameters=parameters).summary()
+                percent = _known(s["turnaround_change_percent"])
+                lines[trace.name].append((value / unit, percent))
+                row.append(f"{percent:+.1f}")
             rows.append(row)
         panels[label] = lines
     folder.figure("Figure 8: sensitivity of one elastic job", figures.sensitivity(folder.path, panels))
@@ -224,18 +241,19 @@ def _kinds(kept: Any, elastic: Any) -> dict[str, Any]:
     return {"elastic": kept & elastic, "non-elastic": kept & ~elastic, "all": kept}
 
 
-def _tables_5_and_6(folder: _Folder, found: Sequence[_Trace]) -> None:
+def _tables_5_and_6(folder: _Folder, found: Sequence[_Trace], play: PaperRuns) -> None:
     rows, idle = [], []
     for trace in found:
         jobs = trace.workload.jobs
         changes: dict[str, list[float]] = {"elastic": [], "non-elastic": [], "all": [], "idle": []}
         for lambda_s in RUNS:
             parameters = BundlingParameters(lambda_s=float(lambda_s))
-            ejb = run(trace.workload, Policy.EJB, parameters=parameters, min_processors=MIN_ELASTIC)
+            ejb = play.ejb(f"Table 5, {trace.name}, lambda {lambda_s}", trace.workload, MIN_ELASTIC, parameters)
             kept, elastic = _both(trace, ejb)
             for kind, chosen in _kinds(kept, elastic).items():
                 old, new = means(jobs, trace.easy, chosen), means(jobs, ejb, chosen)
                 changes[kind].append(change(old.mean_turnaround_s, new.mean_turnaround_s))
+                trace.slowdowns.setdefault(kind, []).append(new.mean_bounded_slowdown)
             changes["idle"].append(change(idle_while_queued(trace.easy), idle_while_queued(ejb)))
         kept, elastic = _both(trace, trace.ejb)
         for kind, chosen in _kinds(kept, elastic).items():
@@ -284,7 +302,7 @@ def _row_5(trace: _Trace, kind: str, chosen: Any, printed: Sequence[Any], change
 
 
 def _figures_10_and_11(folder: _Folder, found: Sequence[_Trace]) -> None:
-    panels: dict[str, dict[str, tuple[float, float]]] = {}
+    panels: dict[str, dict[str, tuple[float, float, float]]] = {}
     waits = {}
     rows = []
     for trace in found:
@@ -294,11 +312,12 @@ def _figures_10_and_11(folder: _Folder, found: Sequence[_Trace]) -> None:
         for kind, chosen in _kinds(kept, elastic).items():
             old = means(jobs, trace.easy, chosen).mean_bounded_slowdown
             new = means(jobs, trace.ejb, chosen).mean_bounded_slowdown
-            panels[trace.name][kind] = (old, new)
+            panels[trace.name][kind] = (old, new, float(np.std(trace.slowdowns[kind], ddof=1)))
             rows.append([trace.name, kind, f"{old:.1f}", f"{new:.1f}", f"{change(old, new):+.1f}"])
         size = jobs.processors[kept].astype(np.float64)
         waits[trace.name] = (size, (trace.easy.start - jobs.submit)[kept], (trace.ejb.start - jobs.submit)[kept])
-    folder.figure("Figure 10: bounded slowdown", figures.slowdown_bars(folder.path, panels))
+    title = f"Figure 10: bounded slowdown (EJB: error bars are a standard deviation over {len(RUNS)} runs)"
+    folder.figure(title, figures.slowdown_bars(folder.path, panels))
     folder.table("figure-10", "Figure 10 in figures", ["log", "jobs", "EASY", "EJB", "change %"], rows)
     paths, slopes = figures.fairness(folder.path, waits)
     folder.figure("Figure 11: waiting time over size", paths)
@@ -306,15 +325,15 @@ def _figures_10_and_11(folder: _Folder, found: Sequence[_Trace]) -> None:
     folder.table("figure-11", "Figure 11 in figures", ["log", "EASY, s a processor", "EJB, s a processor"], flat)
 
 
-def _figure_12(folder: _Folder, found: Sequence[_Trace]) -> None:
+def _figure_12(folder: _Folder, found: Sequence[_Trace], play: PaperRuns) -> None:
     panels: dict[str, list[tuple[float, float, float]]] = {}
     rows = []
     for trace in found:
         panels[trace.name] = []
         for factor in ARRIVALS:
             workload = scaled_arrivals(trace.workload, factor)
-            easy = run(workload, Policy.EASY)
-            ejb = run(workload, Policy.EJB, min_processors=MIN_ELASTIC)
+            what = f"Figure 12, {trace.name}, arrivals {factor:g}"
+            easy, ejb = play.easy(what, workload), play.ejb(what, workload, MIN_ELASTIC)
             kept = paper_trim(workload.jobs, easy) & (ejb.end <= workload.jobs.submit.max())
             used = utilization(workload.jobs, easy, workload.processors)
             old, new = means(workload.jobs, easy, kept), means(workload.jobs, ejb, kept)
@@ -327,7 +346,7 @@ def _figure_12(folder: _Folder, found: Sequence[_Trace]) -> None:
     folder.table("figure-12", "Figure 12 in figures", head, rows)
 
 
-def _beyond(folder: _Folder, found: Sequence[_Trace]) -> None:
+def _beyond(folder: _Folder, found: Sequence[_Trace], play: PaperRuns) -> None:
     rows = []
     for name, changes in BEYOND:
         row = ["one elastic job", name]
@@ -335,9 +354,9 @@ def _beyond(folder: _Folder, found: Sequence[_Trace]) -> None:
             of_row = dict(changes)
             keep = bool(of_row.pop("keep_placeholder", True))
             parameters = replace(BundlingParameters(), **of_row)
-            runs = run_targets(trace.workload, parameters=parameters, baseline=trace.easy, keep_placeholder=keep)
-            s = runs.summary()
-            row.append(f"{s['turnaround_change_percent']:+.1f} (overhead {s['overhead_percent']:.0f})")
+            what = f"beyond the paper, {trace.name}, {name}"
+            s = play.targets(what, trace.workload, trace.easy, parameters=parameters, keep_placeholder=keep).summary()
+            row.append(f"{_known(s['turnaround_change_percent']):+.1f} (overhead {s['overhead_percent']:.0f})")
         rows.append(row)
     for name, narrowest, changes in BEYOND_MULTI:
         row = ["all elastic", name]
@@ -345,7 +364,8 @@ def _beyond(folder: _Folder, found: Sequence[_Trace]) -> None:
             values = []
             for lambda_s in RUNS:
                 parameters = replace(BundlingParameters(), lambda_s=float(lambda_s), **changes)
-                ejb = run(trace.workload, Policy.EJB, parameters=parameters, min_processors=narrowest)
+                what = f"beyond the paper, {trace.name}, {name}, lambda {lambda_s}"
+                ejb = play.ejb(what, trace.workload, narrowest, parameters)
                 kept, _ = _both(trace, ejb)
                 old, new = means(trace.workload.jobs, trace.easy, kept), means(trace.workload.jobs, ejb, kept)
                 values.append(change(old.mean_turnaround_s, new.mean_turnaround_s))
