@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.easy import easy_slots
 from ejbd.core.kernel import kernel
 from ejbd.core.options import (
-    ADD_TWO,
     GO_ON,
-    GROWS,
     MIGRATE,
-    SUSPENDED_RUN,
-    TWO_SUBJOBS,
     placeholder_choice,
-    running_options,
-    visit_key,
-    wait_options,
 )
 from ejbd.core.plan import NOBODY_LEAVES, SOME_STAY, Rules, shrink_plan, walk_plan
 from ejbd.core.progress import rate, round_up
@@ -32,28 +24,20 @@ from ejbd.sim.heap import drop_event, set_event
 from ejbd.sim.world import (
     BROKEN_PROGRESS,
     DONE,
-    DUE,
     FAULT,
-    FREE,
     KEEP_S,
     LATER,
     LAUNCH_S,
     NOW,
     ON_PLACE_HOLDER,
-    OVERCOMMITTED,
-    QUEUED,
     RELEASE_S,
     RELEASING,
-    RUNNING,
     SLACK_S,
     SPARE,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
-    TOO_WIDE,
-    UNIT,
     VISITS,
     WAITING,
-    WITHOUT_J0,
     World,
 )
 
@@ -231,7 +215,7 @@ def _keep_for_a_while(w: World, job: int) -> None:
 
 
 @kernel
-def _is_late(w: World, job: int, time: float) -> bool:
+def is_late(w: World, job: int, time: float) -> bool:
     """Whether `time` is later than the completion that was expected.
 
     It may be where a manager has costs that its decisions do not count: subjobs then last longer than they were planned
@@ -248,7 +232,7 @@ def complete(w: World, job: int) -> None:
     now = w.clock[NOW]
     if abs(w.work[job] - w.run[job]) > 1.0 + _SLACK:  # whole seconds: at most the last one is not needed in full
         w.count[FAULT] = BROKEN_PROGRESS
-    if _is_late(w, job, now):
+    if is_late(w, job, now):
         w.count[FAULT] = LATER
     if w.mode[job] != ON_PLACE_HOLDER:
         dequeue(w, job)
@@ -280,7 +264,7 @@ def _released(w: World, job: int) -> None:
 
 
 @kernel
-def _take_row(w: World, job: int) -> None:
+def take_row(w: World, job: int) -> None:
     if w.row[job] >= 0:
         return
     if w.count[SPARE] == 0:
@@ -291,7 +275,7 @@ def _take_row(w: World, job: int) -> None:
 
 
 @kernel
-def _hold_subjob(w: World, job: int, processors: int, end: float) -> None:
+def hold_subjob(w: World, job: int, processors: int, end: float) -> None:
     """One more subjob in the job's row, in the order of their ends."""
     row = w.row[job]
     ends = w.held.ends[row]
@@ -316,7 +300,6 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     now = w.clock[NOW]
     advance(w, job, rules)
     processes = w.processors[job]
-    end = now + w.walltime[job]
     count = w.held_count[job]
     present = math.inf
     if count > 0:
@@ -336,16 +319,27 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
         )
         present = round_up(done - now, 1.0)
     choice, seconds = placeholder_choice(w.walltime[job], w.work[job], count, present, True, rules)
+    return carry_out_placeholder(w, job, choice, seconds, rules)
+
+
+@kernel
+def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules: Rules) -> bool:
+    """Do what was chosen about a J0 that has started; `seconds` to the completion expected. True: processors came
+    free."""
+    now = w.clock[NOW]
+    processes = w.processors[job]
+    end = now + w.walltime[job]
+    count = w.held_count[job]
     if choice == GO_ON:
         give_back(w, processes, end, now)
         return True
     if choice == MIGRATE and w.clock[KEEP_S] > 0.0:
         _keep_for_a_while(w, job)
     _release_all(w, job)
-    _take_row(w, job)
+    take_row(w, job)
     if w.count[FAULT] != 0:
         return False
-    _hold_subjob(w, job, processes, end)
+    hold_subjob(w, job, processes, end)
     w.mode[job] = ON_PLACE_HOLDER
     if choice == MIGRATE:
         w.stalled[job] = now + rules.lambda_s
@@ -359,165 +353,3 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     w.expected[job] = now + seconds
     plan_next(w, job, rules)
     return count > 0
-
-
-@kernel
-def _slots(w: World, rules: Rules) -> int:
-    head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
-    slots = easy_slots(
-        head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations,
-        w.count[UNIT],
-    )  # fmt: skip
-    quantum = rules.walltime_quantum_s
-    if quantum <= 1.0:
-        return slots
-    kept = 0
-    for index in range(slots):  # whole quanta, as the live windows have it
-        duration = w.slot_durations[index]
-        if not math.isinf(duration):
-            duration = math.floor((duration + _SLACK) / quantum) * quantum
-        if duration > 0.0:
-            w.slot_processors[kept] = w.slot_processors[index]
-            w.slot_durations[kept] = duration
-            kept += 1
-    return kept
-
-
-@kernel
-def _sort_visits(w: World, rules: Rules) -> None:
-    """Order of visits by core's key; nearly sorted from the last time."""
-    for index in range(w.count[VISITS]):
-        job = w.visits[index]
-        advance(w, job, rules)
-        first, second = visit_key(w.mode[job] == WAITING, w.processors[job], work_left(w, job), rules)
-        place = index
-        while place > 0:
-            other = w.visits[place - 1]
-            other_first, other_second = visit_key(
-                w.mode[other] == WAITING, w.processors[other], work_left(w, other), rules
-            )
-            if (other_first, other_second, other) <= (first, second, job):
-                break
-            w.visits[place] = other
-            place -= 1
-        w.visits[place] = job
-
-
-@kernel
-def offer_slots(w: World, rules: Rules) -> bool:
-    """Show the slots to every elastic job in turn; True if one took something."""
-    slots = _slots(w, rules)
-    if slots == 0:
-        return False
-    queued = w.count[QUEUED]
-    if rules.least_work_first:
-        _sort_visits(w, rules)
-    took = False
-    for index in range(w.count[VISITS]):
-        job = w.visits[index]
-        mode = w.mode[job]
-        if mode == WAITING:
-            taken = _visit_waiting(w, job, slots, rules)
-        elif mode == RUNNING:
-            taken = _visit_running(w, job, slots, rules)
-        else:
-            taken = False
-        if taken:
-            took = True
-            if w.count[FAULT] != 0:
-                return False
-            if w.count[QUEUED] < queued:  # a cancelled J0 may have held others up: the batch system looks first
-                break
-            slots = _slots(w, rules)
-            if slots == 0:
-                break
-    return took
-
-
-@kernel
-def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
-    o = w.options
-    processes = w.processors[job]
-    _, best = wait_options(
-        processes, w.work[job], work_left(w, job), w.slot_processors, w.slot_durations, slots, rules, o
-    )
-    if best < 0:
-        return False
-    now = w.clock[NOW]
-    _take_row(w, job)
-    if w.count[FAULT] != 0:
-        return True
-    w.as_of[job] = now
-    w.mode[job] = RUNNING
-    launch_s = w.clock[LAUNCH_S] if w.work[job] <= 0.0 else 0.0
-    w.stalled[job] = now + (rules.lambda_s if w.work[job] > 0.0 else launch_s)
-    if w.start[job] < 0.0:
-        w.start[job] = now
-    _add(w, job, best, o.kind[best] == TWO_SUBJOBS, rules)
-    w.expected[job] += launch_s
-    if w.candidate[job] == WITHOUT_J0 and o.kind[best] != SUSPENDED_RUN:
-        dequeue(w, job)
-    return True
-
-
-@kernel
-def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
-    o = w.options
-    advance(w, job, rules)
-    row = w.row[job]
-    code, _, best = running_options(
-        w.processors[job],
-        work_left(w, job),
-        w.stalled[job],
-        True,
-        False,
-        w.held.ends[row],
-        w.held.processors[row],
-        w.anchors,
-        w.held_count[job],
-        w.slot_processors,
-        w.slot_durations,
-        slots,
-        w.clock[NOW],
-        rules,
-        w.scratch,
-        o,
-    )
-    if code != GROWS or best < 0:
-        return False
-    w.stalled[job] = w.clock[NOW] + rules.lambda_s
-    w.leaving[job] = 0
-    w.moves[job] += 1
-    _add(w, job, best, o.kind[best] == ADD_TWO, rules)
-    return True
-
-
-@kernel
-def asked_walltime(w: World, length: float, limit: float, rules: Rules) -> float:
-    """What a subjob asks for: its plan's length and the slack, as far as its slot lasts."""
-    if w.clock[SLACK_S] <= 0.0:
-        return length
-    return max(length, min(round_up(length + w.clock[SLACK_S], rules.walltime_quantum_s), limit))
-
-
-@kernel
-def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
-    """Submit the subjobs of an option; they fit, so they start at once."""
-    o = w.options
-    now = w.clock[NOW]
-    expected = now + o.seconds[best]
-    end = now + asked_walltime(w, o.length[best], w.slot_durations[o.slot[best]], rules)
-    hold(w, o.processors[best], end)
-    _hold_subjob(w, job, o.processors[best], end)
-    if two:
-        end = now + asked_walltime(w, o.length_2[best], w.slot_durations[o.slot_2[best]], rules)
-        hold(w, o.processors_2[best], end)
-        _hold_subjob(w, job, o.processors_2[best], end)
-    if _is_late(w, job, expected):
-        w.count[FAULT] = LATER
-    w.expected[job] = expected
-    if held_processors(w, job) > -(-w.processors[job] // rules.processor_quantum) * rules.processor_quantum:
-        w.count[FAULT] = TOO_WIDE
-    if w.count[FREE] < 0:
-        w.count[FAULT] = OVERCOMMITTED
-    plan_next(w, job, rules)

@@ -12,9 +12,10 @@ import math
 from ejbd.core.kernel import kernel
 from ejbd.core.plan import Rules
 from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule, start_rigid
-from ejbd.sim.elastic import application_event, become_elastic, offer_slots, placeholder_started
+from ejbd.sim.elastic import application_event, become_elastic, placeholder_started
 from ejbd.sim.heap import drop_event, rank_of
 from ejbd.sim.invariants import check
+from ejbd.sim.offering import offer_slots
 from ejbd.sim.world import (
     DONE,
     EVENTS,

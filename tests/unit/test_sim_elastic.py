@@ -12,8 +12,8 @@ from ejbd.core.bundling import BundlingParameters
 from ejbd.core.easy import easy_slots
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.core.windows import windows
-from ejbd.sim.elastic import asked_walltime
 from ejbd.sim.engine import play_elastic
+from ejbd.sim.offering import asked_walltime
 from ejbd.sim.run import Policy, SimulationError, refuse_fault, run
 from ejbd.sim.settings import differing
 from ejbd.sim.targets import run_targets

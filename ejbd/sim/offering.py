@@ -1,0 +1,227 @@
+"""EJB in the simulated world: free slots are shown to the elastic jobs in turn, and what they take is theirs."""
+
+from __future__ import annotations
+
+import math
+
+from ejbd.core.easy import easy_slots
+from ejbd.core.kernel import kernel
+from ejbd.core.options import (
+    ADD_TWO,
+    GROWS,
+    SUSPENDED_RUN,
+    TWO_SUBJOBS,
+    running_options,
+    visit_key,
+    wait_options,
+)
+from ejbd.core.plan import Rules
+from ejbd.core.progress import round_up
+from ejbd.sim.cluster import dequeue, hold
+from ejbd.sim.elastic import advance, held_processors, hold_subjob, is_late, plan_next, take_row, work_left
+from ejbd.sim.world import (
+    DUE,
+    FAULT,
+    FREE,
+    LATER,
+    LAUNCH_S,
+    NOW,
+    OVERCOMMITTED,
+    QUEUED,
+    RUNNING,
+    SLACK_S,
+    TOO_WIDE,
+    UNIT,
+    VISITS,
+    WAITING,
+    WITHOUT_J0,
+    World,
+)
+
+_SLACK = 1e-6
+
+
+@kernel
+def find_slots(w: World, rules: Rules) -> int:
+    head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
+    slots = easy_slots(
+        head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations,
+        w.count[UNIT],
+    )  # fmt: skip
+    quantum = rules.walltime_quantum_s
+    if quantum <= 1.0:
+        return slots
+    kept = 0
+    for index in range(slots):  # whole quanta, as the live windows have it
+        duration = w.slot_durations[index]
+        if not math.isinf(duration):
+            duration = math.floor((duration + _SLACK) / quantum) * quantum
+        if duration > 0.0:
+            w.slot_processors[kept] = w.slot_processors[index]
+            w.slot_durations[kept] = duration
+            kept += 1
+    return kept
+
+
+@kernel
+def sort_visits(w: World, rules: Rules) -> None:
+    """Order of visits by core's key; nearly sorted from the last time."""
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        advance(w, job, rules)
+        first, second = visit_key(w.mode[job] == WAITING, w.processors[job], work_left(w, job), rules)
+        place = index
+        while place > 0:
+            other = w.visits[place - 1]
+            other_first, other_second = visit_key(
+                w.mode[other] == WAITING, w.processors[other], work_left(w, other), rules
+            )
+            if (other_first, other_second, other) <= (first, second, job):
+                break
+            w.visits[place] = other
+            place -= 1
+        w.visits[place] = job
+
+
+@kernel
+def offer_slots(w: World, rules: Rules) -> bool:
+    """Show the slots to every elastic job in turn; True if one took something."""
+    slots = find_slots(w, rules)
+    if slots == 0:
+        return False
+    queued = w.count[QUEUED]
+    if rules.least_work_first:
+        sort_visits(w, rules)
+    took = False
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        mode = w.mode[job]
+        if mode == WAITING:
+            taken = _visit_waiting(w, job, slots, rules)
+        elif mode == RUNNING:
+            taken = _visit_running(w, job, slots, rules)
+        else:
+            taken = False
+        if taken:
+            took = True
+            if w.count[FAULT] != 0:
+                return False
+            if w.count[QUEUED] < queued:  # a cancelled J0 may have held others up: the batch system looks first
+                break
+            slots = find_slots(w, rules)
+            if slots == 0:
+                break
+    return took
+
+
+@kernel
+def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
+    o = w.options
+    processes = w.processors[job]
+    _, best = wait_options(
+        processes, w.work[job], work_left(w, job), w.slot_processors, w.slot_durations, slots, rules, o
+    )
+    if best < 0:
+        return False
+    launch_s = begin_on_slots(w, job, rules)
+    if w.count[FAULT] != 0:
+        return True
+    _add(w, job, best, o.kind[best] == TWO_SUBJOBS, rules)
+    w.expected[job] += launch_s
+    if w.candidate[job] == WITHOUT_J0 and o.kind[best] != SUSPENDED_RUN:
+        dequeue(w, job)
+    return True
+
+
+@kernel
+def begin_on_slots(w: World, job: int, rules: Rules) -> float:
+    """A waiting job begins, or resumes; its subjobs are to be added. The seconds that its launch takes."""
+    now = w.clock[NOW]
+    take_row(w, job)
+    if w.count[FAULT] != 0:
+        return 0.0
+    w.as_of[job] = now
+    w.mode[job] = RUNNING
+    launch_s = w.clock[LAUNCH_S] if w.work[job] <= 0.0 else 0.0
+    w.stalled[job] = now + (rules.lambda_s if w.work[job] > 0.0 else launch_s)
+    if w.start[job] < 0.0:
+        w.start[job] = now
+    return launch_s
+
+
+@kernel
+def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
+    o = w.options
+    advance(w, job, rules)
+    row = w.row[job]
+    code, _, best = running_options(
+        w.processors[job],
+        work_left(w, job),
+        w.stalled[job],
+        True,
+        False,
+        w.held.ends[row],
+        w.held.processors[row],
+        w.anchors,
+        w.held_count[job],
+        w.slot_processors,
+        w.slot_durations,
+        slots,
+        w.clock[NOW],
+        rules,
+        w.scratch,
+        o,
+    )
+    if code != GROWS or best < 0:
+        return False
+    begin_to_grow(w, job, rules)
+    _add(w, job, best, o.kind[best] == ADD_TWO, rules)
+    return True
+
+
+@kernel
+def begin_to_grow(w: World, job: int, rules: Rules) -> None:
+    """A running job moves to further subjobs, which are to be added."""
+    w.stalled[job] = w.clock[NOW] + rules.lambda_s
+    w.leaving[job] = 0
+    w.moves[job] += 1
+
+
+@kernel
+def asked_walltime(w: World, length: float, limit: float, rules: Rules) -> float:
+    """What a subjob asks for: its plan's length and the slack, as far as its slot lasts."""
+    if w.clock[SLACK_S] <= 0.0:
+        return length
+    return max(length, min(round_up(length + w.clock[SLACK_S], rules.walltime_quantum_s), limit))
+
+
+@kernel
+def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
+    """Submit the subjobs of an option."""
+    o = w.options
+    expected = w.clock[NOW] + o.seconds[best]
+    add_subjob(w, job, o.processors[best], o.length[best], w.slot_durations[o.slot[best]], rules)
+    if two:
+        add_subjob(w, job, o.processors_2[best], o.length_2[best], w.slot_durations[o.slot_2[best]], rules)
+    if is_late(w, job, expected):
+        w.count[FAULT] = LATER
+    w.expected[job] = expected
+    settle_subjobs(w, job, rules)
+
+
+@kernel
+def add_subjob(w: World, job: int, processors: int, length: float, limit: float, rules: Rules) -> None:
+    """Submit a subjob; it fits, so it starts at once."""
+    end = w.clock[NOW] + asked_walltime(w, length, limit, rules)
+    hold(w, processors, end)
+    hold_subjob(w, job, processors, end)
+
+
+@kernel
+def settle_subjobs(w: World, job: int, rules: Rules) -> None:
+    """After subjobs were added: nobody has too many processors, and the job's next event is another one."""
+    if held_processors(w, job) > -(-w.processors[job] // rules.processor_quantum) * rules.processor_quantum:
+        w.count[FAULT] = TOO_WIDE
+    if w.count[FREE] < 0:
+        w.count[FAULT] = OVERCOMMITTED
+    plan_next(w, job, rules)

@@ -1,0 +1,233 @@
+"""A policy of one's own: the engine asks a Python function what to do about each elastic job, and does it.
+
+The questions are those that the live manager asks (`ejbd.core.question`), in the engine's order; EASY schedules. Moves
+off subjobs that end, and back to waiting, stay the engine's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
+from ejbd.core.options import GO_ON, MIGRATE, START_OVER
+from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.question import Question, Situation
+from ejbd.core.shapes import BackfillSlot
+from ejbd.errors import Code, EjbError
+from ejbd.sim import progress
+from ejbd.sim.cluster import EJB, schedule, start_rigid
+from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, held_processors
+from ejbd.sim.engine import BATCH_TIES, next_time, take_event
+from ejbd.sim.invariants import check
+from ejbd.sim.metrics import Outcome
+from ejbd.sim.offering import add_subjob, begin_on_slots, begin_to_grow, find_slots, settle_subjobs, sort_visits
+from ejbd.sim.run import Policy, Ties, outcome_of, refuse_fault
+from ejbd.sim.workload import Workload
+from ejbd.sim.world import (
+    DONE,
+    ELASTIC,
+    FAULT,
+    FREE,
+    FRESH,
+    NEXT,
+    NOW,
+    QUEUED,
+    RIGID,
+    RUNNING,
+    STAYS_RIGID,
+    TOO_MANY_ELASTIC,
+    TOO_MANY_SUBJOBS,
+    VISITS,
+    WAITING,
+    new_world,
+)
+
+OwnPolicy = Callable[[Question], Decision]
+_PLACEHOLDER = {
+    DecisionKind.KEEP_SUBJOBS: GO_ON,
+    DecisionKind.MOVE_TO_PLACEHOLDER: MIGRATE,
+    DecisionKind.START_ON_PLACEHOLDER: START_OVER,
+}
+_TOLD_EVERY = 1000  # events
+_SLACK = 1e-6
+
+
+def run_own(
+    workload: Workload,
+    policy: OwnPolicy,
+    *,
+    candidates: Any,
+    ties: Ties = Ties.PAPER,
+    parameters: BundlingParameters | None = None,
+    checking: bool = False,
+) -> Outcome:
+    """Simulate every job to its end; `policy` answers for the jobs that `candidates` flags.
+
+    `parameters` are in every question; of them the engine itself uses lambda, Delta, O_max (for moves off subjobs) and
+    the order of visits. Raises EjbError for an answer that cannot be carried out: it says which, and why.
+    """
+    begin = time.perf_counter()
+    rows, width = 512, 64
+    while True:
+        game = _Asking(workload, policy, candidates, parameters or BundlingParameters(), rows, width)
+        game.play(int(ties), checking)
+        if game.w.count[FAULT] == TOO_MANY_ELASTIC:
+            rows *= 4
+        elif game.w.count[FAULT] == TOO_MANY_SUBJOBS:
+            width *= 2
+        else:
+            break
+    refuse_fault(game.w)
+    outcome = outcome_of(game.w, time.perf_counter() - begin)
+    never = np.flatnonzero(outcome.end < 0)
+    if never.size:
+        number = int(workload.jobs.id[never[0]])
+        raise EjbError(Code.INVALID, f"the policy left job {number} without J0 and without a subjob: it never ends")
+    return outcome
+
+
+class _Asking:
+    """The engine's loop (`ejbd.sim.engine.react`), with questions in the place of the kernels' decisions."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        policy: OwnPolicy,
+        candidates: Any,
+        parameters: BundlingParameters,
+        rows: int,
+        width: int,
+    ) -> None:
+        wanted = np.where(candidates, ELASTIC, STAYS_RIGID)
+        self.w = new_world(
+            workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=True
+        )  # fmt: skip
+        self.name = f"{workload.name}, a policy of one's own"
+        self.numbers = workload.jobs.id.tolist()
+        self.ask = policy
+        self.parameters, self.rules = parameters, parameters.rules
+
+    def play(self, ties: int, checking: bool) -> None:
+        w, events = self.w, 0
+        while next_time(w) < math.inf and w.count[FAULT] == 0:
+            take_event(w, ties, self.rules)
+            if ties == BATCH_TIES:
+                while next_time(w) <= w.clock[NOW]:
+                    take_event(w, ties, self.rules)
+            self.react()
+            if checking:
+                check(w, EJB, self.rules)
+            events += 1
+            if events % _TOLD_EVERY == 0:
+                progress.tell(self.name, w.count[NEXT] / len(w.submit))
+
+    def react(self) -> None:
+        w, again = self.w, True
+        while again and w.count[FAULT] == 0:
+            again = False
+            started = [w.started[index] for index in range(schedule(w, Policy.EJB))]
+            for job in started:
+                if w.mode[job] == RIGID:
+                    start_rigid(w, job)
+            for job in started:
+                if w.mode[job] not in (RIGID, DONE):
+                    again = self.placeholder_started(job) or again
+            while w.count[FRESH] < w.count[NEXT]:
+                job = w.count[FRESH]
+                w.count[FRESH] += 1
+                if w.candidate[job] != STAYS_RIGID and w.start[job] < 0.0:
+                    become_elastic(w, job)
+            if not again and w.count[VISITS] > 0 and w.count[FREE] > 0:
+                again = self.offer_slots()
+
+    def question(self, situation: Situation, job: int, slots: tuple[BackfillSlot, ...]) -> Question:
+        w, number, now = self.w, str(self.numbers[job]), self.w.clock[NOW]
+        held: Sequence[HeldSubjob] = ()
+        if w.row[job] >= 0:
+            ends, processors = w.held.ends[w.row[job]], w.held.processors[w.row[job]]
+            held = [HeldSubjob(f"{number}.{i + 1}", processors[i], ends[i]) for i in range(w.held_count[job])]
+        stalled = w.stalled[job] if w.stalled[job] > now else None
+        state = ElasticState(number, w.processors[job], w.walltime[job], w.work[job], tuple(held), stalled)
+        return Question(situation, state, slots, now, self.parameters)
+
+    def placeholder_started(self, job: int) -> bool:
+        advance(self.w, job, self.rules)
+        question = self.question(Situation.PLACEHOLDER_STARTED, job, ())
+        decision = self.ask(question)
+        choice = _PLACEHOLDER.get(decision.kind)
+        if choice is None or (choice == GO_ON and not question.state.subjobs):
+            allowed = ", ".join(kind.value for kind, code in _PLACEHOLDER.items() if code != GO_ON or choice is None)
+            _refuse(question, f"{decision.kind.value} is no answer to a J0 that has started: {allowed} are")
+        return carry_out_placeholder(self.w, job, choice, math.inf, self.rules)
+
+    def slots(self) -> tuple[BackfillSlot, ...]:
+        w = self.w
+        found = range(find_slots(w, self.rules))
+        return tuple(BackfillSlot(w.slot_processors[index], w.slot_durations[index]) for index in found)
+
+    def offer_slots(self) -> bool:
+        w, took, slots = self.w, False, self.slots()
+        queued = w.count[QUEUED]
+        if slots and self.rules.least_work_first:
+            sort_visits(w, self.rules)
+        for job in [w.visits[index] for index in range(w.count[VISITS])]:
+            if not slots or w.count[FAULT] != 0 or w.count[QUEUED] < queued:
+                break
+            if w.mode[job] not in (WAITING, RUNNING):
+                continue
+            advance(w, job, self.rules)
+            waits = w.mode[job] == WAITING
+            question = self.question(Situation.WAIT if waits else Situation.RUNNING, job, slots)
+            decision = self.ask(question)
+            if decision.requests:
+                self.give(job, question, decision, waits)
+                took, slots = True, self.slots()
+        return took and w.count[FAULT] == 0
+
+    def give(self, job: int, question: Question, decision: Decision, waits: bool) -> None:
+        """The subjobs that are asked for, which fit."""
+        w = self.w
+        kind = DecisionKind.START if waits else DecisionKind.EXPAND
+        if decision.kind is not kind:
+            _refuse(question, f"{decision.kind.value} has requests, which only {kind.value} may have here")
+        _refuse_misfits(question, decision.requests, held_processors(w, job))
+        if waits:
+            begin_on_slots(w, job, self.rules)
+        else:
+            begin_to_grow(w, job, self.rules)
+        for request in decision.requests:
+            if w.count[FAULT] == 0:
+                add_subjob(w, job, request.processors, request.length_s, math.inf, self.rules)
+        if w.count[FAULT] == 0:
+            settle_subjobs(w, job, self.rules)
+
+
+def _refuse_misfits(question: Question, requests: tuple[SubjobRequest, ...], held: int) -> None:
+    """The subjobs must fit into the slots side by side, and be no more than the job has processes."""
+    for request in requests:
+        if request.processors < 1 or not 0 < request.length_s < math.inf:
+            _refuse(question, f"{request.processors} processors for {request.length_s:g} s are no subjob")
+    if held + sum(request.processors for request in requests) > question.state.processes:
+        _refuse(question, f"more processors than its {question.state.processes} processes can use")
+    longest = max(slot.duration_s for slot in question.slots)
+    for request in requests:
+        if request.length_s > longest + _SLACK:
+            _refuse(question, f"{request.length_s:g} s asked for, and no slot lasts longer than {longest:g} s")
+    for slot in question.slots:
+        shorter = max((s.duration_s for s in question.slots if s.duration_s < slot.duration_s), default=0.0)
+        asked = sum(request.processors for request in requests if request.length_s > shorter + _SLACK)
+        if asked > slot.processors:
+            _refuse(question, f"{asked} processors asked for beyond {shorter:g} s, and {slot.processors} can be used")
+
+
+def _refuse(question: Question, what: str) -> NoReturn:
+    raise EjbError(
+        Code.INVALID,
+        f"the policy's answer about job {question.state.job} at {question.now_s:g} s ({question.situation.value}) "
+        f"cannot be carried out: {what}",
+    )
