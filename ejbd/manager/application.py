@@ -15,6 +15,7 @@ from ejbd.core.progress import rate
 from ejbd.manager import movability, together, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
+from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
 from ejbd.manager.lead import ensure_lead
@@ -271,8 +272,8 @@ def _no_node_for_mpirun(world: JobWorld, launch: Launch, workers: list[Worker]) 
         f"one mpirun starts Open MPI's ranks, all on one node: {launch.size} are more than {widest} processors hold at "
         f"O_max {world.parameters().omax}"
     )
-    add_event(world.ctx.session, "launch.refused", world.ctx.now, job_id=world.job.id, reason=why)
-    launch.exit_code = 1
+    note_refusal(world, "mpirun", why)
+    launch.exit_code = REFUSED_LAUNCH
     world.ctx.session.flush()
 
 
@@ -284,8 +285,9 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
     launch.ended_s = ctx.now
     ctx.session.flush()
     add_event(ctx.session, "launch.ended", ctx.now, job_id=job.id, ordinal=launch.ordinal, code=code)
+    said = last_words(world)
     if job.kind == "command":
-        _end_by_code(world, code, f"the application ended with code {code}")
+        _end_by_code(world, code, said[0] if said else f"the application ended with code {code}")
         return True
     set_rate(job, 1.0, ctx.now)  # the script's own steps take what they would take at full width
     lead = world.worker(job.lead_worker)
@@ -293,7 +295,7 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
         epoch = world.epoch
         if epoch is not None:
             add_operation(ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
-        add_operation(ctx, lead, "launch-ended", {"ordinal": launch.ordinal, "code": code})
+        add_operation(ctx, lead, "launch-ended", {"ordinal": launch.ordinal, "code": code, "say": said})
     return True
 
 
@@ -454,7 +456,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
             movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
             fail_epoch(world, epoch, f"DMTCP gave rank {rank} up (code {code})", members=list(epoch.members))
             return True
-        add_event(ctx.session, "rank.failed", ctx.now, job_id=world.job.id, epoch=epoch.number, rank=rank, code=code)
+        note_deaths(world, epoch, bad)
         stop_ranks(world, epoch)
         move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=f"rank {rank} ended with code {code}")
     elif len(codes) == epoch.size:

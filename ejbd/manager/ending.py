@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ejbd.manager.context import JobWorld, set_rate
+from ejbd.manager.deaths import last_words
 from ejbd.manager.lead import hand_over
 from ejbd.manager.measuring import note_run
 from ejbd.manager.operations import add_operation, finished
@@ -64,12 +65,20 @@ def finish(world: JobWorld) -> bool:
                 o for o in world.operations("unlead") if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
             ]
             if not asked:
-                hand_over(world, lead)
+                hand_over(world, lead, _last_words(world))
             if not finished(asked) or not asked:
                 return False
     move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
     _release_all(world)
     return True
+
+
+def _last_words(world: JobWorld) -> list[str]:
+    """Of a command's ranks; those of a script's launches the shims have said."""
+    spec = world.spec
+    if world.job.kind != "command" or world.job.final_state != JobState.FAILED:
+        return []
+    return [f"{sentence} ({spec.argv[0]})" for sentence in last_words(world)]
 
 
 def _release_all(world: JobWorld) -> None:

@@ -7,6 +7,8 @@ is started again on the next lead, where the launches that had ended return thei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ejbd.manager import variables
 from ejbd.manager.context import JobWorld, usable_end
 from ejbd.manager.operations import add_operation, finished
@@ -33,12 +35,12 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
     return True
 
 
-def hand_over(world: JobWorld, lead: Worker) -> None:
+def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = ()) -> None:
     """Have the lead collect the last placement's output to its last byte, end the script, and stop collecting."""
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
         add_operation(world.ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
-    add_operation(world.ctx, lead, "unlead", {"grace_s": 2})
+    add_operation(world.ctx, lead, "unlead", {"grace_s": 2, "say": list(say)})
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:

@@ -90,6 +90,17 @@ class LaunchCancelReport(Wire):
     ordinal: Count
 
 
+class LaunchRefusedReport(Wire):
+    """A shim refused a launch that srun or mpirun would have taken. `line` of the script; 0: not known."""
+
+    n: Count
+    kind: Literal["launch-refused"]
+    run: Count
+    name: Name
+    line: Count
+    reason: Text
+
+
 class ScriptExitReport(Wire):
     """The script ended."""
 
@@ -135,6 +146,7 @@ Report = Annotated[
     | RankExitReport
     | LaunchReport
     | LaunchCancelReport
+    | LaunchRefusedReport
     | ScriptExitReport
     | LeavingReport
     | SampleReport
@@ -246,16 +258,18 @@ class LeadPayload(Wire):
 
 
 class UnleadPayload(Wire):
-    """Hand the lead over."""
+    """Hand the lead over. `say`: sentences for the job's standard error."""
 
     grace_s: Seconds
+    say: list[str] = []
 
 
 class LaunchEndedPayload(Wire):
-    """A launch is over; its shim returns `code`."""
+    """A launch is over; its shim returns `code`, and says these sentences on its standard error."""
 
     ordinal: Count
     code: Code
+    say: list[str] = []
 
 
 class DrainPayload(Wire):

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import application, ending, measuring, setbacks
+from ejbd.manager import application, deaths, ending, measuring, setbacks
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.manager.worker_models import Report
@@ -225,6 +225,9 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
         _launch(world, worker, report)
     elif kind == "launch-cancel":
         _cancel_launch(world, int(report["ordinal"]))
+    elif kind == "launch-refused":
+        if world.job.lead_worker == worker.id and report["run"] == world.job.script_run:
+            deaths.note_refusal(world, str(report["name"]), str(report["reason"]), line=int(report["line"]))
     elif kind == "script-exit":
         _script_exit(world, worker, report)
     elif kind == "leaving":
@@ -284,6 +287,7 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
             add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": known.exit_code or 0})
         return  # the script was started again behind it
     if not 1 <= size <= job.processes or world.launch is not None:
+        deaths.note_refusal(world, "srun", "another launch runs, or it wants more ranks than the job has")
         add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": 2})
         return
     file = str(world.ctx.spool.launch_file(job.id, ordinal))
@@ -307,6 +311,10 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
     code = int(report["code"])
     add_event(world.ctx.session, "script.ended", world.ctx.now, job_id=job.id, code=code, run=report["run"])
     if code and setbacks.end_if_time_is_up(world, [worker.subjob_id]):
+        return
+    refused = deaths.refusal_that_was_passed_over(world) if code == 0 else ""
+    if refused:  # nobody is to take for done what never ran
+        ending.end_job(world, JobState.FAILED, deaths.REFUSED_LAUNCH, refused)
         return
     final = JobState.FAILED if code else JobState.COMPLETED
     ending.end_job(world, final, code, f"the script ended with code {code}" if code else "")

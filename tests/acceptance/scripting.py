@@ -20,6 +20,7 @@ from ejbd.batch.local import LocalBatch
 from tests.fakes.daemon import FAST, Daemon, ordinary, until
 
 POLL_S = 0.3
+LAUNCHERS_ERRORS = ("srun: error: ", "mpirun: error: ", "mpiexec: error: ")
 
 # Ranks that print in small pieces, all at once, so that lines would be torn if anybody could tear them.
 CHATTER = """\
@@ -88,6 +89,11 @@ class Site:
         assert job["exit_code"] == code, f"{job['state']} {job['exit_code']} {job['reason']}\n{text}"
         assert job["state"] == ("failed" if code else "completed")
         return text
+
+
+def said(text: str) -> list[str]:
+    """The lines of an output without those by which a launcher tells of ranks that died."""
+    return [line for line in text.splitlines() if not line.startswith(LAUNCHERS_ERRORS)]
 
 
 def make_home(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.scripting import Site, local_site, sleeping
+from tests.acceptance.scripting import Site, local_site, said, sleeping
 from tests.fakes.daemon import HEAT, until
 
 pytestmark = pytest.mark.xdist_group("scripts-local")
@@ -43,7 +43,7 @@ def test_launches_one_after_another(site: Site) -> None:
         """,
         code=9,
     )
-    lines = text.splitlines()
+    lines = said(text)
     assert lines[0] == "preamble"
     assert sorted(lines[1:9]) == [f"{rank} of 8" for rank in range(8)]
     assert lines[9] == "first ended with 0"
@@ -55,7 +55,7 @@ def test_launches_one_after_another(site: Site) -> None:
 
 def test_set_e_stops_at_a_failed_launch(site: Site) -> None:
     script = "#!/bin/bash -e\n#SBATCH -n 4 -t 2\nsrun -n 2 sh -c 'exit 3'\necho not reached\n"
-    assert site.run(script, code=3) == ""
+    assert said(site.run(script, code=3)) == []
 
 
 def test_lines_of_many_ranks_stay_whole_and_in_their_places(site: Site) -> None:
@@ -140,7 +140,7 @@ def test_pipes_redirections_and_quotes(site: Site) -> None:
         echo "codes ${PIPESTATUS[*]}"
         """
     )
-    assert text.splitlines() == [
+    assert said(text) == [
         *["INTO A PIPE"] * 2,
         "codes 0 0",
         "substituted",
@@ -186,7 +186,8 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         go {sys.executable} -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
         wait $!
         echo "first $?"
-        """
+        """,
+        code=2,
     )
     lines = text.splitlines()
     assert lines[1:-1:2] == ["code 2"] * 8
@@ -196,6 +197,64 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         assert word in line
         assert line.endswith("(EJB)")
     assert lines[-1] == "first 0"
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        ("label=-l; srun $label true", "failed"),
+        ("label=-l; if srun $label true; then exit 9; fi", "completed"),
+        ("label=-l\nsrun -n 2 $label \\\n  true || echo without", "completed"),
+        ("label=-l; timeout 60 srun $label true", "failed"),
+        ("label=-l; timeout 60 srun $label true || true", "completed"),
+        ("sh -c 'cat x | srun true'", "failed"),
+        ("srun no-such-program", "completed"),  # as with srun itself
+    ],
+)
+def test_a_launch_that_was_refused_makes_the_end_a_failure_unless_the_script_asks_how_it_ended(
+    site: Site, body: str, state: str
+) -> None:
+    id = site.submit(f"#!/bin/bash\n#SBATCH -n 4 -t 2\n{body}\necho done\n")
+    job = site.daemon.wait(id, timeout_s=60)
+    assert job["state"] == state, job
+    text = (site.folder / f"ejb-{id}.out").read_text()
+    assert text.endswith("done\n") and "(EJB)" in text
+    if state == "failed":
+        assert job["exit_code"] == 2
+        known = "line 3: " if body.startswith("label=-l; srun") else ""
+        assert job["reason"].startswith(f"{known}a launch was refused, and the script went on: srun: "), job["reason"]
+
+
+def test_a_rank_that_dies_is_told_in_the_output_as_srun_tells_it(site: Site) -> None:
+    text = site.run(
+        """\
+        #!/bin/bash
+        #SBATCH -n 4 -t 2
+        srun sh -c 'echo rank; if [ $SLURM_PROCID = 3 ]; then kill -SEGV $$; fi; sleep 30'
+        echo "code $?"
+        mpirun -np 1 sh -c 'exit 7' 2> errors
+        echo "code $?"
+        """
+    )
+    first, *others = [line for line in text.splitlines() if line != "rank"]
+    assert first.startswith("srun: error: n") and first.endswith(": task 3: Segmentation fault (sh)"), text
+    assert others == ["srun: error: 3 other tasks were ended (sh)", "code 139", "code 7"]
+    (error,) = (site.folder / "errors").read_text().splitlines()
+    assert error.startswith("mpirun: error: n") and error.endswith(": task 0: Exited with exit code 7 (sh)")
+
+
+def test_a_rank_of_a_command_that_dies_is_told_in_its_output(site: Site) -> None:
+    command = ["sh", "-c", "echo rank; [ $SLURM_PROCID != 1 ] || exit 7; sleep 30"]
+    request = {"command": command, "cwd": str(site.folder), "env": {"PATH": os.environ["PATH"]}}
+    overrides = {"ntasks": 4, "time": "2", "elastic": "on"}
+    id = site.daemon.client.post("/v1/jobs", json={**request, "overrides": overrides}).json()["id"]
+    job = site.daemon.wait(id, timeout_s=60)
+    assert (job["state"], job["exit_code"]) == ("failed", 7)
+    lines = (site.folder / f"ejb-{id}.out").read_text().splitlines()
+    first, second = lines[-2:]
+    assert first.startswith("ejb: error: n") and first.endswith(": task 1: Exited with exit code 7 (sh)"), lines
+    assert second == "ejb: error: 3 other tasks were ended (sh)" and set(lines[:-2]) == {"rank"}
+    assert job["reason"].endswith("task 1: Exited with exit code 7")
 
 
 @pytest.mark.parametrize(
@@ -248,7 +307,7 @@ def test_python_scripts(site: Site) -> None:
         args=["argument"],
         code=6,
     )
-    assert text.splitlines() == ["before argument", '0 ["it\'s $HOME", "it\'s $HOME"]', *["direct"] * 3]
+    assert said(text) == ["before argument", '0 ["it\'s $HOME", "it\'s $HOME"]', *["direct"] * 3]
 
 
 @pytest.mark.parametrize("name", ["with spaces", 'it\'s "quoted"', "ünïcødé ✓", "$(touch hit)`x`", "50%j %x %%", "-n"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.scripting import Site, make_home, sleeping
+from tests.acceptance.scripting import Site, make_home, said, sleeping
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.integration.background import Background, fill
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -75,7 +75,7 @@ def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluste
     site.daemon.wait_event(id, "epoch.running", 2)
     job = site.daemon.wait(id)
     assert (job["state"], job["exit_code"]) == ("failed", 3), job
-    lines = (site.folder / f"grows-{job['subjobs'][0]['batch_id']}.txt").read_text().splitlines()
+    lines = said((site.folder / f"grows-{job['subjobs'][0]['batch_id']}.txt").read_text())
     assert lines[0] == "preamble as submitted"
     assert [line for line in lines if line.startswith("heat: ")] == lines[1:-3], "what rank 0 prints at the end"
     assert lines[-3] == "code 0"

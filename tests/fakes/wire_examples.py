@@ -56,8 +56,8 @@ OPERATIONS: dict[str, Json] = {
         },
         "processors": 16,
     },
-    "unlead": {"grace_s": 2.0},
-    "launch-ended": {"ordinal": 0, "code": 0},
+    "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"]},
+    "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
     "exit": {},
 }
@@ -80,6 +80,14 @@ REPORTS: dict[str, Json] = {
     "rank-exit": {"n": 2, "kind": "rank-exit", "epoch": 2, "rank": 5, "code": 139},
     "launch": {"n": 3, "kind": "launch", "ordinal": 0, "size": 16, "file": "/spool/jobs/7/launches/0.json"},
     "launch-cancel": {"n": 4, "kind": "launch-cancel", "ordinal": 0},
+    "launch-refused": {
+        "n": 9,
+        "kind": "launch-refused",
+        "run": 1,
+        "name": "srun",
+        "line": 12,
+        "reason": "one launch at a time",
+    },
     "script-exit": {"n": 5, "kind": "script-exit", "run": 1, "code": 0},
     "leaving": {"n": 6, "kind": "leaving", "reason": "ended by SIGTERM", "exits": {"2": {"0": 143}}},
     "sample": {

@@ -219,13 +219,15 @@ class Agent:
         if lead is None:
             reply(True, "", {})
         else:
+            lead.say([str(sentence) for sentence in payload.get("say") or ()])
             lead.end(float(payload.get("grace_s", 2.0)), lambda error: reply(not error, error, {}))
 
     def _launch_ended(self, payload: Dict[str, Any], reply: Reply) -> None:
         if self._lead is None:
             reply(False, "this worker is not the lead", {})
         else:
-            self._lead.launch_ended(int(payload["ordinal"]), int(payload["code"]), reply)
+            say = [str(sentence) for sentence in payload.get("say") or ()]
+            self._lead.launch_ended(int(payload["ordinal"]), int(payload["code"]), say, reply)
 
     def _drain(self, payload: Dict[str, Any], reply: Reply) -> None:
         run = self._epochs.get(int(payload["epoch"]))

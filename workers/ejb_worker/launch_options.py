@@ -28,6 +28,10 @@ class Usage(Exception):
     """One sentence for the user."""
 
 
+class Mistake(Usage):
+    """What the launcher itself would refuse as well: the script ends as it would have without EJB."""
+
+
 class _Unreadable(Exception):
     """A word of a script's text stands for something that only its run will tell."""
 
@@ -173,7 +177,7 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     options = _SRUN if name == "srun" else _MPI
     found, argv = _split(name, options, words)
     if not argv:
-        raise Usage("no program was given")
+        raise Mistake("no program was given")
     if ":" in argv:
         raise Usage(_MPMD)
     cwd = os.path.join(os.getcwd(), found.cwd) if found.cwd else os.getcwd()
@@ -302,13 +306,13 @@ def _attached(options: _Options, word: str) -> Tuple[str, Optional[str]]:
 
 def _next(option: str, rest: List[str]) -> str:
     if not rest:
-        raise Usage("%s needs a value" % option)
+        raise Mistake("%s needs a value" % option)
     return rest.pop(0)
 
 
 def _number(option: str, value: str) -> int:
     if not (value.isascii() and value.isdigit()) or int(value) < 1:
-        raise Usage("%s needs a whole number of at least 1, not %s" % (option, value or "nothing"))
+        raise Mistake("%s needs a whole number of at least 1, not %s" % (option, value or "nothing"))
     return int(value)
 
 
@@ -320,4 +324,4 @@ def _resolve(argv: List[str], cwd: str, environ: Mapping[str, str]) -> List[str]
     here = os.path.join(cwd, program)
     if os.path.isfile(here) and os.access(here, os.X_OK):
         return [here, *argv[1:]]
-    raise Usage("program %s was not found" % program)
+    raise Mistake("program %s was not found" % program)

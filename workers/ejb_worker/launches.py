@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .files import make_dir, read_json, write_json
 from .loop import Loop
@@ -44,6 +44,7 @@ class Launches:
         before_launch: Callable[[Callable[[], None]], None],
         on_launch: Callable[[int, int, str], None],
         on_cancel: Callable[[int], None],
+        on_refused: Callable[[str, str, str], None],
         log: Callable[[str], None],
     ) -> None:
         """`streams`: the script's own output files ("output", "error"): a shim that writes elsewhere was redirected."""
@@ -56,6 +57,7 @@ class Launches:
         self._before_launch = before_launch
         self._on_launch = on_launch
         self._on_cancel = on_cancel
+        self._on_refused = on_refused
         self._log = log
         self._next = 0
         self._running: Optional[int] = None
@@ -68,11 +70,11 @@ class Launches:
         self._socket.setblocking(False)
         loop.on_readable(self._socket.fileno(), self._accept)
 
-    def launch_ended(self, ordinal: int, code: int) -> None:
+    def launch_ended(self, ordinal: int, code: int, say: Sequence[str] = ()) -> None:
         self._ended[ordinal] = code
         for shim in list(self._shims.values()):
             if shim.ordinal == ordinal:
-                shim.send({"code": code})
+                shim.send({"code": code, "say": list(say)})
                 self._drop(shim)
         if self._running == ordinal:
             self._running = None
@@ -118,6 +120,10 @@ class Launches:
     def _message(self, shim: _Shim, message: Dict[str, Any]) -> None:
         if message.get("cancel"):
             self._cancel(shim)
+        elif "refused" in message:
+            self._on_refused(str(message["shim"]), str(message["refused"]), str(message.get("line") or ""))
+            shim.send({})
+            self._drop(shim)
         elif self._running is not None and self._cancelled:
             self._waiting.append((shim, message))
         else:
@@ -125,7 +131,9 @@ class Launches:
 
     def _launch(self, shim: _Shim, request: Dict[str, Any]) -> None:
         if self._running is not None:
-            self._refuse(shim, "launch %d is still running: one launch at a time" % self._running)
+            sentence = "launch %d is still running: one launch at a time" % self._running
+            self._on_refused(str(request.get("shim") or "srun"), sentence, str(request.get("line") or ""))
+            self._refuse(shim, sentence)
             return
         size = self._processors if request["size"] is None else int(request["size"])
         if size > self._processors:

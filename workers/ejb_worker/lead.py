@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .collector import Collector, Output
 from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Place, Reply
@@ -90,15 +90,27 @@ class Lead:
     def pid(self) -> Optional[int]:
         return self._script.pid if self._script is not None else None
 
-    def launch_ended(self, ordinal: int, code: int, reply: Reply) -> None:
+    def launch_ended(self, ordinal: int, code: int, say: Sequence[str], reply: Reply) -> None:
         """The script reads on only after everything the ranks wrote is in the output."""
 
         def tell(_error: str) -> None:
             if self._launches is not None:
-                self._launches.launch_ended(ordinal, code)
+                self._launches.launch_ended(ordinal, code, say)
             reply(True, "", {})
 
         self._collector.flush(tell)
+
+    def say(self, sentences: Sequence[str]) -> None:
+        """Put lines into the job's standard error; for a job without a script, which has no shim to say them."""
+        if not sentences:
+            return
+        try:
+            folder = os.path.join(self._subjob.job_dir, "script")
+            make_dir(folder)
+            with open(os.path.join(folder, "%d.err" % self.run), "ab") as file:
+                file.write("".join("ejb: error: %s\n" % sentence for sentence in sentences).encode("utf-8", "replace"))
+        except OSError as error:
+            self._log("cannot say in the output why it ended: %s" % error)
 
     def drain(self, epoch: int, reply: Reply) -> None:
         self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch)
@@ -164,6 +176,7 @@ class Lead:
             before_launch=lambda call: self._collector.flush(lambda _error: call()),
             on_launch=self._on_launch,
             on_cancel=self._on_cancel,
+            on_refused=self._on_refused,
             log=self._log,
         )
         try:
@@ -188,6 +201,13 @@ class Lead:
     def _on_cancel(self, ordinal: int) -> None:
         # Not at once: the batch system may be ending script and shim along with everything else here.
         self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_unless_ending("launch-cancel", ordinal=ordinal))
+
+    def _on_refused(self, name: str, sentence: str, where: str) -> None:
+        source, _colon, line = where.rpartition(":")
+        script = self._payload.get("script") or {}
+        known = source == str(script.get("path")) and line.isdigit()  # in the script itself, not in what it sources
+        number = min(int(line), 2**31) if known else 0
+        self._tell_unless_ending("launch-refused", run=self.run, name=name, line=number, reason=sentence[:1000])
 
     def _script_ended(self, code: int) -> None:
         self._close_launches()

@@ -15,12 +15,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from .launch_options import Request, Usage, parse
-from .shimfolder import without_shims
+from .launch_options import Mistake, Request, Usage, parse
+from .shimfolder import LINE, without_shims
 
 _REFUSED = 2
 _FOLLOW_S = 0.1
 _CANCEL_PATIENCE_S = 60.0
+_TELL_PATIENCE_S = 5.0
 _READS_INPUT = "ranks read nothing from standard input: name the file as an argument, or write < /dev/null"
 
 
@@ -31,7 +32,25 @@ def main(name: str, words: Sequence[str]) -> int:
             raise Usage(_READS_INPUT)
         return _Launch(name, request).run()
     except Usage as problem:
+        if not isinstance(problem, Mistake):
+            _tell_refused(name, str(problem))
         return _refuse(name, str(problem))
+
+
+def _tell_refused(name: str, sentence: str) -> None:
+    """Have the lead know: a script must not pass for completed whose launch was refused."""
+    path = os.environ.get("EJB_LAUNCH_SOCKET")
+    if not path:
+        return
+    message = {"refused": sentence, "shim": name, "line": os.environ.get(LINE, "")}
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lead:
+            lead.settimeout(_TELL_PATIENCE_S)
+            lead.connect(path)
+            lead.sendall(json.dumps(message).encode("ascii") + b"\n")
+            lead.recv(1)  # taken: the script goes on, and may end, only now
+    except OSError:
+        pass
 
 
 def _refuse(name: str, sentence: str) -> int:
@@ -106,6 +125,7 @@ class _Launch:
         env.update(request.env)
         message = {
             "shim": self._name,
+            "line": os.environ.get(LINE, ""),
             "argv": request.argv,
             "cwd": request.cwd,
             "env": env,
@@ -161,6 +181,9 @@ class _Launch:
             if "files" in answer:
                 self._start_following(answer["files"])
             if "code" in answer:
+                self._follow()  # its ranks' last words come before ours
+                for sentence in answer.get("say") or ():
+                    sys.stderr.write("%s: error: %s (%s)\n" % (self._name, sentence, self._request.argv[0]))
                 return int(answer["code"])
         return None
 

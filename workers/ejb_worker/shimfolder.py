@@ -10,6 +10,8 @@ from typing import Dict
 from .launch_options import LAUNCHERS as SHIMS
 
 _LOCALE = "EJB_SHIM_LOCALE"
+LINE = "EJB_SHIM_LINE"
+"""Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/batch-script:12`."""
 
 
 def function_name(shim: str) -> str:
@@ -41,14 +43,15 @@ def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[st
     changed["EJB_SHIMS"] = folder
     if bash:
         for name in SHIMS:
-            changed[function_name(name)] = '() {  %s "$@"\n}' % shlex.quote(os.path.join(folder, name))
+            line = '%s="${BASH_SOURCE[1]-}:${BASH_LINENO[0]-}"' % LINE
+            changed[function_name(name)] = '() {  %s %s "$@"\n}' % (line, shlex.quote(os.path.join(folder, name)))
     return changed
 
 
 def without_shims(env: Dict[str, str]) -> Dict[str, str]:
     """The environment for the ranks: as the script's, but without what only the script is to see."""
     folder = env.get("EJB_SHIMS", "")
-    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "_", _LOCALE} | {function_name(name) for name in SHIMS}
+    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "_", LINE, _LOCALE} | {function_name(name) for name in SHIMS}
     if env.get(_LOCALE) == "":
         hidden.add("LC_CTYPE")
     plain = {name: value for name, value in env.items() if name not in hidden}
