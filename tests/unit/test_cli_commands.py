@@ -149,7 +149,7 @@ def test_waiting_for_the_end_and_its_exit_code(shell: Shell) -> None:
     ):
         with shell.start("submit", "--wait", shell.script()) as process:
             assert process.stderr is not None
-            id = process.stderr.readline().split()[-1]
+            id = process.stderr.readline().split("submitted job ")[1].split(",")[0]
             shell.end(id, state, exit_code)
             out, _ = process.communicate(timeout=LONG_S)
         assert process.returncode == expected and f"job {id} {state.value}" in out
@@ -158,7 +158,7 @@ def test_waiting_for_the_end_and_its_exit_code(shell: Shell) -> None:
 def test_ctrl_c_leaves_the_job_alone(shell: Shell) -> None:
     with shell.start("submit", "--wait", shell.script()) as process:
         assert process.stderr is not None
-        id = process.stderr.readline().split()[-1]
+        id = process.stderr.readline().split("submitted job ")[1].split(",")[0]
         time.sleep(0.5)  # let it begin to wait
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LONG_S)
@@ -169,7 +169,7 @@ def test_ctrl_c_leaves_the_job_alone(shell: Shell) -> None:
 def test_waiting_survives_a_restart_of_the_daemon(shell: Shell) -> None:
     with shell.start("submit", "--wait", shell.script()) as process:
         assert process.stderr is not None
-        id = process.stderr.readline().split()[-1]
+        id = process.stderr.readline().split("submitted job ")[1].split(",")[0]
         shell.server.stop_listening()
         assert "the daemon is away" in process.stderr.readline()
         shell.server.listen_again()
