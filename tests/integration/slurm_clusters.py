@@ -133,10 +133,15 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(nodes: int = 8, cpus: int = 4, *options: str) -> Iterator[SlurmCluster]:
-    """A cluster of its own for the length of a `with`. Sockets need short paths, hence not pytest's tmp_path."""
+def slurm_cluster(nodes: int = 8, cpus: int = 4, *options: str, more: str = "") -> Iterator[SlurmCluster]:
+    """A cluster of its own for the length of a `with`. `more` is put behind its configuration, `$dir` its folder.
+
+    Sockets need short paths, hence not pytest's tmp_path.
+    """
     directory = Path(tempfile.mkdtemp(prefix="ejb-slurm-"))
     try:
+        if more:
+            (directory / "more.conf").write_text(more.replace("$dir", str(directory)))
         _cluster("up", directory, f"--nodes={nodes}", f"--cpus={cpus}", *options)
         yield SlurmCluster(directory, nodes, cpus)
     finally:
