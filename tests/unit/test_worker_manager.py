@@ -90,6 +90,22 @@ def test_told_three_times_that_it_is_not_wanted(there: World, status: int) -> No
     assert not any(alive(pid) for pid in pids.values())
 
 
+def test_a_manager_that_does_not_know_the_subjob_ends_nothing(there: World, tmp_path: Path) -> None:
+    """A daemon with a wrong or empty database: it cannot prove itself. The ranks run on until the right one is back."""
+    with (tmp_path / "words").open("wb") as words:
+        there.start(stderr=words)
+    pids = there.launch("sleep", "60", ranks=2)
+    right, there.manager.secret = there.manager.secret, "another database's"
+    words_of = (tmp_path / "words").read_text
+    eventually(lambda: "answer 401 without the manager's proof" in words_of())
+    time.sleep(3)  # more than three refusals
+    assert there.worker.poll() is None and all(alive(pid) for pid in pids.values())
+    assert words_of().count("answer 401 without the manager's proof") == 1, "told once"
+    there.manager.secret = right
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 1})["ok"]
+    eventually(lambda: "the manager answers again" in words_of())
+
+
 def test_one_refusal_is_not_enough(there: World) -> None:
     there.start()
     pids = there.launch("sleep", "60")

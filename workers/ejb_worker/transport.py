@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 from urllib.parse import urlsplit
 
 from . import PROTOCOL
@@ -19,6 +19,7 @@ from .settings import Subjob, manager_url
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MOST_S = 5.0
 _UNWANTED_AFTER = 3
+_MOST_TOLD = 20  # kinds of trouble, between two answers
 _NO_SESSION = "-"
 _LARGEST_ANSWER = 64 << 20
 _ANSWER_S = 15.0  # how long an answer may take beyond the wait that was asked for
@@ -216,7 +217,7 @@ class Transport:
     def _poll_loop(self) -> None:
         client = Client(self._subjob)
         backoff = Backoff()
-        away = False
+        away: Set[str] = set()  # why, as told since it answered last
         while not self._closing.is_set():
             try:
                 if not self._registered.is_set():
@@ -225,7 +226,7 @@ class Transport:
                 operations = self._ask(client)
                 if away:
                     self._log("the manager answers again")
-                    away = False
+                    away.clear()
                 backoff.reset()
                 self._wanted()
                 newest = max((int(operation["seq"]) for operation in operations), default=0)
@@ -243,9 +244,9 @@ class Transport:
             except (Away, Rejected) as error:
                 client.close()
                 self._registered.clear()
-                if not away:
+                if str(error) not in away and len(away) < _MOST_TOLD:
                     self._log("the manager is away (%s); the application goes on" % error)
-                    away = True
+                    away.add(str(error))
                 self._closing.wait(backoff.next())
         client.close()
 
