@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -116,3 +117,11 @@ def matching(name: str) -> list[Option]:
         return [exact] if exact else []
     other_names = [BY_NAME[option] for other, option in ALIASES.items() if other.startswith(name)]
     return [option for option in OPTIONS if option.name.startswith(name)] or other_names
+
+
+_EXPORTED = re.compile(r"""(?:[^,'"]|'[^']*'|"[^"]*")+""")
+
+
+def export_parts(value: str) -> list[str]:
+    """The names and NAME=value of an `--export`: commas separate them but for those in quotes."""
+    return _EXPORTED.findall(value)

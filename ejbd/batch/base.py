@@ -69,8 +69,7 @@ class AsAsked:
     """A submission as a user would have typed it: `options`, in their order, and `file` (None: standard input).
 
     The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
-    is typed, in this `environment`, of which all goes to the job if `whole_environment`, and else what an option says.
-    `environment_file`: where it may be written down for that.
+    is typed, in this `environment`, of which the job gets what an option says: `export`, its value (None: all of it).
     """
 
     options: Sequence[str]
@@ -78,8 +77,7 @@ class AsAsked:
     directory: Path
     name: str | None
     environment: Mapping[str, str]
-    whole_environment: bool
-    environment_file: Path
+    export: str | None
     job_name: str
 
 

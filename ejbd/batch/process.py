@@ -112,8 +112,10 @@ class Commands:
         stdin: str | None = None,
         environment: Mapping[str, str] | None = None,
         surroundings: Surroundings = HERE,
+        descriptors: Sequence[int] = (),
     ) -> CommandResult:
         """Run to the end. `environment` replaces the common one; the program is always looked up on the common PATH.
+        `descriptors` are open in it, too.
 
         Raises CommandTimedOut, or BatchError where the command cannot be started or says more than `output_limit`.
         """
@@ -134,6 +136,7 @@ class Commands:
                 dict(self.environment if environment is None else environment),
                 self.output_limit,
                 surroundings,
+                descriptors,
             )
             ended_well = result.code == 0
             return result
@@ -164,6 +167,7 @@ async def _run(
     environment: dict[str, str],
     limit: int,
     surroundings: Surroundings,
+    descriptors: Sequence[int],
 ) -> CommandResult:
     began = time.monotonic()
     try:
@@ -175,6 +179,7 @@ async def _run(
             env=environment,
             cwd=surroundings.directory,
             umask=-1 if surroundings.umask is None else surroundings.umask,
+            pass_fds=tuple(descriptors),
             start_new_session=True,  # so that a time-out ends the command's own children too
         )
     except (OSError, ValueError) as error:

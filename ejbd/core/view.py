@@ -83,11 +83,12 @@ class BatchJobView:
     reason: str = ""
     blocked: bool = False  # pending for another reason than room: a dependency, a limit, a begin time
     tag: str = ""  # of ours: that it was submitted with, whatever it is called by now
+    foreign: bool = False  # another user's, who may call it as he likes
 
     @property
     def mark(self) -> str:
-        """By what a job of ours is known: its tag, or its name where nothing else tells."""
-        return self.tag or self.name
+        """By what a job of ours is known: its tag, or its name where nothing else tells. Another user's has none."""
+        return "" if self.foreign else self.tag or self.name
 
     @property
     def base_id(self) -> str:

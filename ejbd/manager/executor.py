@@ -251,7 +251,7 @@ class Executor:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher)
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
-            request = passing.request_for(spec, script, names, files.script, folder / "environment")
+            request = passing.request_for(spec, script, names, files.script)
             return replace(request, hold=job.held)
         start = WorkerScript(
             python=self.settings.worker_python,

@@ -80,7 +80,7 @@ def trial(spec: JobSpec, user: str, batch: BatchSystem) -> SubmitRequest:
     path = Path(spec.asked.path) if spec.asked is not None and spec.asked.path is not None else None
     file = path if path is not None and spec.script is not None and _holds(path, _bytes(spec)) else None
     names = Names(TRIAL_TAG, "0", user, spec.queue or "")
-    return request_for(spec, script_of(spec, batch), names, file, Path(os.devnull))
+    return request_for(spec, script_of(spec, batch), names, file)
 
 
 def _bytes(spec: JobSpec) -> bytes:
@@ -97,8 +97,8 @@ class Names:
     queue: str
 
 
-def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, environment_file: Path) -> SubmitRequest:
-    """The submission of a passed-through job. `environment_file`: where its environment may be written down."""
+def request_for(spec: JobSpec, script: str, names: Names, file: Path | None) -> SubmitRequest:
+    """The submission of a passed-through job."""
     output, error = output_paths(spec, names.job_id, names.user, node="")
     asked = spec.asked
     plain = SubmitRequest(
@@ -126,8 +126,7 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, env
         directory=Path(asked.directory),
         name=None if asked.named or file is not None else spec.name,
         environment=asked.env,
-        whole_environment=asked.whole_env,
-        environment_file=environment_file,
+        export=None if asked.whole_env else asked.export,
         job_name=spec.name,
     )
     return replace(plain, umask=asked.umask, limits=asked.limits, asked=as_asked)

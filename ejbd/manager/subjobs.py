@@ -27,6 +27,8 @@ def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
     Its tag says so, whatever it is called by now. One whose comment somebody has changed is known by its age: what got
     the id later was submitted later.
     """
+    if seen.foreign:
+        return False
     if seen.mark.startswith(TAG_PREFIX):
         return seen.mark == subjob.tag
     if subjob.role != "rigid" or seen.submit_s is None or subjob.submit_s is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
+from ejbd.batch.base import AsAsked, BatchSystem, SubmitRequest, WorkerScript
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
@@ -291,6 +292,44 @@ async def test_the_environment_that_was_asked_for(batch: Site) -> None:
     job = await batch.ended(id)
     assert (job.name, job.walltime_s) == ("ejb-test", 600)
     assert (batch.folder / "output").read_text() == f"two words/unset/C.UTF-8/{batch.folder}\n"
+
+
+async def test_a_users_environment_steers_no_command_of_the_daemons(batch: Site) -> None:
+    """What would load his library into it, or have it ask another Slurm, reaches the job and not the command."""
+    if batch.adapter.name != "slurm":
+        pytest.skip("the embedded cluster runs no command to submit")
+    asked = {
+        "PATH": "/nowhere:/usr/bin:/bin",
+        "LD_PRELOAD": str(batch.folder / "mallory.so"),
+        "SLURM_CONF": "/nowhere/slurm.conf",
+        "SBATCH_TIMELIMIT": "1",
+        "LINES": "one\ntwo\t=three",
+        "BASH_FUNC_hail%%": "() { echo hail\n}",
+    }
+    wanted = {**asked, "MORE": "4"}
+    script = "#!/usr/bin/python3\nimport json, os\nprint(json.dumps(dict(os.environ)))\n"
+    for export, names in ((None, set(asked)), ("ALL,MORE=4", set(wanted)), ("LINES,MORE=4", {"LINES", "MORE"})):
+        output = batch.folder / f"output-{export}"
+        options = [f"--output={output}", "--time=5", *([f"--export={export}"] if export else [])]
+        as_asked = AsAsked(
+            options=options,
+            file=None,
+            directory=batch.folder,
+            name="asked",
+            environment=asked,
+            export=export,
+            job_name="asked",
+        )
+        request = replace(batch.request("true"), script=script, asked=as_asked)
+        job = await batch.ended(await batch.adapter.submit(request))
+        assert (job.state, job.walltime_s) == (BatchState.COMPLETED, 300)
+        seen = json.loads(output.read_text().strip().splitlines()[-1])  # ld.so complains of what it cannot preload
+        assert {name: seen.get(name) for name in wanted if name != "SLURM_CONF"} == {
+            name: value if name in names else seen.get(name) if name == "PATH" else None
+            for name, value in wanted.items()
+            if name != "SLURM_CONF"
+        }
+        assert seen["SLURM_JOB_NAME"] == "asked" and seen.get("SLURM_EXPORT_ENV") == export
 
 
 WORKER = """\

@@ -263,6 +263,17 @@ async def test_a_late_double_is_cancelled(live: LiveWorld) -> None:
     assert "subjob.stray" in live.kinds(job)
 
 
+async def test_another_users_job_under_our_name_is_left_alone(live: LiveWorld) -> None:
+    job = await live.submit()
+    id = await live.batch.submit(live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
+    live.batch.jobs[id] = replace(live.batch.jobs[id], user="mallory", foreign=True)
+    for _ in range(3):
+        await live.poll(40)
+    assert live.batch.jobs[id].state is BatchState.PENDING
+    assert "subjob.stray" not in live.kinds(job)
+    assert live.intents("cancel") == []
+
+
 async def test_a_silent_batch_system_fails_nobody(live: LiveWorld) -> None:
     job = await running_on_first(live)
     live.batch.silent = True

@@ -9,11 +9,10 @@ import pwd
 import resource
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import AsAsked, Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
 from ejbd.batch.exits import exit_files
 from ejbd.batch.process import (
     HERE,
@@ -30,6 +29,7 @@ from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separa
 from ejbd.core.view import ClusterView, Reservations
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
+from ejbd.sbatch import export_parts
 
 
 class SlurmBatch:
@@ -111,31 +111,72 @@ class SlurmBatch:
     async def _prepared(
         self, request: SubmitRequest, timeout_s: float, *, test_only: bool = False
     ) -> tuple[commands.Sbatch, Coroutine[Any, Any, CommandResult]]:
-        """The command of a submission, ready to be run."""
+        """The command of a submission, ready to be run.
+
+        The user's environment is no environment for a command of the daemon's: it would say which libraries that loads
+        and which Slurm it asks. sbatch reads it as a file, which it does before it makes the job's environment of it.
+        """
         asked = request.asked
-        environment = self._job_environment(request)
-        sbatch = commands.Sbatch(request, timeout_s, test_only=test_only)
-        surroundings = HERE
         stdin: str | None = request.script
+        surroundings = HERE
         if asked is not None:
             stdin = request.script if asked.file is None else None
             surroundings = Surroundings(asked.directory, request.umask, request.limits)
-            if asked.whole_environment and not test_only and not all(map(_may_go_along, asked.environment)):
-                whole = environment | dict(asked.environment) | await self._told_by_sbatch(request, asked)
-                await asyncio.to_thread(write_environment, asked.environment_file, whole)
-                sbatch = replace(sbatch, environment_file=True)
+        # The times among his options are meant in his time zone.
+        wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
+        users = None if test_only else await self._users_environment(request)
+        descriptor = None if users is None else in_memory(users)
+        file = "" if descriptor is None else str(descriptor)
+        sbatch = commands.Sbatch(request, timeout_s, test_only=test_only, environment_file=file)
         try:
             argv = sbatch.argv()
         except ValueError as error:
+            if descriptor is not None:
+                os.close(descriptor)
             raise BatchError(f"Slurm cannot take the job: {error}", transient=False) from error
-        run = self.commands.run(
-            argv, timeout_s=timeout_s, stdin=stdin, environment=environment, surroundings=surroundings
-        )
-        return sbatch, run
 
-    async def _told_by_sbatch(self, request: SubmitRequest, asked: AsAsked) -> dict[str, str]:
+        async def run() -> CommandResult:
+            try:
+                return await self.commands.run(
+                    argv,
+                    timeout_s=timeout_s,
+                    stdin=stdin,
+                    environment=self._own_environment() | wording,
+                    surroundings=surroundings,
+                    descriptors=() if descriptor is None else (descriptor,),
+                )
+            finally:
+                if descriptor is not None:
+                    os.close(descriptor)
+
+        return sbatch, run()
+
+    async def _users_environment(self, request: SubmitRequest) -> dict[str, str] | None:
+        """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
+
+        Measured against sbatch 22.05: of a file everything goes to the job, whatever `--export` says, and what that
+        says besides is added by sbatch itself; under NONE and NIL nothing would.
+        """
+        asked = request.asked
+        if asked is None:
+            users = {name: value for name, value in request.environment.items() if _may_go_along(name)}
+            return {**self._own_environment(), **users, **await self._told_by_sbatch(request)} if users else None
+        users = dict(asked.environment)
+        told = await self._told_by_sbatch(request)
+        if asked.export is not None:
+            if asked.export.upper() in ("NONE", "NIL", ""):
+                return None
+            told["SLURM_EXPORT_ENV"] = asked.export
+            names = {part.partition("=")[0] for part in export_parts(asked.export) if "=" not in part}
+            if not any(name.upper() == "ALL" for name in names):
+                users = {n: v for n, v in users.items() if n in names or n.startswith(("SLURM_", "SPANK_"))}
+                return users | told
+        # A whole environment is all there is, as with sbatch; of a part of one the rest is a login's.
+        return (self._conf() if "PATH" in users else self._own_environment()) | users | told
+
+    async def _told_by_sbatch(self, request: SubmitRequest) -> dict[str, str]:
         """What sbatch adds to the environment that a job is given, and not to one that it reads from a file."""
-        told = {"SLURM_JOB_NAME": asked.job_name}
+        told = {"SLURM_JOB_NAME": request.tag if request.asked is None else request.asked.job_name}
         limits = {**request.limits, **limits_above_ours(request.limits)}
         for name in commands.propagated_limits(await self.config()):
             soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0]
@@ -242,41 +283,44 @@ class SlurmBatch:
             raise refusals.refusal(result, doing)
         return result.stdout
 
-    def _job_environment(self, request: SubmitRequest) -> dict[str, str]:
-        """What the job sees is what sbatch sees: who it is, and what was asked for. Nothing of the daemon's own."""
-        users = request.environment if request.asked is None else request.asked.environment
+    def _own_environment(self) -> dict[str, str]:
+        """What sbatch is started in, and what a job of our own sees: who it is, and nothing of the daemon's own."""
         user = pwd.getpwuid(os.geteuid())
-        conf = self.commands.environment.get("SLURM_CONF")
-        login = {
+        return {
             "PATH": self.commands.environment["PATH"],
             "HOME": user.pw_dir,
             "USER": user.pw_name,
             "LOGNAME": user.pw_name,
             "SHELL": user.pw_shell or "/bin/sh",
+            **self._conf(),
         }
-        if request.asked is not None and "PATH" in users:
-            login = {}  # a whole environment, to which sbatch adds nothing either
-        return {
-            **login,
-            **{name: value for name, value in users.items() if _may_go_along(name)},
-            **({"SLURM_CONF": conf} if conf else {}),
-        }
+
+    def _conf(self) -> dict[str, str]:
+        conf = self.commands.environment.get("SLURM_CONF")
+        return {"SLURM_CONF": conf} if conf else {}
 
 
 def _may_go_along(name: str) -> bool:
     """A user's locale and time zone are the job's; SLURM_* and SBATCH_* would change the submission itself."""
-    return not steers(name) or name.startswith("LC_") or name in ("LANG", "LANGUAGE", "TZ")
+    return not steers(name) or _is_of_place(name)
 
 
-def write_environment(path: Path, environment: Mapping[str, str]) -> None:
-    """As sbatch's --export-file reads it: a null character behind each variable. Raises BatchError."""
+def _is_of_place(name: str) -> bool:
+    return name.startswith("LC_") or name in ("LANG", "LANGUAGE", "TZ")
+
+
+def in_memory(environment: Mapping[str, str]) -> int:
+    """A file that no disk holds, as sbatch's --export-file reads it: a null character behind each variable."""
     data = "".join(f"{name}={value}\0" for name, value in environment.items()).encode(errors="surrogateescape")
+    descriptor = os.memfd_create("environment")
     try:
-        path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
     except OSError as error:
-        raise BatchError(f"cannot write {path}: {error.strerror}", transient=True) from error
+        os.close(descriptor)
+        raise BatchError(f"the job's environment cannot be kept: {error.strerror}", transient=True) from error
+    return descriptor
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:

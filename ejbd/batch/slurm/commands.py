@@ -36,7 +36,7 @@ class Sbatch:
 
     request: SubmitRequest
     timeout_s: float = 30.0
-    environment_file: bool = False
+    environment_file: str = ""
     test_only: bool = False
 
     def argv(self) -> list[str]:
@@ -47,6 +47,8 @@ class Sbatch:
             return self._as_asked(request.asked)
         _check_options(request.options)
         argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
+        if self.environment_file:
+            argv.append(f"--export-file={self.environment_file}")
         argv += [f"--job-name={request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
@@ -73,7 +75,7 @@ class Sbatch:
         if request.hold:
             argv.append("--hold")
         if self.environment_file:
-            argv.append(f"--export-file={asked.environment_file}")
+            argv.append(f"--export-file={self.environment_file}")
         if self.test_only:
             argv.append("--test-only")
         if asked.file is not None:

@@ -7,6 +7,7 @@ name can neither hide a row nor forge one.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -77,12 +78,12 @@ class Squeue:
 
     def parse(self, text: str, now_s: float) -> tuple[list[JobRow], int]:
         """The jobs, and the number of rows that could not be read. `now_s`: only later planned starts count."""
-        found, unparsed = [], 0
+        found, unparsed, own_uid = [], 0, os.geteuid()
         for row in rows(text, self.separator, len(self.FIELDS)):
             try:
                 if row is None:
                     raise ValueError("torn row")
-                found.append(_job(dict(zip(self.FIELDS, row, strict=True)), now_s))
+                found.append(_job(dict(zip(self.FIELDS, row, strict=True)), now_s, own_uid))
             except ValueError:
                 unparsed += 1
         return found, unparsed
@@ -92,7 +93,7 @@ OVERDUE_S = 60.0  # twice Slurm's own interval between two looks at the whole qu
 WAITS_FOR_ROOM = ("None", "Priority", "Resources", "")
 
 
-def _job(row: dict[str, str], now_s: float) -> JobRow:
+def _job(row: dict[str, str], now_s: float, own_uid: int) -> JobRow:
     id, reason = row["JobArrayID"].strip(), row["Reason"].strip()
     if not _JOB_ID.fullmatch(id):
         raise ValueError(f"{id!r} is not a job id")
@@ -121,6 +122,7 @@ def _job(row: dict[str, str], now_s: float) -> JobRow:
         reason="" if reason == "None" else reason,
         blocked=state is BatchState.PENDING and reason not in WAITS_FOR_ROOM,
         tag=tag_in(row["Comment"]),
+        foreign=int(row["UserID"]) != own_uid,
     )
     return JobRow(view, int(row["UserID"]), int(row["PriorityLong"]))
 

@@ -32,6 +32,7 @@ def asked_for(request: JobRequest, settings: Mapping[str, Given], typed: Iterabl
         path=path,
         env=request.env,
         whole_env=export is None or (export.value or "").upper() == "ALL",
+        export="" if export is None else export.value or "",
         umask=request.umask,
         limits=request.limits,
         output=output_pattern(settings.get("output"), cwd),

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 
 from ejbd.manager.jobspec.findings import invalid, shortened
+from ejbd.sbatch import export_parts
 
 # Of another job, or for the daemon's own commands: never the new job's.
 _FOREIGN = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "EJB_", "EJBD_")
 _BASE = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ")  # what a login would set at the least
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PART = re.compile(r"""(?:[^,'"]|'[^']*'|"[^"]*")+""")
 
 
 def check_environment(env: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ def exported(env: Mapping[str, str], export: str | None, where: str) -> dict[str
         return base
     result = base
     settings: dict[str, str] = {}
-    parts = _PART.findall(export)
+    parts = export_parts(export)
     if not parts or ",".join(parts) != export:
         raise invalid(where, f"{shortened(export)} is not a list of variables", "ALL, NONE, or NAME,NAME=value,...")
     for part in parts:

@@ -20,7 +20,8 @@ class Asked:
 
     `options` of the command line, in the spelling of sbatch; the script's own lines stay in the script. `output` and
     `error` are absolute patterns (None: what sbatch chooses). `directory` is where the job was submitted, from a script
-    that stood in `path`. `env` is the submitter's whole environment, of which all goes to the job if `whole_env`.
+    that stood in `path`. `env` is the submitter's whole environment, of which all goes to the job if `whole_env`, and
+    else what `--export` (`export`) says.
     `umask` and the soft resource `limits` are his (-1: unlimited; what is missing is not known). `array`: the indices.
     `why`: what made it a passed-through job, unless its user did.
     """
@@ -32,6 +33,7 @@ class Asked:
     path: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     whole_env: bool = True
+    export: str = "NONE"
     umask: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
     output: str | None = None
