@@ -124,6 +124,24 @@ def test_a_process_that_came_and_went_does_not_spoil_the_checkpoint(there: World
     assert result["ok"], result
 
 
+WITH_A_TERMINAL = COUNTER.replace("import os, time", "import os, pty, time; pty.openpty()")
+
+
+def test_ranks_that_could_not_be_brought_back_are_not_checkpointed(there: World) -> None:
+    """They were killed at the checkpoint, or came back with something gone."""
+    file = there.launch_file(sys.executable, "-c", WITH_A_TERMINAL, size=RANKS, STATE=str(there.spool))
+    payload = there.launch_payload(file, ranks=RANKS, engine="dmtcp")
+    assert there.manager.run("launch", {**payload, "timeout_s": 20.0}, epoch=1)["ok"]
+    eventually(lambda: all(there.rank_output(rank) for rank in range(RANKS)))
+    result = checkpoint(there)
+    why = "rank 0 has a pseudo-terminal of its own, which DMTCP does not bring back"
+    assert (result["ok"], result["error"], result["data"]["exits"]) == (False, why, {})
+    assert any(report["obstacle"] == why for report in there.manager.of_kind("sample"))
+    for rank in range(RANKS):
+        (there.spool / f"{rank}.end").touch()
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+
+
 def test_an_end_is_not_taken_for_a_stop(there: World) -> None:
     started(there)
     for rank in range(RANKS):

@@ -1,13 +1,14 @@
 /* A DMTCP plugin that lets connected processes be restarted on other hosts than they were checkpointed on.
  * cc -shared -fPIC -O2 -I<dmtcp>/include -DEJB_DMTCP_VERSION='"5.0"' -o libejbmove.so move.c -ldl
  *
- * It goes round faults of DMTCP (A to C: 3.0 to 5.0; D to F: 5.0) without changing it, by interposing functions of
- * libdmtcp.so. A and B are here, C, E and F in table.h, D in pending.h. What is interposed is internal: the plugin
- * has to be built on site against the headers of the DMTCP that is installed, checks at its start that it met that
- * version, and is used only after a restart over two addresses has been seen to work. */
+ * It goes round faults of DMTCP (A to C: 3.0 to 5.0; D to G: 5.0) without changing it, by interposing functions of
+ * libdmtcp.so. A and B are here, C, E and F in table.h, D in pending.h, G in timers.h. What is interposed is internal:
+ * the plugin has to be built on site against the headers of the DMTCP that is installed, checks at its start that it met
+ * that version, and is used only after a restart over two addresses has been seen to work. */
 #include "pending.h"
 #include "progress.h"
 #include "table.h"
+#include "timers.h"
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -66,12 +67,18 @@ void dmtcp_local_barrier(const char *name)
 static void on_event(DmtcpEvent_t event, DmtcpEventData_t *data)
 {
   (void)data;
-  if (event == DMTCP_EVENT_PRECHECKPOINT)
+  if (event == DMTCP_EVENT_PRESUSPEND)
+    ejb_hold_timers();
+  if (event == DMTCP_EVENT_PRECHECKPOINT) {
     ejb_hold_pending();
+    ejb_read_timers();
+  }
   if (event == DMTCP_EVENT_RESTART)
     name_this_host();
   if (event == DMTCP_EVENT_RESTART || event == DMTCP_EVENT_RESUME)
     ejb_offer_held();
+  if (event == DMTCP_EVENT_RESTART || event == DMTCP_EVENT_RESUME)
+    ejb_set_timers(event == DMTCP_EVENT_RESTART);
 }
 
 static DmtcpPluginDescriptor_t descriptor = { DMTCP_PLUGIN_API_VERSION, DMTCP_PACKAGE_VERSION, "ejbmove",

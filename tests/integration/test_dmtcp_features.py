@@ -1,0 +1,138 @@
+"""What of an operating system a program may use and still be moved by DMTCP: by a worker of EJB, and without EJB.
+
+EJB_TEST_FEATURES=all tries every feature, and each with bare DMTCP commands as well (half an hour); else a few of them,
+by the worker alone. docs/faults.md has the table.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.plugin import build
+from tests.fakes.features import BY_NAME, FEATURES, file_name
+from tests.fakes.hosts import missing_hosts
+from tests.fakes.moved import NotMoved, Program, bare, engine
+
+pytestmark = [pytest.mark.dmtcp, pytest.mark.serial, pytest.mark.xdist_group("dmtcp-hosts")]
+ALL = os.environ.get("EJB_TEST_FEATURES") == "all"
+MOVES = 3
+
+SEEN = {  # DMTCP does not bring it back, and a worker sees it before the first checkpoint
+    "temporary file": "a temporary file that never had a name",
+    "temporary file of C": "a temporary file that never had a name",
+    "pseudo-terminal": "a pseudo-terminal of its own",
+    "timerfd": "a timer of timerfd_create",
+    "POSIX shared memory": "POSIX shared memory open",
+    "shared memory of multiprocessing": "POSIX shared memory open",
+    "anonymous memory shared with a child": "shares memory with a process that it has started",
+    "multiprocessing, spawn": "with another program that it has started",
+    "multiprocessing, forkserver": "with another program that it has started",
+}
+REFUSED = (
+    "inotify",
+    "timer of C (thread)",
+)  # by DMTCP when the program asks for it: it ends with an error at its start
+BY_PLUGIN = ("interval timer (real)", "interval timer (virtual)", "interval timer (prof)")  # not without it
+BY_CHANCE = ("children one after the other", "system() of C", "concurrent.futures", "numpy with multiprocessing")
+MOVED_ALL_THE_SAME = ("POSIX shared memory",)  # by bare DMTCP, as long as nobody uses the descriptor again
+
+FEW = ("file opened for update", "threads", "interval timer (real)", "child that is forked", "subprocess of Python")
+FEW_SEEN = ("timerfd", "multiprocessing, spawn")
+
+
+def names(which: Any) -> list[Any]:
+    return [pytest.param(name, id=file_name(BY_NAME[name])) for name in which]
+
+
+def program(name: str, folder: Path, moves: int = MOVES) -> Program:
+    feature = BY_NAME[name]
+    if feature.needs and importlib.util.find_spec(feature.needs) is None:
+        pytest.skip(f"Python's {feature.needs} is not installed")
+    if feature.compiled and shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    return Program(folder, feature.command(folder, "try-" + file_name(feature)), moves)
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """None where it cannot be proved here: then the program is moved without it."""
+    if shutil.which("dmtcp_launch") is None:
+        pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
+    if missing_hosts():
+        return None
+    spool = tmp_path_factory.mktemp("plugin")
+    record = build(spool)
+    assert record["trusted"], record["why"]
+    return str(spool / "dmtcp" / "libejbmove.so")
+
+
+def told(plugin: str | None) -> dict[str, Any]:
+    return {"plugin": plugin, "compress": False, "checksum": False, "options": []}
+
+
+def everything_that_moves() -> list[str]:
+    return [f.name for f in FEATURES if f.name not in SEEN and f.name not in REFUSED and f.name not in BY_CHANCE]
+
+
+@pytest.mark.parametrize("name", names(everything_that_moves() if ALL else FEW))
+def test_a_program_with_this_is_moved_three_times_and_ends_well(name: str, plugin: str | None, tmp_path: Path) -> None:
+    if name in BY_PLUGIN and plugin is None:
+        pytest.skip(f"it moves with the plugin only, which cannot be proved here: {missing_hosts()}")
+    with engine(program(name, tmp_path), told(plugin)) as mover:
+        mover.run()
+
+
+@pytest.mark.parametrize("name", names(SEEN if ALL else FEW_SEEN))
+def test_a_program_with_this_is_not_checkpointed_and_ends_well_where_it_is(
+    name: str, plugin: str | None, tmp_path: Path
+) -> None:
+    """Its ranks ended with 99, hung until they were killed, or went on with a part of them gone."""
+    with engine(program(name, tmp_path), told(plugin)) as mover:
+        with pytest.raises(NotMoved, match=r"checkpoint 1: rank \d has|checkpoint 1: rank \d shares") as refused:
+            mover.run()
+        assert SEEN[name] in str(refused.value)
+        samples = mover.there.manager.of_kind("sample")
+        assert any(SEEN[name] in report["obstacle"] for report in samples)
+        mover.ends()
+
+
+@pytest.mark.parametrize("name", names(everything_that_moves() if ALL else []))
+def test_bare_dmtcp_moves_it_too(name: str, plugin: str | None, tmp_path: Path) -> None:
+    if name in BY_PLUGIN:
+        with bare(program(name, tmp_path), []) as mover, pytest.raises(NotMoved):
+            mover.run()
+        return
+    with bare(program(name, tmp_path), []) as mover:
+        mover.run()
+
+
+@pytest.mark.parametrize("name", names([n for n in SEEN if n not in MOVED_ALL_THE_SAME] if ALL else []))
+def test_bare_dmtcp_does_not_move_it_either(name: str, plugin: str | None, tmp_path: Path) -> None:
+    with bare(program(name, tmp_path), []) as mover, pytest.raises(NotMoved):
+        mover.run()
+
+
+@pytest.mark.parametrize("name", names(REFUSED if ALL else []))
+def test_bare_dmtcp_refuses_it(name: str, plugin: str | None, tmp_path: Path) -> None:
+    with bare(program(name, tmp_path), []) as mover, pytest.raises(NotMoved, match="at its start"):
+        mover.run()
+
+
+@pytest.mark.parametrize("name", names(BY_NAME if ALL else []))
+def test_the_program_is_right_where_nobody_moves_it(name: str, tmp_path: Path) -> None:
+    undisturbed = program(name, tmp_path)
+    words = [*undisturbed.words, str(undisturbed.end), undisturbed.mine(0)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(5):
+            assert process.stdout.readline().startswith(b"step "), process.communicate(timeout=30)[1][-2000:]
+        undisturbed.end.touch()
+        said = process.communicate(timeout=60)
+    assert process.returncode == 0, said[1][-2000:]
