@@ -365,8 +365,7 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
             subjob.joined = True
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
             release(world, subjob, f"epoch {epoch.number} runs without it")
-    if epoch.restart_from is not None:
-        drop_older(world, epoch.launch_ordinal, epoch.restart_from)
+    drop_older(world, epoch)
 
 
 def _running(world: JobWorld, epoch: Epoch) -> bool:

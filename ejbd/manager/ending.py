@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ejbd.manager.context import JobWorld, set_rate
 from ejbd.manager.deaths import last_words
+from ejbd.manager.generations import drop_all
 from ejbd.manager.lead import hand_over
 from ejbd.manager.measuring import note_run
 from ejbd.manager.operations import add_operation, finished
@@ -82,5 +83,7 @@ def _last_words(world: JobWorld) -> list[str]:
 
 
 def _release_all(world: JobWorld) -> None:
+    if world.job.state == JobState.COMPLETED:
+        drop_all(world)
     for subjob in world.open_subjobs:
         release(world, subjob, "the job is over")

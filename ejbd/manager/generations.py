@@ -56,15 +56,17 @@ def resume_from(world: JobWorld, launch: Launch) -> int | None:
     return found
 
 
-def drop_older(world: JobWorld, launch_ordinal: int, resumed: int) -> None:
-    """A placement runs that was resumed from the checkpoint of epoch `resumed`: those before it are not needed."""
-    query = select(Epoch.number).where(
-        Epoch.job_id == world.job.id,
-        Epoch.launch_ordinal == launch_ordinal,
-        Epoch.number < resumed,
-        Epoch.state == EpochState.STOPPED,
-    )
+def drop_older(world: JobWorld, running: Epoch) -> None:
+    """A placement runs: of all that was written before it, whole or not, only what it was resumed from is needed."""
+    query = select(Epoch.number).where(Epoch.job_id == world.job.id, Epoch.number < running.number)
     for number in world.ctx.session.scalars(query):
+        if number != running.restart_from:
+            world.ctx.spool.drop_checkpoint(world.job.id, number)
+
+
+def drop_all(world: JobWorld) -> None:
+    """The job has come to its end, and well."""
+    for number in world.ctx.session.scalars(select(Epoch.number).where(Epoch.job_id == world.job.id)):
         world.ctx.spool.drop_checkpoint(world.job.id, number)
 
 

@@ -66,6 +66,13 @@ static int step(void) /* says that the last one was right, and whether there is 
   }
   return access(end, F_OK) != 0;
 }
+static void own_name(char name[64]) /* of something in /dev/shm, by the folder of this run and the rank */
+{
+  struct stat here;
+  check(!stat(".", &here), "the folder");
+  snprintf(name, 64, "/ejb-test-%ld-%s", (long)here.st_ino, mine + strlen(mine) - 1);
+  shm_unlink(name);
+}
 static void begin(int argc, char **argv)
 {
   if (argc < 3)
@@ -656,7 +663,7 @@ int main(int argc, char **argv)
 {
   begin(argc, argv);
   char name[64];
-  snprintf(name, sizeof name, "/ejb-test-%ld", (long)getpid());
+  own_name(name);
   int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
   check(fd >= 0 && !ftruncate(fd, 4096), "shm_open");
   long *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -677,7 +684,7 @@ int main(int argc, char **argv)
 {
   begin(argc, argv);
   char name[64];
-  snprintf(name, sizeof name, "/ejb-test-%ld", (long)getpid());
+  own_name(name);
   int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
   check(fd >= 0 && !ftruncate(fd, 4096), "shm_open");
   long *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -700,7 +707,7 @@ int main(int argc, char **argv)
 {
   begin(argc, argv);
   char name[64];
-  snprintf(name, sizeof name, "/ejb-test-%ld", (long)getpid());
+  own_name(name);
   sem_t *there = sem_open(name, O_CREAT, 0600, 0);
   check(there != SEM_FAILED, "sem_open");
   while (step()) {

@@ -209,6 +209,8 @@ def _kill(pid: int) -> None:
 
 def _end_of(folder: Path) -> None:
     """End processes that outlive their parents: they have this folder in their command lines."""
+    for left in Path("/dev/shm").glob(f"*ejb-test-{folder.stat().st_ino}-*"):
+        left.unlink(missing_ok=True)
     for process in psutil.process_iter():
         try:
             if str(folder) in " ".join(process.cmdline()):
@@ -227,6 +229,7 @@ class Engine:
         self.program = program
         self.there = there
         self.told = told
+        self.first_s = 0.0  # that it runs before the first checkpoint, at least
 
     def run(self) -> None:
         """Raises NotMoved."""
@@ -242,6 +245,7 @@ class Engine:
             if not result["ok"]:
                 raise NotMoved(f"{_when(epoch - 1)}: {result['error']}: {self.said(epoch)}")
             self.further(epoch)
+            time.sleep(self.first_s if epoch == 1 else 0.0)
             if epoch <= self.program.moves:
                 payload = {"epoch": epoch, "timeout_s": CHECKPOINT_S}
                 result = self.there.manager.run("checkpoint", payload, seconds=2 * CHECKPOINT_S)
@@ -301,4 +305,5 @@ def engine(program: Program, told: Json) -> Iterator[Engine]:
             there.start()
             yield Engine(program, there, told)
     finally:
+        _end_of(spool)
         _end_of(program.folder)

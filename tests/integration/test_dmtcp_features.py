@@ -95,6 +95,7 @@ def test_a_program_with_this_is_not_checkpointed_and_ends_well_where_it_is(
 ) -> None:
     """Its ranks ended with 99, hung until they were killed, or went on with a part of them gone."""
     with engine(program(name, tmp_path), told(plugin)) as mover:
+        mover.first_s = 2.0
         with pytest.raises(NotMoved, match=r"checkpoint 1: rank \d has|checkpoint 1: rank \d shares") as refused:
             mover.run()
         assert SEEN[name] in str(refused.value)

@@ -184,5 +184,30 @@ async def test_a_program_that_was_moved_before_may_fail_at_it_once(live: LiveWor
         del worker.fail["checkpoint"]
         known = (await live.manager.explain(job))["movable"]["movable"]
         assert known is (count == 1)
-        if count == 2:
-            break
+
+
+async def test_images_of_no_more_than_two_generations_are_kept_and_none_of_a_job_that_ended_well(
+    live: LiveWorld,
+) -> None:
+    """What a checkpoint that broke had written stayed for as long as the job was known, and so did the last ones."""
+    job, worker = await running(live, checkpoint=30.0)
+
+    def kept() -> list[int]:
+        found = live.manager.spool.job_dir(job).glob("epochs/*/checkpoint/image")
+        return sorted(int(path.parent.parent.name) for path in found)
+
+    for count in range(1, 5):
+        folder = live.manager.spool.checkpoint_dir(job, live.epochs(job)[-1].number)
+        (folder / "image").touch()
+        if count == 3:
+            worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+        await live.poll(40)
+        await live.work(12)
+        worker.fail.clear()
+        assert live.epochs(job)[-1].state == "running"
+        assert len(kept()) <= 2
+    last = live.epochs(job)[-1]
+    assert (len(live.epochs(job)), last.restart_from, kept()) == (5, 4, [4])
+    await worker.finish_ranks(last.number)
+    await live.work()
+    assert live.job(job).state == "completed" and kept() == []

@@ -9,7 +9,11 @@ import zlib
 
 _ROOT = "/tmp"
 _LONGEST = 40
-_ABANDONED_S = 600.0
+_ABANDONED_S = 10.0
+"""So long after it was made a folder has in it who uses it."""
+_ELSEWHERE_S = 7 * 86400.0
+"""Processes of another machine, or container, that has the same /tmp are not seen from here."""
+_NAMESPACE = "namespace-"
 _PROCESSORS = "processors"
 
 
@@ -22,6 +26,7 @@ class NodeFolder:
         self.own = os.path.join(self._path, str(os.getpid()))
         for folder in (self.processors, self.own):
             os.makedirs(folder, mode=0o700, exist_ok=True)
+        _mark(self._path)
         _remove_abandoned()
 
     def remove(self) -> None:
@@ -29,6 +34,7 @@ class NodeFolder:
         _remove_tree(self.own)
         if not _in_use(self._path):
             _remove_tree(self._path)
+        _remove_abandoned()
 
 
 class Scratch:
@@ -43,6 +49,7 @@ class Scratch:
             # Machines may share /tmp (containers): the host's name keeps them apart.
             self._path = _private("e-" + self._name, os.uname().nodename)
             os.makedirs(os.path.join(self._path, str(os.getpid())), mode=0o700, exist_ok=True)
+            _mark(self._path)
         return self._path
 
     def remove(self) -> None:
@@ -74,20 +81,31 @@ def _in_use(path: str) -> bool:
     return any(name.isdigit() and os.path.exists("/proc/" + name) for name in os.listdir(path))
 
 
+def _here() -> str:
+    """What tells the processes that this one can see from those of another machine or container with the same /tmp."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+        return "%s%s-%s" % (_NAMESPACE, boot.read().strip()[:8], os.stat("/proc/self/ns/pid").st_ino)
+
+
+def _mark(path: str) -> None:
+    try:
+        os.close(os.open(os.path.join(path, _here()), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError:
+        pass  # it will be older before it is swept
+
+
 def _remove_abandoned() -> None:
     """What killed workers of this user left on this node."""
-    prefix = "ejb-%d-" % os.getuid()
+    prefix, here = "ejb-%d-" % os.getuid(), _here()
     for name in os.listdir(_ROOT):
         path = os.path.join(_ROOT, name)
         try:
             status = os.lstat(path)
-            if (
-                name.startswith(prefix)
-                and stat.S_ISDIR(status.st_mode)
-                and status.st_uid == os.getuid()
-                and time.time() - status.st_mtime > _ABANDONED_S
-                and not _in_use(path)
-            ):
+            if not (name.startswith(prefix) and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()):
+                continue
+            marks = [mark for mark in os.listdir(path) if mark.startswith(_NAMESPACE)]
+            patience_s = _ABANDONED_S if marks == [here] else _ELSEWHERE_S
+            if time.time() - status.st_mtime > patience_s and not _in_use(path):
                 _remove_tree(path)
         except OSError:
             pass  # another worker was faster

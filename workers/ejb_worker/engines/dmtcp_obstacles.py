@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
 
 _NAMELESS = re.compile(r"/#\d+ \(deleted\)$")
-_SHARED = re.compile(r"^\S+ ..{2}s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.MULTILINE)
+# What nobody may read or write is DMTCP's own.
+_SHARED = re.compile(r"^\S+ rw.s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.MULTILINE)
 LONGEST_MAPS = 4 << 20
+LASTING_S = 1.0
 
 
 class Process(NamedTuple):
-    """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's."""
+    """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's; `began`: seconds since the boot."""
 
     pid: int
     parent: int
     state: str
+    began: float
 
 
 def processes() -> Dict[int, Process]:
@@ -32,7 +35,8 @@ def processes() -> Dict[int, Process]:
                     fields = stat.read().rpartition(")")[2].split()
             except OSError:
                 continue
-            found[int(entry)] = Process(int(entry), int(fields[1]), fields[0])
+            began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+            found[int(entry)] = Process(int(entry), int(fields[1]), fields[0], began)
     return found
 
 
@@ -118,32 +122,40 @@ def _shared_memory(mine: List[Process]) -> str:
 
 
 def _inherited(mine: List[Process]) -> str:
-    """Another program (not a copy of itself) that a rank has started with pipes or sockets of its own beyond 0 to 2."""
-    words = {one.pid: _words(one.pid) for one in mine}
-    targets = {one.pid: _targets(one.pid) for one in mine if one.state != "Z"}
+    """Another program (not a copy of itself) that a rank has started, with pipes or sockets in common beyond 0 to 2.
+
+    One that is there for a moment only is left out: it is gone by the next look.
+    """
+    held: Dict[str, Set[Tuple[str, ...]]] = {}
+    words = {one.pid: _words(one.pid) for one in mine if one.state != "Z"}
+    targets = {pid: _targets(pid) for pid in words}
+    for pid, theirs in targets.items():
+        for target in theirs.values():
+            if target.startswith(("socket:", "pipe:")):
+                held.setdefault(target, set()).add(words[pid])
     for one in mine[1:]:
-        theirs, parents = words[one.pid], words.get(one.parent)
-        if not theirs or not parents or theirs == parents or one.pid not in targets or one.parent not in targets:
+        program = words.get(one.pid, ())
+        if not program or program == words.get(mine[0].pid) or _young(one):
             continue
-        kinds = ("socket:", "pipe:")
-        shared = {target for target in targets[one.parent].values() if target.startswith(kinds)}
         for fd, target in sorted(targets[one.pid].items()):
-            if fd > 2 and target in shared and _joined(targets, target, one.pid):
-                return "shares descriptor %d (%s) with another program that it has started (%s), and DMTCP hangs" % (
-                    fd,
-                    target.partition(":")[0],
-                    " ".join(theirs)[:80],
-                )
+            if fd > 2 and len(held.get(target, ())) > 1:
+                what = target.partition(":")[0], " ".join(program)[:80]
+                return "shares a %s with another program that it has started (%s), and DMTCP hangs" % what
     return ""
 
 
-def _joined(targets: Dict[int, Dict[int, str]], target: str, pid: int) -> bool:
-    return any(target in theirs.values() for other, theirs in targets.items() if other != pid)
+def _young(one: Process) -> bool:
+    try:
+        with open("/proc/uptime", encoding="ascii") as uptime:
+            now = float(uptime.read().split()[0])
+    except (OSError, ValueError):
+        return False
+    return now - one.began < LASTING_S
 
 
-def _words(pid: int) -> Optional[List[str]]:
+def _words(pid: int) -> Tuple[str, ...]:
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as cmdline:
-            return cmdline.read(4096).decode("utf-8", "replace").rstrip("\0").split("\0")
+            return tuple(cmdline.read(4096).decode("utf-8", "replace").rstrip("\0").split("\0"))
     except OSError:
-        return None
+        return ()
