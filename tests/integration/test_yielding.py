@@ -17,17 +17,22 @@ from tests.fakes.mpi import build_asking_ranks, build_progress, build_rank, miss
 pytestmark = [pytest.mark.xdist_group("mpich")]
 COUNTER = Path(__file__).resolve().parents[1] / "fakes" / "count_polls.c"
 RANKS = 4
-# Polls `argv[1]` times where nothing can be found, then once where something can, then once more in vain.
+# Polls `argv[1]` times where nothing can be found, then once where something can, then once more in vain: by Python
+# itself, or (`argv[2]`) by a library that is named as UCX's is.
 POLLS = """
-import os, select, sys
+import ctypes, os, select, sys
 epoll, (reader, writer) = select.epoll(), os.pipe()
 epoll.register(reader, select.EPOLLIN)
+poll = (lambda: ctypes.CDLL(sys.argv[2]).poll_once(epoll.fileno())) if sys.argv[2:] else (lambda: len(epoll.poll(0)))
 for _ in range(int(sys.argv[1])):
-    assert epoll.poll(0) == []
+    assert poll() == 0
 os.write(writer, b"x")
-assert len(epoll.poll(0)) == 1
+assert poll() == 1
 os.read(reader, 1)
-assert epoll.poll(0) == []
+assert poll() == 0
+"""
+UCX = """#include <sys/epoll.h>
+int poll_once(int epfd) { struct epoll_event event; return epoll_wait(epfd, &event, 1, 0); }
 """
 
 
@@ -66,19 +71,30 @@ def counted(folder: Path) -> list[Counted]:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, Counted(251, 150, 101)),
-        ({"EJB_YIELDS": "10"}, Counted(251, 240, 11)),
-        ({"EJB_BLOCK_MS": "0"}, Counted(251, 0, 251)),
+        ({"UCX_TLS": "tcp,self"}, Counted(251, 150, 101)),
+        ({"UCX_TLS": "tcp,self", "EJB_YIELDS": "10"}, Counted(251, 240, 11)),
+        ({"UCX_TLS": "tcp,self", "EJB_BLOCK_MS": "0"}, Counted(251, 0, 251)),
+        ({}, Counted(251, 0, 101)),
     ],
-    ids=["default", "fewer yields", "never waits"],
+    ids=["TCP alone", "fewer yields", "never waits", "naps where memory is polled too"],
 )
 def test_an_empty_poll_yields_and_a_long_row_of_them_waits(
     libraries: tuple[Path, Path], tmp_path: Path, settings: dict[str, str], expected: Counted
 ) -> None:
     """250 empty polls in a row, one that finds something, and one more: the row begins anew behind what was found."""
+    source, ucx = tmp_path / "ucx.c", tmp_path / "libuct_test.so"
+    source.write_text(UCX)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(ucx), str(source)], check=True, timeout=120)
     env = {**os.environ, **counting(libraries, tmp_path / "counts", True), **settings}
-    subprocess.run([sys.executable, "-c", POLLS, "250"], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", POLLS, "250", str(ucx)], env=env, check=True, timeout=60)
     assert counted(tmp_path / "counts") == [expected]
+
+
+def test_a_programs_own_event_loop_is_never_made_to_wait(libraries: tuple[Path, Path], tmp_path: Path) -> None:
+    """The library is in every process of a launch: asyncio, say, polls without waiting while it has work to do."""
+    env = {**os.environ, **counting(libraries, tmp_path / "counts", True), "UCX_TLS": "tcp,self"}
+    subprocess.run([sys.executable, "-c", POLLS, "250"], env=env, check=True, timeout=60)
+    assert counted(tmp_path / "counts") == [Counted(251, 0, 0)]
 
 
 def test_without_it_nobody_yields(libraries: tuple[Path, Path], tmp_path: Path) -> None:

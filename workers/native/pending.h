@@ -42,7 +42,7 @@ static ejb_listener ejb_listeners[EJB_MAX_LISTENERS];
 static int ejb_listener_count;
 static ejb_connection ejb_held[EJB_MAX_HELD];
 static int ejb_held_count;
-static volatile int ejb_registering;
+static __thread int ejb_registering; /* by the checkpoint thread, for itself */
 
 /* A socket of DMTCP's own, or one that it was told of while it runs? What we accept has to be registered as well. */
 int dmtcp_is_running_state(void)
@@ -142,7 +142,9 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
     ejb_leave();
     if (found < 0 && blocks) {
       found = real(fd, address, length, 0);
+      ejb_enter();
       poke = found >= 0 && ejb_was_poke(ejb_listener_of(fd), found);
+      ejb_leave();
     }
     if (found >= 0 && !poke)
       ejb_set_flags(found, flags);
