@@ -124,6 +124,15 @@ def test_a_process_that_came_and_went_does_not_spoil_the_checkpoint(there: World
     assert result["ok"], result
 
 
+def test_ranks_that_all_hang_at_a_checkpoint_are_told_as_killed_by_it(there: World, bin: Path) -> None:
+    """Nobody had ended yet when it was told: the job failed with 137, as if its program had been killed."""
+    started(there)
+    set_faults(bin, **{f"rank-{rank}": "hang" for rank in range(RANKS)})
+    result = checkpoint(there, timeout_s=3.0)
+    assert (result["ok"], result["error"]) == (False, "no checkpoint in time")
+    assert result["data"]["exits"] == {str(rank): 137 for rank in range(RANKS)}
+
+
 WITH_A_TERMINAL = COUNTER.replace("import os, time", "import os, pty, time; pty.openpty()")
 
 

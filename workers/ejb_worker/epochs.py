@@ -546,7 +546,13 @@ class EpochRun:
         write_s = round(min(seconds, self._writing.seconds() if self._writing is not None else seconds), 3)
         reply, self._checkpoint_reply = self._checkpoint_reply, None
         if reply is not None:
-            data = {"exits": self.exits(), "bytes": sizes, "seconds": seconds, "write_s": write_s}
+            exits = self.exits()
+            for (
+                rank,
+                code,
+            ) in outcome.exits.items():  # those that are being killed are told, too, before they are reaped
+                exits.update((str(one), code) for one in self._stands_for(rank))
+            data = {"exits": exits, "bytes": sizes, "seconds": seconds, "write_s": write_s}
             reply(outcome.ok, outcome.error, data)
         if outcome.ok:
             self.close()
