@@ -435,8 +435,8 @@ class EpochRun:
 
     def _look_for_lonely_ranks(self) -> None:
         """Ranks that would each do the whole work are ended, and the user is told."""
-        if self._mpi is None or self._context.size < 2:
-            return
+        if self._mpi is None or self._context.size < 2 or self._context.restart_dir is not None:
+            return  # ranks that come back have found each other; what /proc shows as their environment may be anything
         running = {rank: child for rank, child in self._context.ranks.items() if child.code is None}
         if self._mpi.tell_if_alone({rank: child.pid for rank, child in running.items()}):
             self._codes.update(dict.fromkeys(running, 1))
