@@ -4,8 +4,8 @@
     benchmarks/sim_to_real.py TRACES OUT [--at-once 1]
 
 A play of about 12 minutes each; those whose JSON is in OUT already are not played again. Then the table of the errors
-of all plays together, and OUT/sim-to-real.png and .svg. The logs are those of the Parallel Workloads Archive, by their
-names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
+of all plays together, and OUT/sim-to-real.png, .svg and .pdf. The logs are those of the Parallel Workloads Archive, by
+their names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def live(
     json_file: Annotated[
         MaybeText, typer.Option("--json", metavar="FILE", help="The comparison as JSON; - is stdout.")
     ] = None,
-    plot: Annotated[MaybePath, typer.Option("--plot", metavar="FILE", help="Write FILE.png and FILE.svg.")] = None,
+    plot: Annotated[MaybePath, typer.Option("--plot", metavar="FILE", help="Write FILE.png, .svg and .pdf.")] = None,
     beside: Annotated[
         ManyPaths, typer.Option("--beside", metavar="FILE", help="Another run's JSON, for the plot; may be repeated.")
     ] = None,

@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 def replay(
-    log: Annotated[Path, typer.Argument(help="What `ejb events --export` wrote.")],
+    log: Annotated[Path, typer.Argument(help="What `ejb events --export` wrote; - is stdin.")],
     omax: Annotated[MaybeInt, typer.Option("--omax", min=1, help="With this O_max instead of the logged one.")] = None,
     lambda_s: Annotated[MaybeFloat, typer.Option("--lambda", min=0, help="With this lambda, in seconds.")] = None,
     delta: Annotated[MaybeFloat, typer.Option("--delta", min=0.01, help="With this Delta.")] = None,
@@ -32,15 +32,21 @@ def replay(
         MaybeBool, typer.Option("--act-in-migration/--no-act-in-migration", help="Growing while a move is under way.")
     ] = None,
     min_left: Annotated[MaybeFloat, typer.Option("--min-left", min=0, help="With this least time left.")] = None,
-    swf: Annotated[MaybePath, typer.Option("--swf", metavar="FILE", help="Write the jobs as a trace, too.")] = None,
+    swf: Annotated[
+        MaybePath,
+        typer.Option("--swf", metavar="FILE", help="Write the jobs as a trace, too; to - it alone."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the decisions of a live log again with this version's core; exit code 1 where one would differ."""
     from ejbd.sim.replay import read_log
     from ejbd.sim.replay import replay as ask_again
     from ejbd.sim.replay_jobs import as_swf
-    from ejbd.sim.swf import write_swf
+    from ejbd.sim.swf import STANDARD, write_swf
 
+    to_stdout = swf is not None and str(swf) == STANDARD
+    if to_stdout and as_json:
+        raise EjbError(Code.INVALID, "--swf - and --json are both stdout", hint="give --swf a file")
     given = {
         "omax": omax, "lambda_s": lambda_s, "delta": delta, "suspend": suspend, "whole_slots": whole_slots,
         "act_in_migration": act_in_migration, "min_left_s": min_left,
@@ -59,7 +65,8 @@ def replay(
     document: dict[str, Any] = {"log": str(log), "events": found.events, "changes": changes, **again.to_json()}
     if trace is not None:
         document["swf"] = {"file": str(swf), "jobs": len(trace)}
-    out.result(document, lambda: _tell(again, changes, out))
+    if not to_stdout:
+        out.result(document, lambda: _tell(again, changes, out))
     if trace is not None and not as_json:
         left = len(found.jobs) - len(trace)
         out.note(f"{swf}: {len(trace)} jobs" + (f"; {left} that have not run to an end are left out" if left else ""))

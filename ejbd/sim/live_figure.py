@@ -28,6 +28,7 @@ def draw(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> list[Path]:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "svg.hashsalt": "ejb",
+        "pdf.fonttype": 42,  # text stays text
     }
     style |= {"axes.spines.top": False, "axes.spines.right": False}
     with matplotlib.rc_context(style):
@@ -36,11 +37,12 @@ def draw(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> list[Path]:
         for (bars, dots), found in zip(rows, comparisons, strict=True):
             _bars(bars, found)
             _dots(dots, found)
-        base = path.with_suffix("") if path.suffix in (".png", ".svg") else path
-        paths = [base.with_name(base.name + ".png"), base.with_name(base.name + ".svg")]
+        base = path.with_suffix("") if path.suffix in (".png", ".svg", ".pdf") else path
+        paths = [base.with_name(base.name + suffix) for suffix in (".png", ".svg", ".pdf")]
         try:
             figure.savefig(paths[0], dpi=200)
             figure.savefig(paths[1], metadata={"Date": None})
+            figure.savefig(paths[2], metadata={"CreationDate": None})
         except OSError as error:
             raise EjbError(Code.INVALID, f"{base} cannot be written: {error.strerror}") from None
     return paths

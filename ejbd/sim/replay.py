@@ -7,6 +7,7 @@ question that was asked, so that the core of this version, or the same core unde
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.question import Question
 from ejbd.errors import Code, EjbError
 from ejbd.sim.replay_jobs import JobBook, LoggedJob
+from ejbd.sim.swf import STANDARD
 
 LOG_KIND = "ejb.log"
 LOG_FORMAT = 1
@@ -43,9 +45,9 @@ class EventLog:
 
 
 def read_log(path: Path) -> EventLog:
-    """Read an exported log. Raises EjbError that names the line which is torn or is no event."""
+    """Read an exported log; `-` is standard input. Raises EjbError that names the line which is torn or is no event."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = sys.stdin.read() if str(path) == STANDARD else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise EjbError(Code.INVALID, f"{path} cannot be read as a log: {error}") from None
     decisions: list[LoggedDecision] = []

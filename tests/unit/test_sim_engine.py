@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ejbd.errors import EjbError
 from ejbd.sim.metrics import idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties, run
-from ejbd.sim.workload import Workload
+from ejbd.sim.swf import parse_swf
+from ejbd.sim.workload import Workload, workload_of
 from tests.fakes.sim_worlds import Row, SlowEasy, SlowJob, slow_jobs, workload
 
 TIMES = st.integers(0, 60)  # small numbers, so that many events coincide
@@ -29,6 +31,44 @@ def test_easy_is_the_slow_easy(rows: list[tuple[int, int, int, int]], ties: Ties
     slow = SlowEasy(load, ties.name.lower()).run()
     assert outcome.start.tolist() == [job.start for job in slow]
     assert outcome.end.tolist() == [job.end for job in slow]
+
+
+FRACTIONS = st.integers(0, 240).map(lambda quarter: quarter / 4)
+ODD_ROWS = st.lists(
+    st.tuples(FRACTIONS, st.integers(1, 12), st.integers(-1, 40), st.sampled_from([-1, 0, 5, 20, 40])),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ODD_ROWS, st.sampled_from(list(Ties)))
+def test_odd_logs_are_played_as_the_slow_easy_plays_their_jobs(
+    rows: list[tuple[float, int, int, int]], ties: Ties
+) -> None:
+    """Unsorted, at fractions of seconds, of no length, wider than the cluster, without requests: from the text on."""
+    words = [f"{n} {s} -1 {r} {p} -1 -1 -1 {w} -1 1 {n % 3} -1 -1 -1 -1 -1 -1\n" for n, (s, p, r, w) in enumerate(rows)]
+    playable = sorted((row for row in rows if row[1] <= 8 and row[2] >= 0), key=lambda row: row[0])
+    if not playable:
+        with pytest.raises(EjbError, match="no row of odd is a job"):
+            workload_of(parse_swf(words), "odd", processors=8)
+        return
+    load = workload_of(parse_swf(words), "odd", processors=8)
+    asked = [(s, p, float(max(w, r, 1)), float(max(r, 1))) for s, p, r, w in playable]
+    slow = SlowEasy(workload(asked, 8), ties.name.lower()).run()
+    outcome = run(load, Policy.EASY, ties=ties, checking=True, plain=True)
+    assert outcome.start.tolist() == [job.start for job in slow]
+    assert outcome.end.tolist() == [job.end for job in slow]
+
+
+def test_thousands_of_jobs_of_no_length_are_played_one_second_each() -> None:
+    words = [f"{n} {n // 40} -1 0 {n % 4 + 1} -1 -1 -1 60 -1 1 1 -1 -1 -1 -1 -1 -1\n" for n in range(5000)]
+    load = workload_of(parse_swf(words), "short", processors=128)
+    outcome = run(load, Policy.EJB, checking=True, plain=True)
+    assert (outcome.end - outcome.start == 1).all()
+    assert [(str(one), one.kept) for one in load.odd] == [
+        ("5,000 rows (lines 1, 2, 3, 4, 5, ...): run time 0: 1 s is played", True)
+    ]
 
 
 def long_queue() -> Workload:

@@ -153,14 +153,15 @@ def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
     assert (ejb["policy"], ejb["jobs"]) == ("ejb", 2)
 
 
-def test_the_figure_is_written_twice_with_a_row_for_each_comparison(tmp_path: Path) -> None:
+def test_the_figure_is_written_in_three_formats_with_a_row_for_each_comparison(tmp_path: Path) -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     fate = live_fate([Lived(0, 0, 10), Lived(2, 10, 20)])
     told = comparison(log, Policy.EASY, NOBODY, Overheads(), fate, [fate])
     paths = draw(tmp_path / "both.png", [told, told])
-    assert [path.name for path in paths] == ["both.png", "both.svg"]
+    assert [path.name for path in paths] == ["both.png", "both.svg", "both.pdf"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in paths[1].read_text()
+    assert paths[2].read_bytes().startswith(b"%PDF-")
     with pytest.raises(EjbError, match="cannot be written"):
         draw(tmp_path / "missing" / "both", [told])
 

@@ -221,3 +221,15 @@ def test_the_command_tells_by_its_exit_code(log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text()[:-20])
     torn = ejb(str(log))
     assert torn.returncode == 2 and "is not one whole JSON object" in torn.stderr
+
+
+def test_a_log_comes_from_standard_input_and_its_jobs_go_to_standard_output(log: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ejbd.cli.main", "sim", "replay", "-", "--swf", "-"]
+    with log.open() as given:
+        told = subprocess.run(command, stdin=given, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert len(parse_swf(told.stdout.splitlines())) == 2
+    assert parse_swf(told.stdout.splitlines()).odd == ()
+    assert not (tmp_path / "-").exists()
+    refused = ejb(str(log), "--swf", "-", "--json")
+    assert refused.returncode == 2 and "both stdout" in refused.stderr
