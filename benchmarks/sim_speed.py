@@ -6,14 +6,22 @@ Without `--traces` the logs are made by Lublin & Feitelson's model. Compiling, w
 the sources and kept, is told apart from running. Each figure is CPU time of this process (others may be busy), the best
 of the runs. A peer simulator is run on the same logs, once each, by a command of yours; jobs a second are by the clock
 and hold its start and the reading of the log. Memory is the greatest of the process up to then.
-Aims: EASY 100,000 jobs a second on each log; every target of the four logs in 5 minutes on 2 cores; BLUE with all jobs
-elastic in 60 s; less than 1 GB.
+
+Then the first log is repeated to a long one: how fast it is read, and whole processes of `ejb sim run` beside what they
+say of playing and of loading kernels, by the clock and in CPU time, the least of the runs.
+
+Aims: reading 1,000,000 rows a second; 300,000 jobs under EASY in 1.5 s as a process, once compiled; a first number on a
+fresh installation within 2 s; EASY 100,000 jobs a second on each log; every target of the four logs in 5 minutes on 2
+cores; BLUE with all jobs elastic in 60 s; less than 1 GB.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import lzma
+import math
 import os
 import resource
 import shlex
@@ -22,8 +30,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,12 +40,14 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from ejbd.sim.metrics import Outcome  # noqa: E402
 from ejbd.sim.models import Model, generate  # noqa: E402
+from ejbd.sim.prepare import compile_all  # noqa: E402
 from ejbd.sim.run import Policy, run  # noqa: E402
 from ejbd.sim.settings import Source, load  # noqa: E402
-from ejbd.sim.swf import write_swf  # noqa: E402
+from ejbd.sim.swf import read_swf, write_swf  # noqa: E402
 from ejbd.sim.targets import run_targets  # noqa: E402
-from ejbd.sim.workload import Workload, workload_of  # noqa: E402
+from ejbd.sim.workload import Workload  # noqa: E402
 from ejbd.sim.world import Jobs  # noqa: E402
 
 LOGS = (
@@ -82,12 +93,68 @@ def found(folder: Path) -> list[tuple[str, Source]]:
     return logs
 
 
-def compiling() -> None:
-    """Both kernels on three jobs: what is left is compiling, or the loading of what has been compiled before."""
-    tiny = workload_of(generate(Model.UNIFORM, jobs=3, processors=4, seed=1), "tiny")
-    whole, _ = cpu(lambda: run(tiny, Policy.EASY))
-    targets, _ = cpu(lambda: run_targets(tiny, min_processors=1, trim=False))
-    print(f"compiling or loading: {whole:.1f} s for whole logs, {targets:.1f} s more for targets\n")
+def fast(work: Workload, policy: Policy = Policy.EASY) -> Outcome:
+    """The whole log, compiled."""
+    return run(work, policy, again=math.inf)
+
+
+def repeated(folder: Path, source: Source, jobs: int) -> Path:
+    """A log of so many jobs at least: the given one again and again, each time after the time before."""
+    log = read_swf(source.path)
+    submit = log.column("submit_s")
+    span = float(submit.max() - submit.min()) + 3600.0
+    times = -(-jobs // len(log))
+    rows = np.concatenate([log.rows] * times)
+    rows[:, 0] = np.arange(1, len(rows) + 1)
+    rows[:, 1] += np.repeat(np.arange(times) * span, len(log))
+    path = folder / "repeated.swf"
+    write_swf(path, replace(log, rows=rows, lines=None))
+    return path
+
+
+def process(words: list[str], cache: Path | None, runs: int) -> tuple[float, float, dict[str, Any]]:
+    """The least seconds by the clock and of CPU of `ejb sim run` as a process, and the report of the last one."""
+    env = dict(os.environ) | ({} if cache is None else {"XDG_CACHE_HOME": str(cache)})
+    command = [sys.executable, "-m", "ejbd.cli.main", "sim", "run", *words, "--json", "-"]
+    wall = used = math.inf
+    for _ in range(runs):
+        before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=env)
+        wall = min(wall, time.perf_counter() - begin)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = min(used, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return wall, used, json.loads(done.stdout)
+
+
+def whole_processes(folder: Path, source: Source, jobs: int, runs: int) -> None:
+    """What a researcher waits for: reading, the whole of a long log, and the first number of a fresh installation."""
+    path = repeated(folder, source, jobs)
+    text = path.read_bytes()
+    (folder / "repeated.swf.gz").write_bytes(gzip.compress(text, 6))
+    (folder / "repeated.swf.xz").write_bytes(lzma.compress(text, preset=1))
+    print(f"\n| reading of {source.path.name}, repeated | rows | CPU | rows a second |\n| --- | ---: | ---: | ---: |")
+    for suffix in ("", ".gz", ".xz"):
+        file = path.with_name(path.name + suffix)
+        seconds, log = cpu(lambda file=file: read_swf(file), runs)  # type: ignore[misc]
+        print(f"| {file.suffix} | {len(log):,} | {1000 * seconds:.0f} ms | {len(log) / seconds:,.0f} |")
+    few, _ = cpu(lambda: read_swf(path.with_name("repeated.swf.xz"), limit=200), runs)
+    print(f"| .xz, `--limit 200` | 200 | {1000 * few:.1f} ms | |")
+
+    print("\n| `ejb sim run`, whole process | jobs | by the clock | CPU | playing | kernels |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    at = ["--procs", str(source.processors)]
+    rows: list[tuple[str, list[str], Path | None]] = [
+        ("EASY, compiled before", [str(path), "--policy", "easy"], None),
+        ("EASY, a fresh installation", [str(path), "--policy", "easy", "--limit", "2000"], folder / "none"),
+        ("EJB, a fresh installation", [str(path), "--policy", "ejb", "--limit", "2000"], folder / "none"),
+    ]
+    for name, words, cache in rows:
+        wall, used, report = process([*words, *at], cache, runs)
+        print(
+            f"| {name} | {report['jobs']:,} | {wall:.2f} s | {used:.2f} s "
+            f"| {report['elapsed_s']:.2f} s | {report['kernels_s']:.2f} s |",
+            flush=True,
+        )
 
 
 def table(logs: list[tuple[str, Source]], runs: int) -> None:
@@ -96,9 +163,9 @@ def table(logs: list[tuple[str, Source]], runs: int) -> None:
     sums = [0.0, 0.0]
     for name, source in logs:
         reading, work = cpu(lambda source=source: load(source))  # type: ignore[misc]
-        easy, baseline = cpu(lambda work=work: run(work, Policy.EASY), runs)  # type: ignore[misc]
-        single, played = cpu(lambda w=work, b=baseline: run_targets(w, baseline=b))  # type: ignore[misc]
-        many, _ = cpu(lambda work=work: run(work, Policy.EJB), runs)  # type: ignore[misc]
+        easy, baseline = cpu(lambda work=work: fast(work), runs)  # type: ignore[misc]
+        single, played = cpu(lambda w=work, b=baseline: run_targets(w, baseline=b, again=math.inf))  # type: ignore[misc]
+        many, _ = cpu(lambda work=work: fast(work, Policy.EJB), runs)  # type: ignore[misc]
         count = played.targets.size
         sums[0] += count
         sums[1] += single
@@ -114,9 +181,9 @@ def uncompiled(source: Source) -> None:
     """The same kernels as plain Python, beside the compiled ones, on the log's first rows."""
     few = load(Source(source.path, source.processors, limit=2000))
     slow, _ = cpu(lambda: run(few, Policy.EASY, plain=True))
-    fast, _ = cpu(lambda: run(few, Policy.EASY), 3)
+    quick, _ = cpu(lambda: fast(few), 3)
     print(f"\nEASY uncompiled, first {len(few):,} rows of the first log: {len(few) / slow:,.0f} jobs/s", end="")
-    print(f", compiled {slow / fast:,.0f} times that")
+    print(f", compiled {slow / quick:,.0f} times that")
 
 
 def peers(logs: list[tuple[str, Source]], given: list[str]) -> None:
@@ -151,9 +218,9 @@ def by_queue() -> list[tuple[float, float]]:
     for queue in QUEUES:
         jobs = queue + 1 + 5000
         work = waiting(queue, jobs)
-        seconds, _ = cpu(lambda work=work: run(work, Policy.EASY), 2)  # type: ignore[misc]
+        seconds, _ = cpu(lambda work=work: fast(work), 2)  # type: ignore[misc]
         idle = waiting(queue, queue + 1)
-        rest, _ = cpu(lambda idle=idle: run(idle, Policy.EASY), 2)  # type: ignore[misc]
+        rest, _ = cpu(lambda idle=idle: fast(idle), 2)  # type: ignore[misc]
         points.append((float(queue), 1e6 * max(0.0, seconds - rest) / (2 * 5000)))
     return points
 
@@ -169,8 +236,8 @@ def by_length(source: Source) -> list[tuple[float, float, float]]:
             jobs.submit[:count], jobs.run[:count], jobs.walltime[:count], jobs.processors[:count], jobs.id[:count]
         )
         work = Workload(whole.name, whole.processors, jobs)
-        easy, _ = cpu(lambda work=work: run(work, Policy.EASY), 2)  # type: ignore[misc]
-        many, _ = cpu(lambda work=work: run(work, Policy.EJB), 1)  # type: ignore[misc]
+        easy, _ = cpu(lambda work=work: fast(work), 2)  # type: ignore[misc]
+        many, _ = cpu(lambda work=work: fast(work, Policy.EJB), 1)  # type: ignore[misc]
         points.append((float(count), 1e6 * easy / count, 1e6 * many / count))
     return points
 
@@ -205,17 +272,22 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, help="folder with the four logs")
     parser.add_argument("--jobs", type=int, default=20_000, help="without --traces: jobs of the log that is made")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=300_000, help="jobs of the long log, the first one repeated")
+    parser.add_argument("--brief", action="store_true", help="without what the cost grows with, and peers")
     parser.add_argument("--out", type=Path, help="plots of the cost by queue length and by trace length go here")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     given = parser.parse_args()
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
-    compiling()
+    print(f"compiling or loading of the kernels: {compile_all():.1f} s by the clock\n")
     with tempfile.TemporaryDirectory(prefix="ejb-bench-") as folder:
         logs = found(given.traces) if given.traces else made(Path(folder), given.jobs)
         if not logs:
             raise SystemExit(f"sim_speed: there is no log in {given.traces}")
         table(logs, given.runs)
         uncompiled(logs[0][1])
+        whole_processes(Path(folder), logs[0][1], given.repeat, given.runs)
+        if given.brief:
+            return
         peers(logs, given.peer)
         queue, (name, source) = by_queue(), logs[-1]
         length = by_length(source)
