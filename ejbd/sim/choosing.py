@@ -68,14 +68,19 @@ def parse_numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache
+def _standard_input() -> str:
+    """It can be read once only."""
+    return sys.stdin.read()
+
+
 def read_numbers(path: str) -> tuple[int, ...]:
     """The numbers in a file, apart by blanks, commas or lines; what follows a # is a comment. `-` is standard input.
 
     Raises EjbError that names the line which has something else.
     """
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        text = _standard_input() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise EjbError(Code.INVALID, f"{path} cannot be read as a list of jobs: {error}") from error
     found: set[int] = set()

@@ -19,6 +19,7 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy, Ties
 from ejbd.sim.settings import Setting, Source, differing, parse_setting, play
 from ejbd.sim.swf import write_swf
+from tests.fakes.ejb_sim import ejb_sim
 
 
 @pytest.fixture
@@ -37,18 +38,6 @@ def _uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     can_compile.cache_clear()
     yield
     can_compile.cache_clear()
-
-
-def ejb(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(
-        [sys.executable, "-m", "ejbd.cli.main", "sim", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, PLAIN: "1"},
-    )
-    assert result.returncode == code, result.stderr
-    return result
 
 
 def test_settings_by_their_names() -> None:
@@ -132,7 +121,7 @@ def test_a_sweep_is_submitted_as_an_array(log: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     out = tmp_path / "out"
     words = ["sweep", str(log), "--out", str(out), "--vary", "omax=2,8"]
-    said = ejb(*words, "--submit", "sbatch", "--parts", "2").stdout
+    said = ejb_sim(*words, "--submit", "sbatch", "--parts", "2").stdout
     assert "--array=1-2" in said
     script = (out / "sweep.sh").read_text()
     assert '--part "$SLURM_ARRAY_TASK_ID/2"' in script
@@ -158,7 +147,7 @@ def test_run_as_a_process(log: Path, tmp_path: Path) -> None:
         "--json",
         "-",
     ]
-    report = json.loads(ejb(*words).stdout)
+    report = json.loads(ejb_sim(*words).stdout)
     assert report["parameters"]["suspend"] is True
     with table.open() as lines:
         rows = list(csv.DictReader(lines))
@@ -168,28 +157,32 @@ def test_run_as_a_process(log: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     turnaround = sum(float(row["end_s"]) - float(row["submit_s"]) for row in rows) / 120
     assert turnaround == pytest.approx(report["mean_turnaround_s"])
-    easy = ejb("run", str(log), "--policy", "easy", "--jobs-csv", str(table)).stdout
+    easy = ejb_sim("run", str(log), "--policy", "easy", "--jobs-csv", str(table)).stdout
     assert "mean_turnaround_s" in easy
     assert table.read_text().splitlines()[0] == "job_id,submit_s,start_s,end_s,procs"
 
 
 def test_the_other_commands_as_processes(log: Path, tmp_path: Path) -> None:
-    target = json.loads(ejb("target", str(log), "--trim", "none", "--min-procs", "4", "--json").stdout)
+    target = json.loads(ejb_sim("target", str(log), "--trim", "none", "--min-procs", "4", "--json").stdout)
     assert target["targets"] > 20
     assert target["wait_change_percent"] < 0
-    compared = json.loads(ejb("compare", str(log), "easy", "ejb", "ejb:omax=64", "--json").stdout)
+    compared = json.loads(ejb_sim("compare", str(log), "easy", "ejb", "ejb:omax=64", "--json").stdout)
     assert [row["setting"] for row in compared] == ["easy", "ejb", "ejb:omax=64"]
     assert compared[1]["mean_turnaround_s"] < compared[0]["mean_turnaround_s"]
     made = tmp_path / "more.swf.xz"
-    assert "50 jobs" in ejb("generate", str(made), "--jobs", "50").stdout
-    assert "mean_wait_s" in ejb("run", str(made), "--policy", "conservative").stdout
+    assert "50 jobs" in ejb_sim("generate", str(made), "--jobs", "50").stdout
+    assert "mean_wait_s" in ejb_sim("run", str(made), "--policy", "conservative").stdout
 
 
 def test_mistakes_are_told_in_a_sentence(log: Path, tmp_path: Path) -> None:
-    assert "cannot be read" in ejb("run", str(tmp_path / "absent.swf"), code=2).stderr
-    assert "settings are" in ejb("compare", str(log), "sjf", code=2).stderr
-    assert "is not KEY=VALUE" in ejb("sweep", str(log), "--out", str(tmp_path / "o"), "--vary", "omax", code=2).stderr
-    assert "no log CTC" in ejb("reproduce", "sc15", "--traces", str(tmp_path), "--out", str(tmp_path), code=2).stderr
+    assert "cannot be read" in ejb_sim("run", str(tmp_path / "absent.swf"), code=2).stderr
+    assert "settings are" in ejb_sim("compare", str(log), "sjf", code=2).stderr
+    assert (
+        "is not KEY=VALUE" in ejb_sim("sweep", str(log), "--out", str(tmp_path / "o"), "--vary", "omax", code=2).stderr
+    )
+    assert (
+        "no log CTC" in ejb_sim("reproduce", "sc15", "--traces", str(tmp_path), "--out", str(tmp_path), code=2).stderr
+    )
 
 
 def loaded_by(modules: str) -> list[str]:

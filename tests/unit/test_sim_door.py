@@ -20,6 +20,7 @@ from ejbd.errors import EjbError
 from ejbd.sim import Choice, Decision, DecisionKind, Question, Situation, SubjobRequest, load, play
 from ejbd.sim.models import Model, generate
 from ejbd.sim.swf import write_swf
+from tests.fakes.ejb_sim import ejb_sim
 from tests.unit.test_sim_elastic import BEYOND, busy
 
 DOCS = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -158,10 +159,8 @@ def test_a_share_of_the_jobs_is_elastic_by_lot(log: Path) -> None:
 
 def test_jobs_of_some_users_or_of_a_list_are_elastic(log: Path, tmp_path: Path) -> None:
     def report(*words: str, code: int = 0) -> Any:
-        command = [sys.executable, "-m", "ejbd.cli.main", "sim", "run", str(log), "--json", "-", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == code, done.stderr
-        return done.stderr if code else json.loads(done.stdout)
+        said = ejb_sim("run", str(log), "--json", "-", *words, code=code)
+        return said.stderr if code else json.loads(said.stdout)
 
     workload = load(log)
     of_two = Choice(min_processors=1, users=(2, 5)).flags(workload)

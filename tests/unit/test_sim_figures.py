@@ -14,9 +14,14 @@ LOGS = ("CTC", "SDSC", "BLUE", "KTH")
 Drawn = dict[str, Any]
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Drawn:
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """The figures by their names, instead of files."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return draw_all(monkeypatch, tmp_path_factory.mktemp("figures"))
+
+
+def draw_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Drawn:
     found: Drawn = {}
 
     def keep(figure: Any, folder: Path, name: str) -> list[Path]:

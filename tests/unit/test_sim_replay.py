@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,6 +22,7 @@ from ejbd.sim.swf import parse_swf, read_swf
 from ejbd.sim.workload import workload_of
 from ejbd.store.models import Event
 from ejbd.store.store import Store
+from tests.fakes.ejb_sim import Said, ejb_sim
 from tests.fakes.live import LiveWorld
 
 HEADER = {"kind": "ejb.log", "format": 1, "version": "x", "queues": [{"name": "batch", "processors": 32}]}
@@ -202,9 +202,8 @@ def test_a_question_that_cannot_be_read_is_told_by_its_line(log: Path) -> None:
         read_log(log)
 
 
-def ejb(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ejbd.cli.main", "sim", "replay", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
+def ejb(*words: str) -> Said:
+    return ejb_sim("replay", *words, code=None)
 
 
 def test_the_command_tells_by_its_exit_code(log: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ejbd.sim.compiled import NUMBA_PLAIN
 from ejbd.sim.models import Model, generate
 from ejbd.sim.settings import Setting, Source
 from ejbd.sim.swf import write_swf
+from tests.fakes.ejb_sim import ejb_sim
 
 AXES = {"omax": ["2", "8"], "lambda": ["60", "120"]}
 
@@ -82,20 +83,13 @@ def test_a_torn_last_line_costs_its_own_point_and_no_other(log: Path, tmp_path: 
 
 def test_the_change_against_easy_is_told_where_all_jobs_are_elastic(log: Path, tmp_path: Path) -> None:
     words = ["sweep", str(log), "--out", str(tmp_path / "out"), "--vary", "policy=easy,ejb", "--trim", "none"]
-    plain = run("sim", *words)
-    rows = json.loads(run("sim", *words, "--json"))
+    plain = ejb_sim(*words).stdout
+    rows = json.loads(ejb_sim(*words, "--json").stdout)
     assert [row["setting"] for row in rows] == ["easy", "ejb"]
     easy, ejb = (row["mean_turnaround_s"] for row in rows)
     assert rows[0]["turnaround_change_percent"] == 0
     assert rows[1]["turnaround_change_percent"] == pytest.approx(100 * (ejb / easy - 1))
     assert f"{rows[1]['turnaround_change_percent']:+.1f} %" in plain.splitlines()[2]
-
-
-def run(*words: str) -> str:
-    with start(*words) as process:
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return str(out)
 
 
 def start(*words: str) -> subprocess.Popen[str]:
