@@ -87,7 +87,7 @@ async def job_stream(
     def fetch(session: Session, after: int) -> tuple[Sequence[Event], bool]:
         rows = queries.job_events(session, found.id, after, BATCH)
         state = session.scalars(select(Job.state).where(Job.id == found.id)).one()
-        return rows, JobState(state).terminal and len(rows) < BATCH
+        return rows, JobState(state).over and len(rows) < BATCH
 
     after = last if last is not None else query.after or 0
     return _streaming(request.app, manager, fetch, after)

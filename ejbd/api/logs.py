@@ -21,9 +21,10 @@ from ejbd.api.models import Api
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
 from ejbd.errors import Code, EjbError
+from ejbd.manager import passing
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.output import output_paths
-from ejbd.store.models import Job, Operation
+from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain
 
@@ -99,20 +100,27 @@ async def _following(
 async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
     def look(session: Session) -> _File:
         job = session.scalars(select(Job).where(Job.id == job_id)).one()
-        output, error = _paths(session, job)
+        output, error = _paths(session, job, manager.settings.batch == "slurm")
         path = output if stream is Stream.STDOUT or error is None else error
-        return _File(path, job.user, JobState(job.state).terminal)
+        return _File(path, job.user, JobState(job.state).over)
 
     return await manager.store.read(look)
 
 
-def _paths(session: Session, job: Job) -> tuple[str, str | None]:
+def _paths(session: Session, job: Job, on_slurm: bool) -> tuple[str, str | None]:
     """The files that the lead was told to write; those of a passed-through job by its specification."""
     query = select(Operation).where(Operation.job_id == job.id, Operation.kind == "lead")
     told = session.scalars(query.order_by(Operation.seq.desc()).limit(1)).first()
     if told is not None:
         return told.payload["output"], told.payload["error"]
-    return output_paths(JobSpec.from_json(job.spec), job.id, job.user, node="")
+    spec = JobSpec.from_json(job.spec)
+    if not on_slurm or spec.asked is None:
+        return output_paths(spec, job.id, job.user, node="")
+    rigid = session.scalars(select(Subjob).where(Subjob.job_id == job.id, Subjob.role == "rigid")).first()
+    if spec.asked.array is not None:
+        raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
+    id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
+    return passing.output_of(spec, spec.asked, id, job.user, list(rigid.nodes) if rigid is not None else [])
 
 
 def _read(file: _File, offset: int) -> bytes:

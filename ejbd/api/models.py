@@ -181,6 +181,7 @@ class SubjobView(Api):
     start_s: float | None
     end_s: Annotated[float | None, Field(description="planned while it runs, actual afterwards")]
     reason: str
+    elements: Annotated[dict[str, int] | None, Field(description="of an array: how many are in each state")] = None
 
 
 class JobView(Api):

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, SubjobView, Timeline
+from ejbd.manager import arrays
 from ejbd.manager.context import work_now
 from ejbd.store import queries
 from ejbd.store.models import Event, Job, Subjob
@@ -72,6 +73,7 @@ def subjob_views(job: Job, subjobs: Iterable[Subjob]) -> list[SubjobView]:
             start_s=s.start_s,
             end_s=s.end_s,
             reason=s.reason,
+            elements=arrays.counts(s.elements) if s.elements is not None else None,
         )
         for s in subjobs
     ]

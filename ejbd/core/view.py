@@ -62,6 +62,11 @@ class NodeView:
     state: str = ""
 
 
+def base_id(id: str) -> str:
+    """`12` of an array's element `12_3` and of a component `12+1`."""
+    return id.partition("_")[0].partition("+")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchJobView:
     """One batch job, ours or anybody's. Times are seconds since the epoch; None is not known."""
@@ -92,8 +97,8 @@ class BatchJobView:
 
     @property
     def base_id(self) -> str:
-        """The id that the submission was answered with: `12` of an array's `12_3` and of a component `12+1`."""
-        return self.id.partition("_")[0].partition("+")[0]
+        """The id that the submission was answered with."""
+        return base_id(self.id)
 
 
 @dataclass(frozen=True, slots=True)

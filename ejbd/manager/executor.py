@@ -25,11 +25,12 @@ from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
 from ejbd.manager import ending, passing, together
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.exithook import hook_for
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import is_open_mpi, profile_named
 from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret
-from ejbd.manager.spool import Spool
+from ejbd.manager.spool import Spool, write_atomically
 from ejbd.manager.subjobs import is_ours
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
@@ -45,10 +46,11 @@ BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusa
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What was written before a submission: the secret of its workers, and a script to be read by sbatch."""
+    """What was written before a submission: the secret of its workers, and what a passed-through job needs."""
 
     secret: str
     script: Path | None = None
+    hook: Path | None = None
 
 
 @dataclass
@@ -210,8 +212,14 @@ class Executor:
         binding = "none" if self.settings.batch == "local" else "auto"
         secret = new_secret()
         folder = self.spool.make_subjob(job.id, subjob, secret, binding=binding)
-        script = None if job.elastic else passing.file_to_submit(JobSpec.from_json(job.spec), folder)
-        return _Files(secret, script)
+        if job.elastic:
+            return _Files(secret)
+        spec = JobSpec.from_json(job.spec)
+        script, hook = passing.file_to_submit(spec, folder), None
+        if self.settings.batch == "slurm" and (text := hook_for(spec, self.spool.exit_file(job.id, subjob))):
+            hook = folder / "bash-env"
+            write_atomically(hook, text.encode())
+        return _Files(secret, script, hook)
 
     def _begin_submit(self, session: Session, id: int, files: _Files) -> SubmitRequest | None:
         intent = session.get_one(Intent, id)
@@ -249,9 +257,9 @@ class Executor:
         folder = self.spool.subjob_dir(job.id, subjob.id)
         if subjob.role == "rigid":
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
-            script = passing.script_of(spec, self.batch, launcher)
+            script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
-            request = passing.request_for(spec, script, names, files.script)
+            request = passing.request_for(spec, script, names, files.script, files.hook)
             return replace(request, hold=job.held)
         start = WorkerScript(
             python=self.settings.worker_python,

@@ -37,7 +37,7 @@ from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import LOOK_S, mpi_of_launch
-from ejbd.manager.roster import Roster, Specs
+from ejbd.manager.roster import Roster, Specs, SubjobRow
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
@@ -54,6 +54,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
 PRUNE_S = 6 * 3600.0
+ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 
 
@@ -183,7 +184,7 @@ class Manager:
                 lost = {
                     id: self.spool.exit_file(subjob.job_id, subjob.id)
                     for id, subjob in unlisted.items()
-                    if (subjob.submit_s or 0) < view.time_s - 1.0
+                    if (subjob.submit_s or 0) < view.time_s - 1.0 and self._asks(subjob)
                 }
                 outcomes = await self.batch.outcomes(lost) if lost else {}
                 left = await self._left_behind({*unlisted, *(job.id for job in view.jobs if job.state.ended)})
@@ -244,6 +245,13 @@ class Manager:
             for key in times:
                 times[key] += by_s  # type: ignore[index]
         self._work.set()
+
+    def _asks(self, subjob: SubjobRow) -> bool:
+        """Whether to ask now how a job ended: of one that nobody has known for long, once a minute is enough."""
+        since = subjob.missing_since_s
+        if since is None or self.clock() - since <= 2 * self.settings.limits.missing_grace_s:
+            return True
+        return self.polls % max(1, round(ASK_AGAIN_S / self.settings.poll_s)) == 0
 
     async def _no_answer(self, error: BatchError) -> None:
         self.failed_polls += 1
@@ -459,6 +467,8 @@ class Manager:
             return f"{job.state}; the batch system does not answer: {self.batch_error}"
         if job.held:
             return "held; `ejb release` lets it start"
+        if job.state == JobState.UNKNOWN:
+            return f"unknown: {job.reason}; EJB goes on asking"
         if not job.elastic:
             return f"{job.state}: passed through as an ordinary job, the batch system decides"
         pause = job.not_before_s - self.clock()

@@ -10,8 +10,8 @@ from sqlalchemy.orm import defer
 
 from ejbd.batch.base import Outcome
 from ejbd.core.question import Situation
-from ejbd.core.view import BatchJobView, BatchState, ClusterView
-from ejbd.manager import application, ending, setbacks, together, workers
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
+from ejbd.manager import application, arrays, ending, setbacks, together, workers
 from ejbd.manager.context import CLOCKS_S, Context, JobWorld
 from ejbd.manager.decide import guarded
 from ejbd.manager.measuring import note_rigid_run
@@ -54,6 +54,7 @@ class Reconciler:
         self._view = view
         self._roster = roster
         self._outcomes = outcomes
+        self._families = arrays.families(view)
         self.looked_at: set[str] = set()  # jobs that may have changed
 
     def pieces(self) -> Iterator[None]:
@@ -85,7 +86,7 @@ class Reconciler:
         It says so of the many, each of whom would have to be loaded otherwise; whom it does not know goes to
         :func:`_look`, and nothing is done here that is not what `_look` does.
         """
-        if seen is None or row.missing_since_s is not None:
+        if seen is None or row.missing_since_s is not None or row.elements is not None:
             return False
         if row.state == SubjobState.RUNNING:
             settled = row.releasing or row.joined or row.role == "rigid"
@@ -113,10 +114,22 @@ class Reconciler:
             world = worlds.setdefault(job.id, JobWorld(ctx, job))
 
             def look(world: JobWorld, subjob: Subjob = subjob) -> None:
-                _look(world, subjob, _seen(subjob, listed), self._outcomes.get(subjob.batch_id or ""))
+                id = subjob.batch_id or ""
+                seen = self._as_one(subjob) if id in self._families or subjob.elements else _seen(subjob, listed)
+                _look(world, subjob, seen, self._outcomes.get(id))
 
             guarded(world, look)
         _find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows])
+
+    def _as_one(self, subjob: Subjob) -> BatchJobView | None:
+        """An array or a heterogeneous job, with what is said of its elements noted."""
+        rows = [row for row in self._families.get(subjob.batch_id or "", ()) if is_ours(row, subjob)]
+        own = {id: outcome for id, outcome in self._outcomes.items() if base_id(id) == subjob.batch_id}
+        whole = next((job for job in self._view.jobs if job.id == subjob.batch_id), None)
+        if whole is not None and not rows:
+            return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one
+        arrays.note(subjob, rows, own)
+        return arrays.as_one(subjob, rows)
 
 
 def _seen(subjob: Subjob | SubjobRow, listed: Mapping[str, BatchJobView]) -> BatchJobView | None:
@@ -146,9 +159,15 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
             subjob.missing_since_s = ctx.now
             add_event(ctx.session, "subjob.missing", ctx.now, job_id=world.job.id, subjob_id=subjob.id)
         elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
-            _ended(world, subjob, Outcome(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
+            if subjob.role == "rigid" and not JobState(world.job.state).terminal:
+                _nobody_knows(world, subjob)
+            else:
+                _ended(world, subjob, Outcome(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
         return
     subjob.missing_since_s = None
+    if world.job.state == JobState.UNKNOWN and not seen.state.ended:
+        back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
+        move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
         _ended(world, subjob, Outcome(seen.state, seen.exit_code, seen.end_s, "listing"))
     elif seen.state is BatchState.ENDING and subjob.role != "rigid":
@@ -156,8 +175,12 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
     elif seen.state.holds_processors:
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             _started(world, subjob, seen)
-        elif (end_s := _end(subjob.start_s, seen)) is not None:
-            subjob.end_s = end_s
+        else:
+            if (end_s := _end(subjob.start_s, seen)) is not None:
+                subjob.end_s = end_s
+            if subjob.elements is not None:
+                subjob.processors, subjob.nodes = seen.processors, list(seen.nodes)
+                subjob.reason = world.job.reason = seen.reason
     else:
         _still_pending(world, subjob, seen)
 
@@ -179,6 +202,14 @@ def _end(start_s: float | None, seen: BatchJobView) -> float | None:
     return start_s + (seen.end_s - seen.start_s)
 
 
+def _nobody_knows(world: JobWorld, subjob: Subjob) -> None:
+    """A passed-through job is gone, and neither a listing, accounts nor its exit file say how it ended."""
+    if world.job.state == JobState.UNKNOWN:
+        return
+    reason = f"its batch job {subjob.batch_id} is gone, and nobody knows how it ended"
+    move_job(world.ctx.session, world.job, JobState.UNKNOWN, world.ctx.now, reason=reason)
+
+
 def _speaks(world: JobWorld, subjob: Subjob) -> bool:
     """Whether a worker of an unlisted subjob is heard of, before the subjob's time is over: then it is not lost."""
     ctx = world.ctx
@@ -196,6 +227,12 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     subjob.nodes = list(seen.nodes)
     move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
     if subjob.role == "rigid":
+        subjob.reason = ""
+        subjob.processors = seen.processors or subjob.processors
+        if not job.walltime_s and seen.walltime_s:
+            subjob.walltime_s = seen.walltime_s
+        if "," in job.queue or not job.queue:
+            job.queue = seen.queue
         if job.state == JobState.WAITING:
             _rigid_runs(world, subjob)
         return
@@ -275,7 +312,9 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
     job.exit_code = code if code is not None else (0 if final is JobState.COMPLETED else None)
     if job.start_s is None:
         job.start_s = subjob.start_s
-    reason = "" if final is JobState.COMPLETED else subjob.reason or f"its batch job ended as {subjob.state}"
+    reason = "" if final is JobState.COMPLETED else f"its batch job {subjob.batch_id} ended as {subjob.state}"
+    if subjob.elements is not None and subjob.elements["ended"]:
+        reason = subjob.reason = arrays.counted(subjob.elements, 0)
     move_job(world.ctx.session, job, final, world.ctx.now, reason=reason)
     if final is JobState.COMPLETED and job.exit_code == 0:
         note_rigid_run(world, subjob, outcome.end_s)

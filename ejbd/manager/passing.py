@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ejbd.batch.base import AsAsked, BatchSystem, SubmitRequest
 from ejbd.batch.process import limits_above_ours
+from ejbd.manager.exithook import write_exit
 from ejbd.manager.jobspec import Asked, JobKind, JobSpec, exported
 from ejbd.manager.mpi import Profile
 from ejbd.manager.output import literally, output_paths
@@ -38,14 +39,16 @@ def lowered_limits(spec: JobSpec) -> tuple[str, ...]:
     )
 
 
-def script_of(spec: JobSpec, batch: BatchSystem, launcher: Profile | None = None) -> str:
-    """The text that is run: the user's script, or what starts the ranks of his command."""
+def script_of(spec: JobSpec, batch: BatchSystem, launcher: Profile | None = None, exit_file: Path | None = None) -> str:
+    """The text that is run: the user's script, or what starts the ranks of his command and writes how they ended."""
     if spec.script is not None:
         return spec.script
     if launcher is not None:
         body = shlex.join([*launcher.launcher, "-np", str(spec.processes), *spec.argv])
     else:
         body = batch.rigid_command(spec.argv, spec.processes)
+    if exit_file is not None:
+        body = f"{body}\ncode=$?\n(exit $code)\n{write_exit(exit_file)}\nexit $code"
     return f"#!/bin/sh\n{body}\n"
 
 
@@ -97,8 +100,10 @@ class Names:
     queue: str
 
 
-def request_for(spec: JobSpec, script: str, names: Names, file: Path | None) -> SubmitRequest:
-    """The submission of a passed-through job."""
+def request_for(
+    spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None
+) -> SubmitRequest:
+    """The submission of a passed-through job. `hook`: what its bash reads first."""
     output, error = output_paths(spec, names.job_id, names.user, node="")
     asked = spec.asked
     plain = SubmitRequest(
@@ -125,7 +130,7 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None) -> 
         file=file,
         directory=Path(asked.directory),
         name=None if asked.named or file is not None else spec.name,
-        environment=asked.env,
+        environment=asked.env if hook is None else {**asked.env, "BASH_ENV": str(hook)},
         export=None if asked.whole_env else asked.export,
         job_name=spec.name,
     )

@@ -254,7 +254,7 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
             release(world, subjob, f"cancelled by {by}")
-        if world.open_subjobs:
+        if world.open_subjobs and job.state != JobState.UNKNOWN:
             return  # the batch system has the last word
     ending.end_job(world, JobState.CANCELLED, None, f"cancelled by {by}")
 

@@ -77,7 +77,7 @@ class Roster:
 
     def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
         """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
-        listed = {job.id for job in view.jobs}
+        listed = {job.id for job in view.jobs} | {job.base_id for job in view.jobs if not job.state.ended}
         rows = (row for rows in self.subjobs.values() for row in rows)
         return {row.batch_id: row for row in rows if row.batch_id and row.batch_id not in listed}
 

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from ejbd.core.view import BatchJobView
+from ejbd.manager import arrays
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.store.models import Intent, Subjob
@@ -76,6 +77,7 @@ def add_subjob(
         joined=False,
         worker_secret="",
         reason="",
+        elements=arrays.new_elements((job.spec.get("asked") or {}).get("array")) if role == "rigid" else None,
     )
     ctx.session.add(subjob)
     world.subjobs.append(subjob)

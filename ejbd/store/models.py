@@ -112,6 +112,8 @@ class Subjob(Base):
     exit_code: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str] = mapped_column(Text, default="")
     missing_since_s: Mapped[float | None]
+    # Of an array: `all` its indices, `ended` state -> indices, `code` the highest, `running` how many (docs/slurm.md).
+    elements: Mapped[dict[str, Any] | None]
     releasing: Mapped[bool] = mapped_column(Boolean, default=False)  # told to end; takes no more ranks
     joined: Mapped[bool] = mapped_column(Boolean, default=False)  # has been made a member once
 

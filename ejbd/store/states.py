@@ -84,13 +84,18 @@ Table = Mapping[S, frozenset[S]]
 JOB: Table[JobState] = {
     JobState.RECEIVED: frozenset({JobState.WAITING, JobState.FAILED, JobState.CANCELLED}),
     JobState.WAITING: frozenset(
-        {JobState.RUNNING, JobState.ENDING, *TERMINAL_JOB}  # a passed-through job may end between two polls
+        # A passed-through job may end between two polls.
+        {JobState.RUNNING, JobState.ENDING, JobState.UNKNOWN, *TERMINAL_JOB}
     ),
-    JobState.RUNNING: frozenset({JobState.ENDING, *TERMINAL_JOB}),
+    JobState.RUNNING: frozenset({JobState.ENDING, JobState.UNKNOWN, *TERMINAL_JOB}),
     JobState.ENDING: TERMINAL_JOB,
+    JobState.UNKNOWN: TERMINAL_JOB,
     **{s: frozenset() for s in TERMINAL_JOB},
 }
-JOB_SETBACK: Table[JobState] = {JobState.RUNNING: frozenset({JobState.WAITING})}
+JOB_SETBACK: Table[JobState] = {
+    JobState.RUNNING: frozenset({JobState.WAITING}),
+    JobState.UNKNOWN: frozenset({JobState.WAITING, JobState.RUNNING}),
+}
 
 SUBJOB: Table[SubjobState] = {
     SubjobState.PLANNED: frozenset({SubjobState.PENDING, SubjobState.RUNNING, *TERMINAL_SUBJOB}),

@@ -26,7 +26,7 @@ from ejbd.batch.process import (
 )
 from ejbd.batch.slurm import checks, commands, refusals, script
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
-from ejbd.core.view import ClusterView, Reservations
+from ejbd.core.view import ClusterView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.sbatch import export_parts
@@ -243,7 +243,7 @@ class SlurmBatch:
         if config.get("AccountingStorageType", "").endswith("slurmdbd"):
             sacct = commands.Sacct(ids, self._timeout_s)
             ended, _ = sacct.parse(await self._query(sacct.argv(), sacct.timeout_s, "tell how jobs ended"))
-            return {id: outcome for id, outcome in ended.items() if id in ids}
+            return {id: outcome for id, outcome in ended.items() if id in ids or base_id(id) in ids}
         squeue = Squeue(new_separator(), ids=tuple(commands.checked_ids(ids)), timeout_s=self._timeout_s)
         result = await self.commands.run(squeue.argv(), timeout_s=squeue.timeout_s)
         if result.code != 0:
@@ -255,7 +255,7 @@ class SlurmBatch:
         return {
             row.view.id: Outcome(row.view.state, row.view.exit_code, row.view.end_s, "controller")
             for row in rows
-            if row.view.state.ended and row.view.id in ids
+            if row.view.state.ended and (row.view.id in ids or row.view.base_id in ids)
         }
 
     async def config(self) -> dict[str, str]:

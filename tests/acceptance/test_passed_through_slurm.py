@@ -1,0 +1,267 @@
+"""Passed-through jobs beside the same under sbatch itself, on one real Slurm: they see, and do, just the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("passed-through-slurm")]
+
+LIMITS = """
+[limits]
+missing_grace_s = 3
+settle_s = 1
+check_timeout_s = 10
+"""
+
+# Prints all that a job can see of how it was submitted, but for what differs between any two jobs.
+PROBE = """\
+#!/bin/bash
+#SBATCH -t 2
+{lines}
+echo "$0" "$#"; for word in "$@"; do echo "<$word>"; done
+pwd; umask; ulimit -S -a; trap -p INT
+env | sort
+scontrol show job $SLURM_JOB_ID | grep -E '(Command|JobName|Comment|NumTasks|StdOut|WorkDir|Requeue|TimeLimit)='
+"""
+PYTHON = """\
+#!/usr/bin/env python3
+#SBATCH -t 2 -J snake
+import os, sys
+print(sys.argv[1:], os.getcwd(), sorted(name for name in os.environ if name != "BASH_ENV"))
+"""
+RANKS = """\
+#!/bin/bash
+#SBATCH -t 2 -N 2 --exclusive
+srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS' | sort
+echo $SLURM_TASKS_PER_NODE $SLURM_JOB_CPUS_PER_NODE "${SLURM_NTASKS-unset}"
+"""
+
+
+@dataclass
+class Place:
+    cluster: SlurmCluster
+    daemon: Daemon
+    folder: Path
+    faults: FaultyCommands
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "SLURM_CONF": str(self.cluster.conf),
+            "EJB_SOCKET": str(self.daemon.state / "ejbd.sock"),
+            **more,
+        }
+
+    def run(self, argv: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
+        """A command in a user's shell, with a umask and limits that are not the daemon's."""
+        shell = 'umask 027; ulimit -S -n 777; ulimit -S -c 0; exec "$@"'
+        return subprocess.run(
+            ["sh", "-c", shell, "sh", *argv],
+            cwd=self.folder,
+            env=self.environment(more),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def ejb(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.run([sys.executable, "-m", "ejbd.cli.main", *words], **more)
+
+    def submit(self, *words: str, **more: str) -> str:
+        done = self.ejb("submit", *words, **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[-1]
+
+    def sbatch(self, *words: str, **more: str) -> str:
+        done = self.run(["sbatch", "--parsable", *words], **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def batch_id(self, job: str) -> str:
+        until(lambda: self.daemon.job(job)["subjobs"][0]["batch_id"] is not None, "it was not submitted", 30)
+        return str(self.daemon.job(job)["subjobs"][0]["batch_id"])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("passed-through")
+    home = folder / "home"
+    (home / "sub").mkdir(parents=True)
+    with slurm_cluster(4, 4, "--exclusive") as cluster:
+        faults = FaultyCommands(folder / "commands")
+        toml = f'batch = "slurm"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n' + LIMITS
+        daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf), "PATH": faults.path})
+        daemon.start()
+        assert not daemon.ended(), daemon.log.read_text()
+        try:
+            yield Place(cluster, daemon, home, faults)
+        finally:
+            daemon.stop()
+
+
+CASES: dict[str, tuple[str, list[str], dict[str, str]]] = {
+    "arguments": ("", ["probe.sh", "p q", "it's", "-x", "*"], {}),
+    "comment and name": ("#SBATCH --comment='my own' -J mine", ["-N", "2", "probe.sh"], {}),
+    "another folder": ("#SBATCH -o %x-%j-%N.txt", ["-D", "sub", "../probe.sh"], {}),
+    "tasks": ("#SBATCH --tasks-per-node=2 -N 2 --mail-user=", ["probe.sh"], {}),
+    "within a job": ("", ["-n", "2", "probe.sh"], {"SLURM_NTASKS": "9", "SLURM_JOB_ID": "7", "LD_LIBRARY_PATH": "/x"}),
+    "chosen environment": ("#SBATCH --export=MINE,OTHER=2", ["probe.sh"], {"MINE": "1", "HIS": "2"}),
+    "no environment": ("", ["--export=NONE", "probe.sh"], {"MINE": "1"}),
+    "requeue": ("#SBATCH --no-requeue --open-mode=append", ["probe.sh"], {"BASH_ENV": "/nowhere"}),
+}
+
+
+def comparable(text: str, id: str) -> list[str]:
+    """Without what differs between any two jobs: ids, nodes, processes; and without the tag, which is documented."""
+    text = re.sub(rf"\b0*{id}\b|job0*{id}\b", "ID", text).replace("slurm_script", "SCRIPT")
+    text = re.sub(r" ejb-[0-9a-f]{8}\.0", "", re.sub(r"=ejb-[0-9a-f]{8}\.0", "=", text))
+    text = re.sub(r"\bn(\d|\[[^]]*\])", "NODE", text)
+    lines = [re.sub(r"(SLURM_TASK_PID|SLURM_\w*PER_NODE)=.*", r"\1", line).rstrip() for line in text.splitlines()]
+    return [line for line in lines if not re.match(r"EJB_SOCKET=|\s*Comment=$", line)]
+
+
+def test_a_script_sees_and_does_what_it_would_under_sbatch(place: Place) -> None:
+    pairs: dict[str, tuple[str, str]] = {}
+    for name, (lines, words, more) in CASES.items():
+        place.write("probe.sh", PROBE.format(lines=lines))
+        passed = place.submit(*words, **more)
+        pairs[name] = place.batch_id(passed), place.sbatch(*words, **more)
+    place.write("snake.py", PYTHON)
+    place.write("ranks.sh", RANKS)
+    for name, words in {"python": ["snake.py", "a b"], "ranks": ["ranks.sh"]}.items():
+        pairs[name] = place.batch_id(place.submit(*words)), place.sbatch(*words)
+    ids = {id for pair in pairs.values() for id in pair}
+    place.cluster.until(
+        lambda: all(place.cluster.states().get(id) == "COMPLETED" for id in ids), "the jobs did not complete", 120
+    )
+    for name, (ours, theirs) in pairs.items():
+        texts = [_output(place, id).read_text() for id in (ours, theirs)]
+        assert comparable(texts[0], ours) == comparable(texts[1], theirs), name
+        assert oct(_output(place, ours).stat().st_mode) == oct(_output(place, theirs).stat().st_mode), name
+    assert "<it's>" in _output(place, pairs["arguments"][0]).read_text()
+    assert "rank 1 of 2" in _output(place, pairs["ranks"][0]).read_text()
+
+
+def _output(place: Place, id: str) -> Path:
+    shown = place.cluster.run("scontrol", "show", "job", id)
+    found = re.search(r"StdOut=(.*)", shown)
+    assert found is not None, shown
+    path = Path(found[1].strip())
+    if "%N" in path.name:
+        node = re.search(r"BatchHost=(\S+)", shown)
+        path = path.with_name(path.name.replace("%N", node[1] if node else ""))
+    until(path.exists, f"{path} is not there", 20)
+    return path
+
+
+def test_an_array_is_passed_through_with_the_state_of_all_elements(place: Place) -> None:
+    place.write("array.sh", "#!/bin/bash\n#SBATCH -t 2 -a 1-6%3\nexit $((SLURM_ARRAY_TASK_ID == 4))\n")
+    job = place.daemon.wait(place.submit("array.sh"), timeout_s=60)
+    assert (job["state"], job["exit_code"]) == ("failed", 1), job
+    assert job["subjobs"][0]["elements"] == {"completed": 5, "failed": 1}
+    assert "5 completed" in job["reason"] and "1 failed (4)" in job["reason"]
+    place.write("good.sh", "#!/bin/bash\n#SBATCH -t 2\nsleep 1\n")
+    assert place.daemon.wait(place.submit("-O", "--array=0-4:2", "good.sh"), timeout_s=60)["state"] == "completed"
+
+
+def test_a_heterogeneous_job_that_completed_is_completed(place: Place) -> None:
+    place.write("het.sh", "#!/bin/bash\n#SBATCH -n 1 -t 2\n#SBATCH hetjob\n#SBATCH -n 2\nsleep 1\n")
+    job = place.daemon.wait(place.submit("het.sh"), timeout_s=60)
+    assert (job["state"], job["exit_code"]) == ("completed", 0), job
+
+
+def test_one_of_several_partitions_is_used(place: Place) -> None:
+    place.write("ok.sh", "#!/bin/sh\n#SBATCH -t 2\ntrue\n")
+    job = place.daemon.wait(place.submit("-p", "batch,whole", "ok.sh"), timeout_s=60)
+    assert job["state"] == "completed" and job["queue"] in ("batch", "whole"), job
+
+
+def test_singletons_run_one_after_another_under_their_own_name(place: Place) -> None:
+    place.write("single.sh", "#!/bin/bash\n#SBATCH -t 2 -d singleton -J alone\nsleep 2\n")
+    ids = [place.batch_id(place.submit("single.sh")) for _ in range(2)]
+    listed = place.cluster.run("squeue", "--noheader", "--name=alone", "--states=all", "--format=%i").split()
+    assert sorted(listed) == sorted(ids)
+    place.cluster.until(lambda: all(place.cluster.states().get(id) == "COMPLETED" for id in ids), "they did not end")
+    shown = [place.cluster.run("scontrol", "show", "job", id) for id in ids]
+    times = [dict(re.findall(r"(StartTime|EndTime)=(\S+)", text)) for text in shown]
+    assert times[1]["StartTime"] >= times[0]["EndTime"], "they ran side by side"
+
+
+def test_a_renamed_job_is_still_ours(place: Place) -> None:
+    place.write("long.sh", "#!/bin/bash\n#SBATCH -t 2\nsleep 4; exit 3\n")
+    job = place.submit("long.sh")
+    place.daemon.wait(job, "running", timeout_s=60)
+    place.cluster.run("scontrol", "update", f"JobId={place.batch_id(job)}", "JobName=renamed")
+    found = place.daemon.wait(job, timeout_s=60)
+    assert (found["state"], found["exit_code"]) == ("failed", 3), found
+
+
+def test_what_slurm_refuses_is_refused_at_submission_and_in_the_dry_run(place: Place) -> None:
+    place.write("wide.sh", "#!/bin/bash\n#SBATCH -t 2 -n 500\nhostname\n")
+    before = len(place.daemon.client.get("/v1/jobs").json()["jobs"])
+    for words in (["submit", "wide.sh"], ["submit", "--dry-run", "wide.sh"]):
+        done = place.ejb(*words)
+        assert done.returncode == 7 and "More processors requested than permitted" in done.stderr, done.stderr
+    assert len(place.daemon.client.get("/v1/jobs").json()["jobs"]) == before
+    place.faults.fault("sbatch", UNREACHABLE, once=True)
+    done = place.ejb("submit", "--dry-run", "wide.sh")
+    assert done.returncode == 0 and "not checked" in done.stderr, done.stderr
+
+
+def test_the_answer_says_that_it_is_passed_through_and_why(place: Place) -> None:
+    place.write("ok.sh", "#!/bin/sh\n#SBATCH -t 2 --mail-type=NONE\ntrue\n")
+    done = place.ejb("submit", "ok.sh")
+    assert done.stderr == "ejb: passed through as an ordinary job: elasticity is off in queue batch\n", done.stderr
+    dry = place.ejb("submit", "--dry-run", "ok.sh")
+    assert "elasticity is off in queue batch" in dry.stdout and "elastic=off" not in dry.stdout, dry.stdout
+    asked = place.ejb("submit", "--elastic", "off", "ok.sh")
+    assert "the job asked for elastic=off" in asked.stderr
+
+
+def test_the_end_that_nobody_saw_is_told_by_the_exit_file_or_is_unknown(place: Place) -> None:
+    text = place.cluster.conf.read_text()
+    place.cluster.conf.write_text(re.sub(r"MinJobAge=\d+", "MinJobAge=2", text))
+    place.cluster.run("scontrol", "reconfigure")
+    body = f"until [ -e {place.folder}/go ]; do sleep 0.2; done; exit "
+    place.write("bash.sh", f"#!/bin/bash\n#SBATCH -t 5\n{body}0\n")
+    place.write("sh.sh", f"#!/bin/sh\n#SBATCH -t 5\n{body}0\n")
+    jobs = {name: place.submit(f"{name}.sh") for name in ("bash", "sh")}
+    jobs["command"] = place.submit("-t", "5", "--", "sh", "-c", body + "3")
+    for job in jobs.values():
+        place.daemon.wait(job, "running", timeout_s=60)
+    ids = [place.batch_id(job) for job in jobs.values()]
+    place.daemon.kill()
+    (place.folder / "go").touch()
+    deadline = time.monotonic() + 120
+    while any(id in place.cluster.states() for id in ids):
+        assert time.monotonic() < deadline, "Slurm did not forget them"
+        time.sleep(0.5)
+    place.daemon.start()
+    assert place.daemon.wait(jobs["bash"], timeout_s=60)["exit_code"] == 0
+    found = place.daemon.wait(jobs["command"], timeout_s=60)
+    assert (found["state"], found["exit_code"]) == ("failed", 3)
+    unknown = place.daemon.wait(jobs["sh"], "unknown", timeout_s=60)
+    assert "nobody knows how it ended" in unknown["reason"]
+    assert place.ejb("cancel", jobs["sh"]).returncode == 0
+    assert place.daemon.job(jobs["sh"])["state"] == "cancelled"
