@@ -247,7 +247,10 @@ def _cwd() -> str:
 def _environment(out: Output) -> dict[str, str]:
     """The environment, but for what JSON cannot hold and what is not for others to know."""
     found: dict[str, str] = {}
+    coerced = _coerced_by_python()
     for name, value in os.environ.items():
+        if name in coerced:
+            continue
         try:
             (name + value).encode()
         except UnicodeEncodeError:
@@ -256,3 +259,12 @@ def _environment(out: Output) -> dict[str, str]:
         if not name.startswith("EJB_"):
             found[name] = value
     return found
+
+
+def _coerced_by_python() -> set[str]:
+    """LC_CTYPE, where it is not the user's: Python sets it for itself in a locale that is not UTF-8 (PEP 538)."""
+    try:
+        given = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return set()
+    return set() if b"\0LC_CTYPE=" in b"\0" + given else {"LC_CTYPE"}

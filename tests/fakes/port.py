@@ -78,7 +78,8 @@ class FakeManager:
         answer = await self.store.write(add)
         await self.announce()
         elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"
-        return Accepted(*answer, elastic, f"elasticity is {self.elasticity} in queue main", await self.check(spec))
+        why = spec.asked.why if spec.asked is not None and spec.asked.why else f"elasticity is {self.elasticity}"
+        return Accepted(*answer, elastic, f"{why} in queue main" if elastic else why, await self.check(spec))
 
     async def check(self, spec: JobSpec) -> tuple[str, ...]:
         return ()

@@ -133,7 +133,7 @@ async def test_the_same_key_gives_the_same_job(world: World) -> None:
         ({"overrides": {"ntasks": -1}}, Code.INVALID, "--ntasks", "above 0"),
         ({"overrides": {"ntasks": 10**30}}, Code.INVALID, "--ntasks", "more than 1000000"),
         ({"overrides": {"ntasks": 2000}}, Code.INVALID, "", "more than queue main has"),
-        ({"overrides": {"nodes": 17}}, Code.INVALID, "--nodes", "cannot fill 17 nodes"),
+        ({"overrides": {"nodes": 17, "elastic": "on"}}, Code.UNSUPPORTED, "--nodes", "cannot fill 17 nodes"),
         ({"overrides": {"time": "10m"}}, Code.INVALID, "--time", "not a walltime"),
         ({"overrides": {"time": "UNLIMITED", "elastic": "on"}}, Code.UNSUPPORTED, "--time", "walltime that ends"),
         ({"script": "#!/bin/sh\n#SBATCH -n 4\n#EJB elastic=on\n"}, Code.UNSUPPORTED, "walltime", "needs a walltime"),
@@ -211,7 +211,7 @@ async def test_a_queue_passes_through_what_cannot_be_elastic(world: World, elast
     world.manager.elasticity = elasticity
     answer = await world.ada.post("/v1/jobs", json=body(overrides={"options": ["--mem=4G"]}))
     assert answer.status_code == 201
-    assert "passed through" in answer.json()["notes"][0] and "--mem" in answer.json()["notes"][0]
+    assert answer.json()["elastic"] is False and "--mem" in answer.json()["why"] and answer.json()["notes"] == []
     wanted = body(overrides={"options": ["--mem=4G"], "elastic": "on"})
     problem(await world.ada.post("/v1/jobs", json=wanted), Code.UNSUPPORTED)
 
@@ -230,7 +230,7 @@ async def test_a_script_that_sbatch_would_run_and_ejb_cannot_hold_is_passed_thro
 ) -> None:
     script = SCRIPT.partition("srun")[0] + body_of_script
     answer = await world.ada.post("/v1/jobs", json=body(script=script))
-    assert answer.status_code == 201 and words in answer.json()["notes"][0], answer.json()
+    assert answer.status_code == 201 and words in answer.json()["why"], answer.json()
     job = (await world.ada.get(f"/v1/jobs/{answer.json()['id']}")).json()
     assert job["elastic"] is False
 
