@@ -165,6 +165,8 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
                 _ended(world, subjob, Outcome(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
         return
     subjob.missing_since_s = None
+    if subjob.role == "rigid" and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
+        world.job.queue = seen.queue  # of several the one in which it runs
     if world.job.state == JobState.UNKNOWN and not seen.state.ended:
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
@@ -231,8 +233,6 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         subjob.processors = seen.processors or subjob.processors
         if not job.walltime_s and seen.walltime_s:
             subjob.walltime_s = seen.walltime_s
-        if "," in job.queue or not job.queue:
-            job.queue = seen.queue
         if job.state == JobState.WAITING:
             _rigid_runs(world, subjob)
         return

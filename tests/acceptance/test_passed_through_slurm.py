@@ -40,7 +40,7 @@ PYTHON = """\
 #!/usr/bin/env python3
 #SBATCH -t 2 -J snake
 import os, sys
-print(sys.argv[1:], os.getcwd(), sorted(name for name in os.environ if name != "BASH_ENV"))
+print(sys.argv[1:], os.getcwd(), sorted(name for name in os.environ if not name.startswith("EJB_")))
 """
 RANKS = """\
 #!/bin/bash
@@ -138,6 +138,7 @@ def comparable(text: str, id: str) -> list[str]:
     text = re.sub(r" ejb-[0-9a-f]{8}\.0", "", re.sub(r"=ejb-[0-9a-f]{8}\.0", "=", text))
     text = re.sub(r"\bn(\d|\[[^]]*\])", "NODE", text)
     lines = [re.sub(r"(SLURM_TASK_PID|SLURM_\w*PER_NODE)=.*", r"\1", line).rstrip() for line in text.splitlines()]
+    lines = [re.sub(r"RunTime=\S+", "RunTime", line) for line in lines]
     return [line for line in lines if not re.match(r"EJB_SOCKET=|\s*Comment=$", line)]
 
 
