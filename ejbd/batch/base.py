@@ -70,6 +70,7 @@ class AsAsked:
 
     The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
     is typed, in this `environment`, of which the job gets what an option says: `export`, its value (None: all of it).
+    `told`: the variables by which the command itself tells a job of other options.
     """
 
     options: Sequence[str]
@@ -79,6 +80,7 @@ class AsAsked:
     environment: Mapping[str, str]
     export: str | None
     job_name: str
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,9 +100,7 @@ class Names:
     queue: str
 
 
-def request_for(
-    spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None
-) -> SubmitRequest:
+def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None) -> SubmitRequest:
     """The submission of a passed-through job. `hook`: what its bash reads first."""
     output, error = output_paths(spec, names.job_id, names.user, node="")
     asked = spec.asked
@@ -133,6 +131,7 @@ def request_for(
         environment=asked.env if hook is None else {**asked.env, "BASH_ENV": str(hook)},
         export=None if asked.whole_env else asked.export,
         job_name=spec.name,
+        told=asked.told,
     )
     return replace(plain, umask=asked.umask, limits=asked.limits, asked=as_asked)
 

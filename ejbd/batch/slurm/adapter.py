@@ -126,7 +126,8 @@ class SlurmBatch:
         wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
         users = None if test_only else await self._users_environment(request)
         descriptor = None if users is None else in_memory(users)
-        file = "" if descriptor is None else str(descriptor)
+        # By its path: for each component of a heterogeneous job sbatch reads it anew, from its beginning.
+        file = "" if descriptor is None else f"/proc/self/fd/{descriptor}"
         sbatch = commands.Sbatch(request, timeout_s, test_only=test_only, environment_file=file)
         try:
             argv = sbatch.argv()
@@ -177,6 +178,8 @@ class SlurmBatch:
     async def _told_by_sbatch(self, request: SubmitRequest) -> dict[str, str]:
         """What sbatch adds to the environment that a job is given, and not to one that it reads from a file."""
         told = {"SLURM_JOB_NAME": request.tag if request.asked is None else request.asked.job_name}
+        if request.asked is not None:
+            told |= request.asked.told
         limits = {**request.limits, **limits_above_ours(request.limits)}
         for name in commands.propagated_limits(await self.config()):
             soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.findings import Given, has_control, invalid, shortened
@@ -14,6 +14,18 @@ from ejbd.sbatch import BY_NAME, Use
 
 # Given by EJB itself, or in its own way.
 _OURS = frozenset({"hold", "comment", "wait", "verbose", "quiet", "parsable"})
+
+# Measured against sbatch 22.05: what it sets in its own environment, and so not in one that it reads from a file.
+_TOLD: dict[str, Callable[[str], str]] = {
+    "open-mode": lambda value: value[:1].lower(),
+    "profile": lambda value: ",".join(word.strip().capitalize() for word in value.split(",")),
+    "acctg-freq": str,
+    "cpu-freq": lambda value: value.capitalize(),
+    "hint": str,
+    "container": str,
+}
+_SPELLED = {"cpu-freq": "SLURM_CPU_FREQ_REQ"}
+_VARIABLES = [(name, _SPELLED.get(name, "SLURM_" + name.upper().replace("-", "_"))) for name in _TOLD]
 
 
 def asked_for(request: JobRequest, settings: Mapping[str, Given], typed: Iterable[Given], cwd: str) -> Asked:
@@ -38,6 +50,7 @@ def asked_for(request: JobRequest, settings: Mapping[str, Given], typed: Iterabl
         output=output_pattern(settings.get("output"), cwd),
         error=output_pattern(settings.get("error"), cwd),
         array=array.value if array is not None else None,
+        told={variable: _TOLD[name](settings[name].value or "") for name, variable in _VARIABLES if name in settings},
     )
 
 

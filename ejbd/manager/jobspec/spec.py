@@ -23,6 +23,7 @@ class Asked:
     that stood in `path`. `env` is the submitter's whole environment, of which all goes to the job if `whole_env`, and
     else what `--export` (`export`) says.
     `umask` and the soft resource `limits` are his (-1: unlimited; what is missing is not known). `array`: the indices.
+    `told`: the variables by which sbatch tells its job some of the options.
     `why`: what made it a passed-through job, unless its user did.
     """
 
@@ -39,6 +40,7 @@ class Asked:
     output: str | None = None
     error: str | None = None
     array: str | None = None
+    told: dict[str, str] = field(default_factory=dict)
     why: str = ""
 
 
