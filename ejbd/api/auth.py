@@ -22,6 +22,7 @@ from ejbd.store.models import Token
 
 TOKEN_PREFIX = "ejb_"
 HOLDERS_KEPT = 1000
+_ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan"})  # posted, but nothing is kept
 _BEARER = HTTPBearer(
     auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, whose peer is known"
 )
@@ -38,10 +39,11 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, and whether everybody's jobs are theirs to see and change."""
+    """Who asks, and whether everybody's jobs are theirs to see and change. `token`: the digest of what they showed."""
 
     user: str
     admin: bool
+    token: str | None = None
 
     def require_admin(self) -> None:
         """Raise EjbError (FORBIDDEN) for anybody else."""
@@ -98,7 +100,8 @@ async def principal_of(
     """
     token = bearer(request)
     if token is not None:
-        return await _token_holder(request.app.state.holders, manager, token)
+        looks = request.method in ("GET", "HEAD") or request.url.path in _ONLY_LOOKED_AT
+        return await _token_holder(request.app.state.holders, manager, token, looks=looks)
     peer: Peer | None = getattr(request.state, "peer", None)
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
@@ -117,15 +120,17 @@ class Holders:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, float | None]] = {}
+        self._known: dict[str, tuple[str, float | None, str]] = {}
         self._forgotten = 0
 
-    async def holder(self, manager: ManagerPort, token: str) -> tuple[str, float | None] | None:
-        """The user and the end (epoch seconds) of a token, None of one that does not exist."""
+    async def holder(self, manager: ManagerPort, token: str) -> tuple[str, float | None, str] | None:
+        """The user, the end (epoch seconds) and the scope of a token, None of one that does not exist."""
         wanted = digest(token)
 
-        def look(session: Session) -> Row[str, float | None] | None:
-            return session.execute(select(Token.user, Token.expires_s).where(Token.digest == wanted)).first()
+        def look(session: Session) -> Row[str, float | None, str] | None:
+            return session.execute(
+                select(Token.user, Token.expires_s, Token.scope).where(Token.digest == wanted)
+            ).first()
 
         known = self._known.get(wanted)
         if known is None:
@@ -133,7 +138,7 @@ class Holders:
             found = await manager.store.read(look)
             if found is None:
                 return None
-            known = (found.user, found.expires_s)
+            known = (found.user, found.expires_s, found.scope)
             if forgotten == self._forgotten:  # else it may have been revoked since it was read
                 if len(self._known) >= HOLDERS_KEPT:
                     self._known.clear()
@@ -146,14 +151,17 @@ class Holders:
         self._known.clear()
 
 
-async def _token_holder(holders: Holders, manager: ManagerPort, token: str) -> Principal:
+async def _token_holder(holders: Holders, manager: ManagerPort, token: str, *, looks: bool) -> Principal:
     found = await holders.holder(manager, token)
     if found is None:
         raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint="make one by `ejb token create`")
-    user, expires_s = found
-    if expires_s is not None and expires_s <= time.time():
+    user, expires_s, scope = found
+    if expires_s is None or expires_s <= time.time():  # all of them end
         raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint="make one by `ejb token create`")
-    return Principal(user, is_admin(user, manager.settings))
+    if scope == "read" and not looks:
+        hint = "make one by `ejb token create --scope jobs`"
+        raise EjbError(Code.FORBIDDEN, "this token is for looking only", hint=hint)
+    return Principal(user, scope == "admin" and is_admin(user, manager.settings), digest(token))
 
 
 def is_admin(user: str, settings: Settings) -> bool:

@@ -401,11 +401,18 @@ class Windows(Api):
     windows: list[Window]
 
 
+TokenScope = Literal["read", "jobs", "admin"]
+
+
 class TokenRequest(Api):
-    """What a new bearer token is for, and for how long it is good (null: until it is revoked)."""
+    """What a new bearer token is for, and for how long it is good.
+
+    `scope`: `read` looks only, `jobs` also submits and steers its user's own jobs, `admin` does whatever its user may.
+    """
 
     label: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
-    expires_in_s: Annotated[float | None, Field(gt=0, le=10 * 365 * 86400, allow_inf_nan=False)] = None
+    expires_in_s: Annotated[float, Field(gt=0, le=366 * 86400, allow_inf_nan=False)] = 30 * 86400.0
+    scope: TokenScope = "jobs"
 
 
 class TokenView(Api):
@@ -415,7 +422,8 @@ class TokenView(Api):
     user: str
     label: str
     created_s: float
-    expires_s: float | None
+    expires_s: float
+    scope: TokenScope
 
 
 class NewToken(TokenView):

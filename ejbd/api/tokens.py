@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.api.auth import Caller, Manager, digest, new_token
 from ejbd.api.models import NewToken, TokenRequest, Tokens, TokenView
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
+from ejbd.store.transitions import add_event
 
+MOST_TOKENS = 100  # of a user
 ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
@@ -23,13 +25,28 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 
 @router.post("", status_code=201)
 async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewToken:
-    """A token for oneself. It is told this once; only its digest is kept."""
+    """A token for oneself, asked for over the unix socket. It is told this once; only its digest is kept."""
+    if caller.token is not None:
+        hint = "run `ejb token create` on the daemon's machine, without EJB_TOKEN"
+        raise EjbError(Code.FORBIDDEN, "a token makes no tokens: they are made over the unix socket", hint=hint)
     token, now = new_token(), time.time()
-    expires_s = None if body.expires_in_s is None else now + body.expires_in_s
 
     def add(session: Session) -> Token:
-        row = Token(digest=digest(token), user=caller.user, label=body.label, created_s=now, expires_s=expires_s)
+        alive = select(func.count()).select_from(Token).where(Token.user == caller.user, Token.expires_s > now)
+        if (session.scalar(alive) or 0) >= MOST_TOKENS:
+            hint = "revoke some: `ejb token list`, `ejb token revoke ID`"
+            raise EjbError(Code.CONFLICT, f"{caller.user} has {MOST_TOKENS} tokens already", hint=hint)
+        row = Token(
+            digest=digest(token),
+            user=caller.user,
+            label=body.label,
+            created_s=now,
+            expires_s=now + body.expires_in_s,
+            scope=body.scope,
+        )
         session.add(row)
+        told: dict[str, Any] = {"token": row.digest[:ID_LENGTH], "user": row.user, "label": row.label}
+        add_event(session, "token.created", now, **told, scope=row.scope, expires_s=row.expires_s)
         return row
 
     return NewToken(token=token, **_view(await manager.store.write(add)).model_dump())
@@ -48,13 +65,19 @@ async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
 
 @router.delete("/{id}", status_code=204)
 async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId) -> None:
-    """Make one of one's own tokens worthless (administrators: anybody's)."""
+    """Make one of one's own tokens worthless (administrators: anybody's). A token can do that to itself alone."""
+    if caller.token is not None and not caller.token.startswith(id):
+        hint = "run `ejb token revoke` on the daemon's machine, without EJB_TOKEN"
+        raise EjbError(
+            Code.FORBIDDEN, "a token revokes itself alone; others are revoked over the unix socket", hint=hint
+        )
 
     def remove(session: Session) -> None:
         found = session.scalars(select(Token).where(Token.digest.startswith(id))).first()
         if found is None or (found.user != caller.user and not caller.admin):
             raise EjbError(Code.NOT_FOUND, f"there is no token {id}", hint="`ejb token list` shows yours")
         session.delete(found)
+        add_event(session, "token.revoked", time.time(), token=id, user=found.user, by=caller.user)
 
     await manager.store.write(remove)
     request.app.state.holders.forget()
@@ -62,5 +85,10 @@ async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId
 
 def _view(row: Token) -> TokenView:
     return TokenView(
-        id=row.digest[:ID_LENGTH], user=row.user, label=row.label, created_s=row.created_s, expires_s=row.expires_s
+        id=row.digest[:ID_LENGTH],
+        user=row.user,
+        label=row.label,
+        created_s=row.created_s,
+        expires_s=row.expires_s or 0.0,
+        scope=row.scope,
     )

@@ -137,15 +137,14 @@ def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
 def token_create(
     context: typer.Context,
     label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
-    days: Annotated[float | None, typer.Option("--days", help="For how long it is good.")] = None,
+    days: Annotated[float, typer.Option("--days", help="For how long it is good, at most 366.")] = 30.0,
+    scope: Annotated[str, typer.Option("--scope", help="read: look only; jobs: one's own jobs; admin: all.")] = "jobs",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a token for yourself. It is shown this once."""
     out = output(as_json, quiet)
-    body: dict[str, Any] = {"label": label}
-    if days is not None:
-        body["expires_in_s"] = days * 86400
+    body: dict[str, Any] = {"label": label, "expires_in_s": days * 86400, "scope": scope}
     found = client(context).request("POST", "/v1/tokens", body=body).json()
 
     def human() -> None:
@@ -163,10 +162,9 @@ def token_list(context: typer.Context, as_json: AsJson = False) -> None:
 
     def human() -> None:
         rows = [
-            [t["id"], clock(t["created_s"]), "never" if t["expires_s"] is None else clock(t["expires_s"]), t["label"]]
-            for t in found["tokens"]
+            [t["id"], clock(t["created_s"]), clock(t["expires_s"]), t["scope"], t["label"]] for t in found["tokens"]
         ]
-        out.table(["ID", "MADE", "RUNS OUT", "LABEL"], rows)
+        out.table(["ID", "MADE", "RUNS OUT", "SCOPE", "LABEL"], rows)
 
     out.result(found, human)
 

@@ -23,6 +23,7 @@ from ejbd.store.models import (
     Run,
     Speed,
     Subjob,
+    Token,
     Worker,
 )
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
@@ -65,6 +66,8 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
         .limit(left)
     )
     left -= _delete(session, Event.id, of_no_job)
+    if left > 0:
+        left -= _count(session, delete(Token).where(or_(Token.expires_s.is_(None), Token.expires_s < now)))
     for key, at_s in _MEASURED:
         if left <= 0:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,15 +11,17 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
 from ejbd.api.app import create_app
-from ejbd.api.auth import digest
+from ejbd.api.auth import Peer, digest
 from ejbd.config import Limits, Settings
 from ejbd.errors import HTTP_STATUS, Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, build_spec
-from ejbd.store.models import Token
+from ejbd.store.models import Event, Token
+from ejbd.store.retention import prune
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
 from tests.fakes.port import FakeManager, job_row, new_store, subjob_row
@@ -35,7 +39,14 @@ class World:
 
     def __init__(self, manager: FakeManager) -> None:
         self.manager = manager
-        transport = httpx.ASGITransport(create_app(manager))
+        app = create_app(manager)
+        transport = httpx.ASGITransport(app)
+
+        async def by_socket(scope: Any, receive: Any, send: Any) -> None:
+            """As the unix socket's server hands a request on."""
+            await app({**scope, "state": {"peer": Peer(1, os.geteuid(), os.getegid())}}, receive, send)
+
+        self.here = httpx.AsyncClient(transport=httpx.ASGITransport(by_socket), base_url="http://ejbd")
         self.ada, self.bob, self.root, self.nobody = (
             httpx.AsyncClient(
                 transport=transport,
@@ -61,7 +72,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def _world(store: Store, folder: Path) -> World:
     def tokens(session: Session) -> None:
         for user in ("ada", "bob", "root"):
-            session.add(Token(digest=digest(f"ejb_{user}"), user=user, created_s=0.0))
+            session.add(Token(digest=digest(f"ejb_{user}"), user=user, created_s=0.0, expires_s=4e9, scope="admin"))
         session.add(Token(digest=digest("ejb_old"), user="ada", created_s=0.0, expires_s=1.0))
 
     await store.write(tokens)
@@ -96,8 +107,8 @@ async def test_both_databases_answer_alike(store: Store, tmp_path: Path) -> None
     await store.write(lambda session: session.add(subjob_row(id, 1)))
     assert (await world.ada.get(f"/v1/jobs/{id[:4]}")).json()["processors"] == 4
     assert [job["processors"] for job in (await world.ada.get("/v1/jobs?limit=1")).json()["jobs"]] == [4]
-    token = (await world.ada.post("/v1/tokens", json={})).json()["id"]
-    assert (await world.ada.delete(f"/v1/tokens/{token}")).status_code == 204
+    token = (await world.here.post("/v1/tokens", json={})).json()["id"]
+    assert (await world.here.delete(f"/v1/tokens/{token}")).status_code == 204
     await world.ada.post(f"/v1/jobs/{id}/cancel")
     assert "event: job.cancelled" in (await world.ada.get(f"/v1/jobs/{id}/events/stream")).text
     assert (await world.ada.get(f"/v1/jobs/{id}/timeline")).json()["state"] == "cancelled"
@@ -344,15 +355,59 @@ async def test_the_timeline_as_json_and_as_a_picture(world: World) -> None:
 
 
 async def test_tokens(world: World) -> None:
-    made = (await world.ada.post("/v1/tokens", json={"label": "ci", "expires_in_s": 60})).json()
+    made = (await world.here.post("/v1/tokens", json={"label": "ci", "expires_in_s": 60})).json()
     new = {"Authorization": f"Bearer {made['token']}"}
     assert (await world.nobody.get("/v1/jobs", headers=new)).status_code == 200
-    listed = (await world.ada.get("/v1/tokens")).json()["tokens"]
+    listed = (await world.here.get("/v1/tokens")).json()["tokens"]
     assert made["id"] in [token["id"] for token in listed] and "token" not in listed[0]
-    problem(await world.bob.delete(f"/v1/tokens/{made['id']}"), Code.NOT_FOUND)
-    assert (await world.ada.delete(f"/v1/tokens/{made['id']}")).status_code == 204
+    problem(await world.bob.delete(f"/v1/tokens/{made['id']}"), Code.FORBIDDEN)
+    assert (await world.here.delete(f"/v1/tokens/{made['id']}")).status_code == 204
     problem(await world.nobody.get("/v1/jobs", headers=new), Code.UNAUTHENTICATED)
-    problem(await world.ada.post("/v1/tokens", json={"expires_in_s": -1}), Code.INVALID)
+    for wrong in ({"expires_in_s": -1}, {"expires_in_s": 400 * 86400}, {"expires_in_s": None}, {"scope": "all"}):
+        problem(await world.here.post("/v1/tokens", json=wrong), Code.INVALID)
+    events = await world.manager.store.read(lambda s: [(e.kind, e.data) for e in s.scalars(select(Event))])
+    assert [(kind, data["token"], data["user"]) for kind, data in events if kind.startswith("token.")] == [
+        ("token.created", made["id"], getpass.getuser()),
+        ("token.revoked", made["id"], getpass.getuser()),
+    ]
+
+
+async def test_a_token_mints_no_tokens_and_every_token_ends(world: World) -> None:
+    made = (await world.here.post("/v1/tokens", json={"expires_in_s": 5})).json()
+    short = {"Authorization": f"Bearer {made['token']}"}
+    for more in ({}, {"expires_in_s": 5}, {"scope": "read"}):
+        problem(await world.nobody.post("/v1/tokens", json=more, headers=short), Code.FORBIDDEN)
+    default = (await world.here.post("/v1/tokens", json={})).json()
+    assert 29 * 86400 < default["expires_s"] - default["created_s"] < 31 * 86400 and default["scope"] == "jobs"
+    problem(await world.nobody.delete(f"/v1/tokens/{default['id']}", headers=short), Code.FORBIDDEN)
+    assert (await world.nobody.delete(f"/v1/tokens/{made['id']}", headers=short)).status_code == 204  # itself
+    kept = {made["id"], default["id"]}
+    await world.manager.store.write(lambda s: prune(s, default["expires_s"] + 1, 1e6))
+    assert not kept & {t["id"] for t in (await world.here.get("/v1/tokens")).json()["tokens"]}
+
+
+async def test_a_token_can_do_what_its_scope_says(world: World) -> None:
+    async def holder(scope: str) -> dict[str, str]:
+        made = (await world.here.post("/v1/tokens", json={"scope": scope})).json()
+        return {"Authorization": f"Bearer {made['token']}"}
+
+    read, jobs, admin = [await holder(scope) for scope in ("read", "jobs", "admin")]
+    of_ada = await world.submit()
+    for headers in (read, jobs, admin):
+        assert (await world.nobody.get("/v1/jobs", headers=headers)).status_code == 200
+        assert (await world.nobody.post("/v1/jobs/plan", json=body(), headers=headers)).status_code == 200
+    problem(await world.nobody.post("/v1/jobs", json=body(), headers=read), Code.FORBIDDEN)
+    assert (await world.nobody.post("/v1/jobs", json=body(), headers=jobs)).status_code == 201
+    problem(await world.nobody.post(f"/v1/jobs/{of_ada}/cancel", headers=jobs), Code.NOT_FOUND)
+    problem(await world.nobody.patch("/v1/queues/main", json={"omax": 4}, headers=jobs), Code.FORBIDDEN)
+    assert (await world.nobody.patch("/v1/queues/main", json={"omax": 4}, headers=admin)).status_code == 200
+    assert (await world.nobody.post(f"/v1/jobs/{of_ada}/cancel", headers=admin)).status_code == 200
+
+
+async def test_nobody_has_tokens_without_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ejbd.api.tokens.MOST_TOKENS", 3)
+    answers = [(await world.here.post("/v1/tokens", json={})).status_code for _ in range(5)]
+    assert answers[0] == 201 and answers.count(201) <= 3 and answers[3:] == [409, 409]
 
 
 @pytest.mark.parametrize("header", ["Bearer ejb_wrong", "Bearer ejb_old", "Basic eDp5", "Bearer ", "x"])
@@ -382,7 +437,7 @@ async def test_health_version_and_figures(world: World) -> None:
     assert (await world.nobody.get("/v1/health")).json() == {"ok": True, "batch": "fake"}
     world.manager.ok = False
     assert (await world.nobody.get("/v1/health")).status_code == 503
-    assert (await world.nobody.get("/v1/version")).json()["worker_protocol"] == "1"
+    assert (await world.nobody.get("/v1/version")).json()["worker_protocol"] == "2"
     await world.submit()
     figures = (await world.ada.get("/metrics")).text.splitlines()
     for line in (

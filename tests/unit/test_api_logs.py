@@ -28,8 +28,8 @@ async def manager(tmp_path: Path) -> AsyncIterator[FakeManager]:
     store = new_store(tmp_path / "ejbd.sqlite")
 
     def token(session: Session) -> None:
-        session.add(Token(digest=digest("ejb_me"), user=ME, created_s=0.0))
-        session.add(Token(digest=digest("ejb_stranger"), user="nobody", created_s=0.0))
+        session.add(Token(digest=digest("ejb_me"), user=ME, created_s=0.0, expires_s=4e9, scope="jobs"))
+        session.add(Token(digest=digest("ejb_stranger"), user="nobody", created_s=0.0, expires_s=4e9, scope="jobs"))
 
     await store.write(token)
     yield FakeManager(Settings(state_dir=tmp_path), store)
