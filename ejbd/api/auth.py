@@ -98,6 +98,13 @@ async def principal_of(
 
     A token goes before the unix socket's peer: who shows one means to be its user.
     """
+    found = await _principal(request, manager)
+    if (connection := getattr(request.state, "connection", None)) is not None:
+        connection.known = True
+    return found
+
+
+async def _principal(request: Request, manager: ManagerPort) -> Principal:
     token = bearer(request)
     if token is not None:
         looks = request.method in ("GET", "HEAD") or request.url.path in _ONLY_LOOKED_AT

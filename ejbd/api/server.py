@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,8 @@ from ejbd.api.auth import Peer
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 
+HEADERS_S = 20.0  # for the headers of a request, from when the connection or their first byte is there
+BODY_S = 120.0  # for its body
 STOP_S = 3  # for requests that are under way when the daemon ends
 _LONGEST_SOCKET_PATH = 107  # bytes in sockaddr_un
 _CREDENTIALS = struct.Struct("3i")
@@ -27,15 +31,66 @@ _CREDENTIALS = struct.Struct("3i")
 log = structlog.get_logger(__name__)
 
 
+def most_connections() -> int:
+    """For each of the two servers: so few that files can still be opened and commands be started."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 2048 if soft == resource.RLIM_INFINITY else max(32, min(2048, (soft - 128) // 3))
+
+
 class PeerProtocol(H11Protocol):
-    """Uvicorn's HTTP/1.1 protocol that remembers who is at the other end of a unix socket (`request.state.peer`)."""
+    """Uvicorn's HTTP/1.1 protocol that remembers who is at the other end of a unix socket (`request.state.peer`).
+
+    Headers and bodies have to come in time. Where there are too many connections the oldest of those that have not said
+    who they are goes (`request.state.connection.known` is set once they have), and, if there is none, the newest.
+    """
+
+    known = False
+    _timer: asyncio.TimerHandle | None = None
+    _awaited = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, "connection": self}
+        self._await("headers", HEADERS_S)
+        if len(self.connections) > most_connections():
+            others = (one for one in self.connections if isinstance(one, PeerProtocol) and one is not self)
+            unknown = [one for one in others if not one.known]
+            goes = min(unknown, key=lambda one: one.since, default=self)
+            goes.transport.abort()
+            self.connections.discard(goes)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_UNIX:
             packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             self.app_state = {**self.app_state, "peer": Peer(*_CREDENTIALS.unpack(packed))}
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.since = time.monotonic()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._await("headers", HEADERS_S)
+        elif cycle.more_body:
+            self._await("body", BODY_S)
+        else:
+            self._await("", 0.0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await("", 0.0)
+        super().connection_lost(exc)
+
+    def _await(self, what: str, within_s: float) -> None:
+        if what == self._awaited:
+            return
+        self._awaited = what
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(within_s, self._late) if what else None
+
+    def _late(self) -> None:
+        self.transport.abort()
 
 
 class _Server(uvicorn.Server):

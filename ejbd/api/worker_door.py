@@ -55,7 +55,10 @@ class WorkerDoor:
             unknown = EjbError(Code.UNAUTHENTICATED, "this session is not known here, or went on without this request")
             await problem(unknown)(scope, receive, answer)
             return
-        scope.setdefault("state", {})["subjob"] = claim.subjob
+        state = scope.setdefault("state", {})
+        state["subjob"] = claim.subjob
+        if (connection := state.get("connection")) is not None:
+            connection.known = True
         await self.app(scope, _Again(body, receive), answer)
 
     async def _body(self, receive: Receive) -> bytes | None:
