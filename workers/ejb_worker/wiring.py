@@ -75,6 +75,8 @@ class Wiring:
 
     def tell_if_alone(self, pids: Mapping[int, int]) -> bool:
         """Whether these ranks run and know nothing of each other; the user is told."""
+        if self._engine.keeps_services and self._context.restart_dir is not None:
+            return False  # a restored process shows the environment of dmtcp_restart, and had found its peers before
         why = alone(pids.values())
         if why:
             self._tell(min(pids), why)
