@@ -20,6 +20,7 @@ from typing import Protocol
 import psutil
 import pytest
 
+from ejbd.batch.base import tag_in
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from tests.fakes.daemon import FAST, ROOT, ordinary, until
@@ -180,10 +181,11 @@ class SlurmSite:
         self.background.end("block")
 
     def jobs(self) -> list[BatchJob]:
-        rows = self.cluster.run("squeue", "--noheader", "--states=all", "--format=%i|%T|%j").splitlines()
+        rows = self.cluster.run("squeue", "--noheader", "--states=all", "--format=%i|%T|%k|%j").splitlines()
         found = []
         for row in rows:
-            id, state, name = row.split("|", 2)
+            id, state, comment, name = row.split("|", 3)
+            name = tag_in(comment) or name  # whoever is passed through has his own name
             live = state in ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING")
             found.append(BatchJob(id, name, state, live))
         return found
