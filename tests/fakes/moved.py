@@ -300,6 +300,9 @@ def bare(program: Program, options: list[str]) -> Iterator[Bare]:
 def engine(program: Program, told: Json) -> Iterator[Engine]:
     spool = program.folder / "spool"
     spool.mkdir()
+    if told["plugin"] is not None:  # workers take it from their own spool alone
+        shutil.copytree(Path(told["plugin"]).parent, spool / "dmtcp")
+        told = {**told, "plugin": str(spool / "dmtcp" / Path(told["plugin"]).name)}
     try:
         with world(spool) as there:
             there.start()

@@ -40,7 +40,7 @@ REFUSED = (
     "timer of C (thread)",
 )  # by DMTCP when the program asks for it: it ends with an error at its start
 BY_PLUGIN = ("interval timer (real)", "interval timer (virtual)", "interval timer (prof)")  # not without it
-BY_CHANCE = ("children one after the other", "system() of C", "concurrent.futures", "numpy with multiprocessing")
+BY_CHANCE = ("children one after the other", "system() of C", "concurrent.futures")
 MOVED_ALL_THE_SAME = ("POSIX shared memory",)  # by bare DMTCP, as long as nobody uses the descriptor again
 
 FEW = ("file opened for update", "threads", "interval timer (real)", "child that is forked", "subprocess of Python")
@@ -48,6 +48,8 @@ FEW_SEEN = ("timerfd", "multiprocessing, spawn")
 
 
 def names(which: Any) -> list[Any]:
+    if not which:
+        return [pytest.param("", marks=pytest.mark.skip(reason="EJB_TEST_FEATURES is not all"), id="all")]
     return [pytest.param(name, id=file_name(BY_NAME[name])) for name in which]
 
 
@@ -105,13 +107,21 @@ def test_a_program_with_this_is_not_checkpointed_and_ends_well_where_it_is(
 
 
 @pytest.mark.parametrize("name", names(everything_that_moves() if ALL else []))
-def test_bare_dmtcp_moves_it_too(name: str, plugin: str | None, tmp_path: Path) -> None:
+def test_bare_dmtcp_moves_it_too(
+    name: str, plugin: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if name in BY_PLUGIN:
         with bare(program(name, tmp_path), []) as mover, pytest.raises(NotMoved):
             mover.run()
         return
+    if feature_hangs_with_threads(name):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     with bare(program(name, tmp_path), []) as mover:
         mover.run()
+
+
+def feature_hangs_with_threads(name: str) -> bool:
+    return name == "numpy with multiprocessing"  # with OpenBLAS's own: EJB sees to that
 
 
 @pytest.mark.parametrize("name", names([n for n in SEEN if n not in MOVED_ALL_THE_SAME] if ALL else []))

@@ -190,6 +190,9 @@ class DmtcpEngine(Engine):
         env = clean(env)
         # hwloc opens files of /sys that cannot be reopened elsewhere: DMTCP then ends the program with 99.
         env.setdefault("HWLOC_COMPONENTS", "-linuxio,-pci")
+        if "OMP_NUM_THREADS" not in env:
+            # A process that has OpenBLAS's threads and forks (numpy with multiprocessing) hangs under DMTCP.
+            env.setdefault("OPENBLAS_NUM_THREADS", "1")
         env["DMTCP_TMPDIR"] = epoch.scratch()
         return Command(words + argv, env)
 
