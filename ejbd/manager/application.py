@@ -18,7 +18,7 @@ from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
-from ejbd.manager.lead import ensure_lead
+from ejbd.manager.lead import ensure_lead, is_up
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
@@ -98,6 +98,8 @@ def _between_epochs(world: JobWorld) -> bool:
         if job.start_s is None:
             job.start_s = world.ctx.now
         set_rate(job, 1.0 if job.kind == "script" else 0.0, world.ctx.now)
+    if job.kind == "command" and job.script_run == 1 and not is_up(world):
+        return False  # where its output cannot be written a job does not begin
     if launch is None:
         if job.kind == "script" or job.script_run > 1:
             return False  # the script will ask for it; a command has its one launch

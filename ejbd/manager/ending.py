@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ejbd.manager.context import JobWorld, set_rate
 from ejbd.manager.deaths import last_words
 from ejbd.manager.generations import drop_all
@@ -9,10 +11,11 @@ from ejbd.manager.lead import hand_over
 from ejbd.manager.measuring import note_run
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.subjobs import release
-from ejbd.store.models import Epoch, Worker
-from ejbd.store.states import EpochState, JobState, LaunchState, SubjobState
-from ejbd.store.transitions import move_epoch, move_job
+from ejbd.store.models import Epoch, Operation, Worker
+from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
+from ejbd.store.transitions import add_event, move_epoch, move_job
 
+OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot be opened
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
 
 
@@ -69,9 +72,20 @@ def finish(world: JobWorld) -> bool:
                 hand_over(world, lead, _last_words(world))
             if not finished(asked) or not asked:
                 return False
+            _tell_lost_output(world, asked)
     move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
     _release_all(world)
     return True
+
+
+def _tell_lost_output(world: JobWorld, asked: Sequence[Operation]) -> None:
+    """A job whose output could not be written has not completed, as little as under sbatch."""
+    job = world.job
+    error = next((o.error for o in asked if o.state == OperationState.FAILED), "")
+    if not error or job.final_state != JobState.COMPLETED:
+        return
+    add_event(world.ctx.session, "output.lost", world.ctx.now, job_id=job.id, reason=error)
+    job.final_state, job.exit_code, job.reason = JobState.FAILED.value, OUTPUT_LOST, error
 
 
 def _last_words(world: JobWorld) -> list[str]:

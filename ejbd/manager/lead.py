@@ -14,7 +14,7 @@ from ejbd.manager.context import JobWorld, usable_end
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.output import output_paths
 from ejbd.store.models import Launch, Operation, Subjob, Worker
-from ejbd.store.states import EpochState, LaunchState
+from ejbd.store.states import EpochState, LaunchState, OperationState
 from ejbd.store.transitions import add_event
 
 
@@ -33,6 +33,12 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
             return False
     _appoint(world, members)
     return True
+
+
+def is_up(world: JobWorld) -> bool:
+    """Whether the lead has made the job's output files, and has begun the script."""
+    operations = world.operations("lead")
+    return bool(operations) and operations[-1].state == OperationState.DONE
 
 
 def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = ()) -> None:

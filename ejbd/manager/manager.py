@@ -37,6 +37,7 @@ from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.mpi import LOOK_S, mpi_of_launch
+from ejbd.manager.output import check_output
 from ejbd.manager.roster import Roster, Specs, SubjobRow
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
@@ -356,7 +357,9 @@ class Manager:
             )
             if known is not None:
                 return known
-            if not how.elastic:
+            if how.elastic:
+                await asyncio.to_thread(check_output, how.spec, user)
+            else:
                 notes = await self.check(how.spec)
                 spec = passing.marked(how.spec, how.why)
         answer = await self.store.write(
@@ -389,7 +392,10 @@ class Manager:
         self._refuse_others(user)
         await self._see()
         spec = await _looked_at(spec)
-        return await self.store.read(lambda s: requests.plan(self._context(s), spec, user))
+        found = await self.store.read(lambda s: requests.plan(self._context(s), spec, user))
+        if found["elastic"]:
+            await asyncio.to_thread(check_output, spec, user)
+        return found
 
     def _refuse_others(self, user: str) -> None:
         """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
+from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
 
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
+_NOT_YET = re.compile(r"%\d*[ijJAN]")
 
 
 def expand(pattern: str, *, job_id: str, number: str, name: str, user: str, node: str) -> str:
@@ -25,6 +28,35 @@ def expand(pattern: str, *, job_id: str, number: str, name: str, user: str, node
         return value.rjust(min(int(width), 10), "0") if width and value.isalnum() else value
 
     return _PATTERN.sub(one, pattern)
+
+
+def check_output(spec: JobSpec, user: str) -> None:
+    """Raise EjbError (INVALID) where an output file can surely not be written, as far as the daemon's host shows.
+
+    Only what is on a file system of the working directory counts: what is mounted elsewhere may look different on the
+    nodes. A folder whose name holds the number or the node is not known yet.
+    """
+    for pattern in filter(None, (spec.output, spec.error)):
+        folder = Path(spec.cwd) / Path(pattern).parent
+        if _NOT_YET.search(str(folder)):
+            continue
+        named = expand(str(folder), job_id="", number="", name=spec.name.replace("/", "_"), user=user, node="")
+        why = _obstacle(Path(named), Path(spec.cwd))
+        if why:
+            raise EjbError(Code.INVALID, f"the output cannot be written: {why}", where=named, hint=f"mkdir -p {named}")
+
+
+def _obstacle(folder: Path, cwd: Path) -> str:
+    try:
+        if folder.is_dir():
+            return "" if os.access(folder, os.W_OK | os.X_OK) else "no file may be made in this folder"
+        there = folder
+        while not there.exists():
+            there = there.parent
+        known = there != Path(there.anchor) and cwd.is_dir() and there.stat().st_dev == cwd.stat().st_dev
+    except OSError:
+        return ""
+    return "there is no such folder" if known else ""
 
 
 def literally(path: str) -> Path:

@@ -258,7 +258,8 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
     if operation.kind == "lead" and not report["ok"] and world.job.lead_worker == worker.id:
-        ending.end_job(world, JobState.FAILED, None, operation.error)
+        code = ending.OUTPUT_LOST if operation.result.get("output") else None
+        ending.end_job(world, JobState.FAILED, code, operation.error)
         return
     exits = operation.result.get("exits")
     if exits and operation.epoch is not None:

@@ -243,6 +243,39 @@ def test_a_rank_that_dies_is_told_in_the_output_as_srun_tells_it(site: Site) -> 
     assert error.startswith("mpirun: error: n") and error.endswith(": task 0: Exited with exit code 7 (sh)")
 
 
+@pytest.mark.parametrize("command", [True, False], ids=["command", "script"])
+def test_a_job_whose_output_cannot_be_written_fails_as_under_sbatch_and_nothing_runs(site: Site, command: bool) -> None:
+    """Whether the folder is there is not known before the job has its number; Slurm says 0:53, which is 128 + 53."""
+    mark = site.folder / f"ran-{command}"
+    given: dict[str, object] = {"command": ["touch", str(mark)]}
+    if not command:
+        given = {"script": f"#!/bin/sh\ntouch '{mark}'\n"}
+    overrides = {"ntasks": 2, "time": "2", "elastic": "on", "output": "logs-%j/out"}
+    request = {**given, "cwd": str(site.folder), "env": {"PATH": os.environ["PATH"]}, "overrides": overrides}
+    id = site.daemon.client.post("/v1/jobs", json=request).json()["id"]
+    job = site.daemon.wait(id, timeout_s=60)
+    assert (job["state"], job["exit_code"]) == ("failed", 181), job
+    assert job["reason"].startswith("cannot write the output ") and "/out: No such file or directory" in job["reason"]
+    assert not mark.exists()
+
+
+def test_an_output_folder_that_is_missing_is_told_at_submission(site: Site) -> None:
+    for option in ("-o", "-e"):
+        answer = site.post(f"#!/bin/bash\n#SBATCH -n 2 -t 2 {option} missing/%x-out\nsrun true\n")
+        assert answer.status_code == 422 or answer.status_code == 400, answer.text
+        assert answer.json()["detail"] == "the output cannot be written: there is no such folder"
+        assert answer.json()["hint"] == f"mkdir -p {site.folder}/missing"
+
+
+def test_a_job_that_loses_its_output_folder_has_not_completed(site: Site) -> None:
+    (site.folder / "going").mkdir()
+    body = "echo first\nsrun -n 1 rm -r going\necho second\n"
+    id = site.submit(f"#!/bin/bash\n#SBATCH -n 2 -t 2 -o going/out\n{body}")
+    job = site.daemon.wait(id, timeout_s=60)
+    assert (job["state"], job["exit_code"]) == ("failed", 181), job
+    assert "cannot write the output" in job["reason"]
+
+
 def test_a_rank_of_a_command_that_dies_is_told_in_its_output(site: Site) -> None:
     command = ["sh", "-c", "echo rank; [ $SLURM_PROCID != 1 ] || exit 7; sleep 30"]
     request = {"command": command, "cwd": str(site.folder), "env": {"PATH": os.environ["PATH"]}}
@@ -280,7 +313,7 @@ def test_what_is_refused_where_it_is_to_be_elastic_all_the_same(site: Site, scri
     ("script", "code", "words"),
     [
         ("#!/no/such/shell\n#SBATCH -n 4 -t 2\n", None, "/no/such/shell"),
-        ("#!/bin/sh\n#SBATCH -n 4 -t 2 -D /no/such/folder\n", None, "/no/such/folder"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2 -D /no/such/folder\n", 181, "/no/such/folder"),
         ("#!/bin/sh\n#SBATCH -n 4 -t 2\nkill -KILL $$\n", 137, ""),
         ("#!/bin/sh\n#SBATCH -n 4 -t 2\nexec srun -n 2 sh -c 'exit 4'\n", 4, ""),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,8 +140,11 @@ def test_a_worker_understands_every_operation_and_sends_every_report(there: Worl
     manager.wait_for(lambda: manager.of_kind("script-exit"))
     run("unlead")
 
-    # A lead that cannot write says so in a log; and a worker that a signal ends says so last.
-    run("lead", run=2, output=str(there.spool / "missing" / "out"), script=None)
+    # A lead that can no longer write says so in a log; and a worker that a signal ends says so last.
+    folder = there.spool / "going"
+    folder.mkdir()
+    run("lead", run=2, output=str(folder / "out"), script=None)
+    shutil.rmtree(folder)
     there.launch("sh", "-c", 'echo 3/10 > "$EJB_PROGRESS"; echo lost; exec sleep 60', epoch=4)
     manager.wait_for(lambda: manager.of_kind("log"))
     manager.wait_for(lambda: [r for r in manager.of_kind("sample") if r["epoch"] == 4 and r["done"] == 3.0])

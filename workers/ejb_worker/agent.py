@@ -205,14 +205,20 @@ class Agent:
         self._lead = lead
         if payload.get("script") is not None:
             self._begin_warden()
-        try:
-            data = lead.start()
-        except LaunchError as error:
-            self._lead = None
-            sentence = str(error)
-            lead.end(0.0, lambda _problem: reply(False, sentence, {}))
-            return
-        reply(True, "", dict(data))
+
+        def opened(obstacle: str) -> None:
+            sentence, data = obstacle, {"output": True}
+            if not obstacle:
+                try:
+                    reply(True, "", dict(lead.start()))
+                    return
+                except LaunchError as error:
+                    sentence, data = str(error), {}
+            if self._lead is lead:
+                self._lead = None
+            lead.end(0.0, lambda _problem: reply(False, sentence, dict(data)))
+
+        lead.open(opened)  # before anything of the job runs, as with sbatch
 
     def _unlead(self, payload: Dict[str, Any], reply: Reply) -> None:
         lead, self._lead = self._lead, None

@@ -5,6 +5,7 @@ It has a thread of its own, so that a slow file system holds up nothing else.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import Callable, Dict, List, Optional, Tuple
@@ -16,6 +17,21 @@ _CHUNK = 256 * 1024  # a line longer than this is taken in pieces
 _BATCH = 1024 * 1024
 _SHORTEST_S = 0.1
 _LONGEST_S = 2.0
+
+# A name that leads nowhere, or to where this user may not write: as with sbatch the job fails before it begins.
+_HOPELESS = frozenset(
+    (
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENXIO,
+    )
+)
 
 Done = Callable[[str], None]
 
@@ -205,10 +221,15 @@ class Collector:
         self._requests: List[Tuple[Optional[int], Optional[int], Done]] = []
         self._closing = False
         self._ended = ""
+        self._errno = 0
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def open(self, done: Done) -> None:
+        """Make the output files, then call `done`: with a sentence only where waiting would not help."""
+        self.flush(lambda error: done(error if self._errno in _HOPELESS else ""))
 
     def flush(self, done: Done, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None) -> None:
         """Take what is there now, then call `done`."""
@@ -251,8 +272,14 @@ class Collector:
             except Superseded:
                 error = "another worker has become the lead and collects the output"
                 closing = True
-            except (OSError, ValueError, KeyError, TypeError) as problem:
+            except OSError as problem:
+                self._errno = problem.errno or 0
+                what = "write the output %s" % problem.filename if problem.filename else "collect the output"
+                error = "cannot %s: %s" % (what, problem.strerror or problem)
+            except (ValueError, KeyError, TypeError) as problem:
                 error = "cannot collect the output: %s" % problem
+            else:
+                self._errno = 0
             if error and error != troubled:
                 self._log(error)
             troubled = error

@@ -75,8 +75,14 @@ class Lead:
         )
         self._collector.start()
 
+    def open(self, done: Callable[[str], None]) -> None:
+        """Make the output files, then call `done` with "" or with why that cannot be."""
+        self._collector.open(done)
+
     def start(self) -> Dict[str, int]:
         """Run the script, if there is one. Raises LaunchError."""
+        if self._ending:
+            raise LaunchError("the lead was ended before it began")
         script = self._payload.get("script")
         if script is None:
             return {}
