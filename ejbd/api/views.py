@@ -25,6 +25,11 @@ def progress(job: Job, now: float) -> float:
     return min(1.0, max(0.0, work_now(job, end) / job.walltime_s)) if job.walltime_s > 0 else 0.0
 
 
+def ended_s(job: Job) -> float | None:
+    """When a job was over; None while its output is still being collected."""
+    return job.end_s if JobState(job.state).terminal else None
+
+
 def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
     """Processors of the running subjobs of each job; one query."""
     ids = [job.id for job in jobs if not JobState(job.state).terminal]
@@ -95,7 +100,7 @@ def timeline(job: Job, session: Session) -> Timeline:
         now_s=now,
         submit_s=job.submit_s,
         start_s=job.start_s,
-        end_s=job.end_s,
+        end_s=ended_s(job),
         processes=job.processes,
         progress=progress(job, now),
         rigid_start_s=job.rigid_start_s,
@@ -126,7 +131,7 @@ def _job_fields(job: Job, held: int, now: float) -> dict[str, object]:
         "held": job.held,
         "submit_s": job.submit_s,
         "start_s": job.start_s,
-        "end_s": job.end_s,
+        "end_s": ended_s(job),
         "rigid_start_s": job.rigid_start_s,
         "expected_completion_s": job.expected_completion_s,
         "progress": progress(job, now),

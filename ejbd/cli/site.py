@@ -14,6 +14,7 @@ from ejbd.cli import completion
 from ejbd.cli.client import segment
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output, printable
+from ejbd.cli.trouble import tell_trouble
 from ejbd.cli.words import clock, slots
 from ejbd.errors import Code, EjbError
 
@@ -30,7 +31,10 @@ def window(
 ) -> None:
     """Show the processors that could be used right now without delaying anybody."""
     out = output(as_json, False)
-    found = client(context).get("/v1/windows", queue=queue)
+    daemon = client(context)
+    if not as_json:
+        tell_trouble(daemon, out)
+    found = daemon.get("/v1/windows", queue=queue)
 
     def human() -> None:
         rows = [[w["queue"], f"{w['free']}/{w['total']}", slots(w["slots"])] for w in found["windows"]]

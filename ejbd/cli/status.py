@@ -9,6 +9,7 @@ import typer
 from ejbd.cli import columns, completion, showing
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.selecting import ids, names_several, pages, path
+from ejbd.cli.trouble import tell_trouble
 from ejbd.errors import Code, EjbError
 from ejbd.wire.states import LIVING_JOB, TERMINAL_JOB, JobState
 
@@ -67,6 +68,8 @@ def status(
     """Show your jobs, those that live first, or all about one."""
     out = output(as_json, quiet)
     daemon = client(context)
+    if not as_json and not quiet:
+        tell_trouble(daemon, out)
     shown = columns.chosen(chosen, users=everybody or user is not None)
     states = _states(state)
     if jobs is not None and len(jobs) == 1 and not names_several(jobs[0]) and chosen is None:

@@ -76,6 +76,7 @@ def move_job(
     """Event `job.<new>`. `setback` goes down the order and begins the next incarnation.
 
     Raises IllegalTransition. `start_s` is the first start, whatever happened since; `end_s` is set on a terminal state.
+    The job's reason becomes `reason`, that of its new state, which has none where nothing is said.
     """
     old = JobState(job.state)
     if new is old:
@@ -89,8 +90,7 @@ def move_job(
         job.start_s = now
     if new.terminal:
         job.end_s = now
-    if reason:
-        job.reason = reason
+    job.reason = reason  # what was said of the state before is over with it
     add_event(session, f"job.{new.value}", now, job_id=job.id, **_told(old.value, reason), **data)
 
 
@@ -113,8 +113,8 @@ def move_subjob(
         subjob.start_s = now
     if new.terminal:
         subjob.end_s = now
-    if reason:
-        subjob.reason = reason
+    if reason or new is not SubjobState.PENDING:
+        subjob.reason = reason  # why it waited is over
     add_event(
         session,
         f"subjob.{new.value}",

@@ -114,6 +114,8 @@ class FakeManager:
             if job.state == JobState.RECEIVED and state is not JobState.CANCELLED:
                 move_job(session, job, JobState.WAITING, time.time())
             job.exit_code = exit_code
+            if state is JobState.ENDING:  # as the manager does: it is over, and its output is collected
+                job.end_s = time.time()
             move_job(session, job, state, time.time(), reason=reason)
 
         await self.store.write(change)

@@ -58,5 +58,5 @@ class Shell:
     def row(self, id: str) -> Job:
         return self.server.store.read_sync(lambda session: session.scalars(select(Job).where(Job.id == id)).one())
 
-    def end(self, id: str, state: JobState, exit_code: int | None) -> None:
+    def end(self, id: str, state: JobState, exit_code: int | None = None) -> None:
         self.server.run(self.server.manager.end(id, state, exit_code))

@@ -206,3 +206,27 @@ def test_completion_of_jobs_and_without_a_daemon(shell: Shell) -> None:
     (job,) = jobs(shell, 1)
     assert completed(shell, "ejb cancel ") == ({"last", job}, "")
     assert completed(shell, "ejb cancel ", socket="/nowhere") == (set(), "")
+
+
+def test_status_and_window_say_when_what_they_show_may_be_old(shell: Shell) -> None:
+    (id,) = jobs(shell, 1)
+    assert shell.ejb("status")[1] == shell.ejb("window")[1] == ""
+    shell.server.manager.ok = False
+    for words in (["status"], ["status", id], ["window"]):
+        out, err = shell.ejb(*words)
+        assert out and err.startswith("ejb: the daemon cannot do its work") and "what is shown was so when" in err
+    assert shell.ejb("status", "--json")[1] == "", "a program asks /v1/health"
+
+
+def test_watch_goes_on_until_the_output_is_collected_and_tells_how_the_job_ended(shell: Shell) -> None:
+    (id,) = jobs(shell, 1)
+    shell.end(id, JobState.ENDING)
+    assert json.loads(shell.ejb("status", id, "--json")[0])["end_s"] is None
+    with shell.start("watch", id) as process:
+        assert process.stdout is not None
+        for line in process.stdout:  # the job's events
+            if "job.ending" in line:
+                break
+        shell.end(id, JobState.COMPLETED, 0)
+        last = process.stdout.read().splitlines()[-1]
+    assert last.startswith(f"job {id} completed with exit code 0 after")
