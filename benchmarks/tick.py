@@ -55,20 +55,22 @@ def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -
             request = JobRequest(cwd="/tmp", command=("./heat",), env=ENVIRONMENT, overrides=overrides)
             requests.submit(ctx, read(request).settle(True), "ada", f"key-{number}", "hash")
 
-    def accept(session: Session) -> None:
-        for number, intent in enumerate(session.scalars(select(Intent).order_by(Intent.id))):
+    def accept(session: Session) -> int:
+        pending = session.scalars(select(Intent).where(Intent.state == IntentState.PENDING)).all()
+        for intent in pending:
             subjob = session.get_one(Subjob, intent.subjob_id)
             move_intent(session, intent, IntentState.EXECUTING, NOW)
             move_intent(session, intent, IntentState.DONE, NOW)
-            intent.batch_id = subjob.batch_id = str(500_000 + number)
+            intent.batch_id = subjob.batch_id = str(500_000 + intent.id)
             subjob.submit_s = NOW
             move_subjob(session, subjob, SubjobState.PENDING, NOW)
+        return len(pending)
 
     manager.view = view
     manager.store.write_sync(submit)
-    while manager.store.write_sync(manager._receive):
-        pass  # so many jobs a transaction
-    manager.store.write_sync(accept)
+    for _ in range(count):  # so many jobs a transaction, and so many submissions due at a time
+        if not manager.store.write_sync(manager._receive) and not manager.store.write_sync(accept):
+            break
 
 
 def listed(manager: Manager, view: ClusterView) -> ClusterView:

@@ -91,9 +91,7 @@ class Decider:
     def decide(self, world: JobWorld) -> None:
         """One job: what its policy says, then whatever its application can do now."""
         job = world.job
-        if job.state == JobState.RECEIVED:
-            self.receive(world)
-        elif job.elastic and job.state == JobState.WAITING:
+        if job.elastic and job.state == JobState.WAITING:
             self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
             self._run(world)

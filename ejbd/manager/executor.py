@@ -405,6 +405,12 @@ class Executor:
         await self._record([intent.id], lambda s: _done(s, [intent.id], self.clock()))
 
 
+def submissions_due(session: Session, now: float) -> int:
+    """How many submissions have not been begun, and wait for nothing but their turn."""
+    waiting = (Intent.kind == "submit", Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
+    return session.scalar(select(func.count()).select_from(Intent).where(*waiting)) or 0
+
+
 def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
     """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once)."""
     # Anything else than a submission has nothing to act on while its submission is under way.

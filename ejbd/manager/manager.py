@@ -32,7 +32,7 @@ from ejbd.manager.clock import SteadyClock
 from ejbd.manager.context import Context, JobWorld, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider, elasticity, guarded
-from ejbd.manager.executor import Executor
+from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor, submissions_due
 from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
@@ -312,11 +312,15 @@ class Manager:
     def _receive(self, session: Session) -> bool:
         """New jobs go into the batch system's queue at once; windows are looked at with the next poll.
 
-        Some at a time, since others wait for the writer too. True: there may be more.
+        Some at a time, since others wait for the writer too, and in a flood no more than the executor has use for.
+        True: there may be more.
         """
         ctx = self._context(session)
         decider = Decider(ctx)
-        query = select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq).limit(RECEIVED_AT_ONCE)
+        most = 2 * self.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS - submissions_due(session, ctx.now)
+        if most <= 0:
+            return False  # the executor comes back here once it has made some
+        query = select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
         jobs = list(session.scalars(query))
         for job in jobs:
             guarded(JobWorld(ctx, job, _subjobs=[]), decider.receive)
@@ -475,6 +479,8 @@ class Manager:
             return "held; `ejb release` lets it start"
         if job.state == JobState.UNKNOWN:
             return f"unknown: {job.reason}; EJB goes on asking"
+        if job.state == JobState.RECEIVED:
+            return f"received: in its turn to be submitted, {self.settings.limits.submits_per_s:g} a second at most"
         if not job.elastic:
             return f"{job.state}: passed through as an ordinary job, the batch system decides"
         pause = job.not_before_s - self.clock()

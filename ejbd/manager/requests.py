@@ -125,7 +125,7 @@ def answered(ctx: Context, user: str, key: str | None, request_hash: str) -> Acc
     """What was answered before to this key and body. Raises EjbError (KEY_REUSED) where the body was another."""
     if key is None:
         return None
-    known = ctx.session.execute(_ANSWERED, {"user": user, "key": key}).first()
+    known = ctx.session.connection().execute(_ANSWERED, {"user": user, "key": key}).first()
     if known is None:
         return None
     if known.request_hash != request_hash:
@@ -196,7 +196,7 @@ def _new_id(session: Session) -> str:
     """Short enough to be typed, so that among many jobs one does come twice: then another is taken."""
     while True:
         id = secrets.token_hex(4)
-        if session.execute(_TAKEN, {"id": id}).first() is None:
+        if session.connection().execute(_TAKEN, {"id": id}).first() is None:
             return id
 
 

@@ -88,6 +88,8 @@ class Round:
 
     def _surely_waits(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> bool:
         """Whether a look at a job would change nothing, by its rows alone."""
+        if row.state == JobState.RECEIVED:
+            return True  # it goes to the batch system first, for which no poll is waited
         if row.state != JobState.WAITING:
             return False
         if not row.elastic:
