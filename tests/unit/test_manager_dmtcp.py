@@ -233,7 +233,8 @@ async def test_open_mpi_without_dmtcp_is_passed_through(live: LiveWorld, absent:
     received = next(data for kind, data in live.events(job) if kind == "job.received")
     assert received["reason"] == "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
     script = live.batch.requests[live.batch.of(f"ejb-{job}.0").id].script
-    assert script.splitlines()[1].startswith("mpirun ") and script.endswith("-np 16 ./heat\n")
+    launch = script.splitlines()[1]
+    assert launch.startswith("mpirun ") and launch.endswith("-np 16 ./heat")
 
 
 async def test_open_mpi_under_dmtcp_is_one_mpirun_on_one_node(live: LiveWorld, installed: None) -> None:
