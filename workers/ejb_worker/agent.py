@@ -225,8 +225,9 @@ class Agent:
         if lead is None:
             reply(True, "", {})
         else:
-            lead.say([str(sentence) for sentence in payload.get("say") or ()])
-            lead.end(float(payload.get("grace_s", 2.0)), lambda error: reply(not error, error, {}))
+            grace_s = float(payload.get("grace_s", 2.0))
+            words = [str(sentence) for sentence in payload.get("say") or ()]
+            lead.say(words, lambda: lead.end(grace_s, lambda error: reply(not error, error, {})))
 
     def _launch_ended(self, payload: Dict[str, Any], reply: Reply) -> None:
         if self._lead is None:

@@ -106,10 +106,22 @@ class Lead:
 
         self._collector.flush(tell)
 
-    def say(self, sentences: Sequence[str]) -> None:
-        """Put lines into the job's standard error; for a job without a script, which has no shim to say them."""
+    def say(self, sentences: Sequence[str], then: Callable[[], None]) -> None:
+        """Put lines into the job's standard error, behind what its ranks wrote, then call `then`.
+
+        For a job without a script, which has no shim to say them.
+        """
         if not sentences:
+            then()
             return
+
+        def write(_error: str) -> None:
+            self._write_words(sentences)
+            then()
+
+        self._collector.flush(write)
+
+    def _write_words(self, sentences: Sequence[str]) -> None:
         try:
             folder = os.path.join(self._subjob.job_dir, "script")
             make_dir(folder)
