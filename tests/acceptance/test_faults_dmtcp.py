@@ -127,7 +127,8 @@ def worker(daemon: Daemon, subjob: str) -> psutil.Process:
             words = process.cmdline()
         except psutil.Error:
             continue
-        if "agent" in words and any(word.endswith(f"/{subjob}") for word in words) and "-c" not in words:
+        python = bool(words) and Path(words[0]).name.startswith("python")  # not a shell or a launcher around it
+        if python and "agent" in words and any(word.endswith(f"/{subjob}") for word in words):
             found.append(process)
     (one,) = [p for p in found if not any(p.ppid() == other.pid for other in found)]
     return one

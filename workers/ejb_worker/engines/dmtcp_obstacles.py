@@ -58,7 +58,7 @@ def obstacle(ranks: Dict[int, int]) -> str:
     known = processes()
     for rank, root in sorted(ranks.items()):
         mine = family(root, known)
-        why = _stopped(mine) or _open_files(mine) or _shared_memory(mine) or _inherited(mine)
+        why = _open_files(mine) or _shared_memory(mine) or _inherited(mine)
         if why:
             return "rank %d %s" % (rank, why)
     return ""
@@ -68,12 +68,6 @@ def restless(roots: Iterable[int]) -> bool:
     """Whether a process of these has just ended and was not waited for: its end would be lost at the restart."""
     known = processes()
     return any(one.state == "Z" for root in roots for one in family(root, known)[1:])
-
-
-def _stopped(mine: List[Process]) -> str:
-    if any(one.state in "Tt" for one in mine):
-        return "is stopped (by a signal or a debugger), and a checkpoint would wait for it"
-    return ""
 
 
 def _targets(pid: int) -> Dict[int, str]:
