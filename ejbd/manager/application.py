@@ -297,7 +297,9 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
         epoch = world.epoch
         if epoch is not None:
             add_operation(ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
-        add_operation(ctx, lead, "launch-ended", {"ordinal": launch.ordinal, "code": code, "say": said})
+        add_operation(
+            ctx, lead, "launch-ended", {"ordinal": launch.ordinal, "code": code, **({"say": said} if said else {})}
+        )
     return True
 
 

@@ -46,7 +46,7 @@ def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = ()) -> None:
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
         add_operation(world.ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
-    add_operation(world.ctx, lead, "unlead", {"grace_s": 2, "say": list(say)})
+    add_operation(world.ctx, lead, "unlead", {"grace_s": 2, **({"say": list(say)} if say else {})})
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:
