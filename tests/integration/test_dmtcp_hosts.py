@@ -120,6 +120,7 @@ class Site:
         for host in range(1, HOSTS + 1):
             spool = folder / f"spool-{host}"
             spool.mkdir()
+            shutil.copytree(Path(plugin).parent, spool / "dmtcp")  # workers take it from their own spool alone
             name = f"7.{host}{os.urandom(3).hex()}"
             manager = ManagerServer(spool, subjob=name, host=net.machine, shared=folder)
             manager.start()
@@ -158,7 +159,11 @@ class Site:
                 "home": index == 0,
                 "timeout_s": 60.0,
                 "mpi": mpi_payload(*(self.net.address(h) for h in on_hosts)) if mpi else None,
-                "dmtcp": {"plugin": self.plugin, "compress": False, "options": ["--disable-svipc-plugin"]},
+                "dmtcp": {
+                    "plugin": str(self.folder / f"spool-{host}" / "dmtcp" / Path(self.plugin).name),
+                    "compress": False,
+                    "options": ["--disable-svipc-plugin"],
+                },
             }
             asked.append((host, self.managers[host].send("launch", payload, epoch=epoch)))
         for host, seq in asked:
