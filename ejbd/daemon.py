@@ -23,6 +23,7 @@ from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings, load
 from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.logfile import Unbreakable
+from ejbd.lograte import Equal, EqualRecords, Rate
 
 log = structlog.get_logger(__name__)
 
@@ -95,11 +96,13 @@ def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> Non
 
 
 def configure_logging(level: str) -> None:
-    """Structured lines on stderr: readable on a terminal, logfmt-like elsewhere."""
+    """Structured lines on stderr: readable on a terminal, logfmt-like elsewhere; of equal ones the first few."""
+    rate = Rate()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            Equal(rate),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
@@ -109,6 +112,8 @@ def configure_logging(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(Unbreakable(sys.stderr)),  # type: ignore[arg-type]
     )
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).addFilter(EqualRecords(rate))
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 

@@ -31,13 +31,23 @@ CLEARED = (
 def alone(groups: Iterable[int]) -> str:
     """Why the processes of these groups are MPI ranks that know nothing of each other, or "" where none is."""
     for pid in _members(set(groups)):
-        maps = _read("/proc/%d/maps" % pid)
-        if any(mark in maps for mark in _OPEN_MPI):
-            if not _has(pid, _OF_MPIRUN):
+        if _loaded(pid, _OPEN_MPI):
+            if _surely_without(pid, _OF_MPIRUN, _OPEN_MPI):
                 return OPEN_MPI
-        elif any(mark in maps for mark in _MPICH) and not _has(pid, _OF_PMI):
+        elif _loaded(pid, _MPICH) and _surely_without(pid, _OF_PMI, _MPICH):
             return CLEARED
     return ""
+
+
+def _loaded(pid: int, marks: Iterable[bytes]) -> bool:
+    maps = _read("/proc/%d/maps" % pid)
+    return any(mark in maps for mark in marks)
+
+
+def _surely_without(pid: int, names: Iterable[bytes], marks: Iterable[bytes]) -> bool:
+    """Whether a program that has loaded an MPI has none of these variables. One that is ending has none either: then
+    its libraries are gone when they are looked for once more."""
+    return not _has(pid, names) and _loaded(pid, marks)
 
 
 def refused(errors: str) -> str:
