@@ -28,7 +28,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize(
     ("query", "where", "sentence"),
     [
-        ("state=asleep", "query.state", "'asleep' is none of: received, waiting, running, ending, completed, failed,"),
+        ("state=asleep", "query.state", "'asleep' is none of: received, waiting, running, ending, unknown,"),
         ("limit=many", "query.limit", "'many' is not a whole number"),
         ("limit=0", "query.limit", "'0' is not at least 1"),
         ("limit=2000", "query.limit", "'2000' is not at most 1000"),

@@ -7,7 +7,6 @@ in a script's text, before the job is taken. So it imports nothing of ours.
 from __future__ import annotations
 
 import os
-import shutil
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 # srun, and the names by which MPICH and Open MPI install their launchers: their options are the same under each.
@@ -319,6 +318,8 @@ def _number(option: str, value: str) -> int:
 def _resolve(argv: List[str], cwd: str, environ: Mapping[str, str]) -> List[str]:
     """As the real launchers do, a bare name that PATH does not know is looked for in the working directory."""
     program = argv[0]
+    import shutil  # here: the worker reads this module's names too, and would keep it in memory
+
     if os.sep in program or shutil.which(program, path=environ.get("PATH")):
         return argv
     here = os.path.join(cwd, program)
