@@ -41,7 +41,9 @@ def workers(daemon: Daemon, subjob: str) -> list[psutil.Process]:
             words = process.cmdline()
         except psutil.Error:
             continue
-        if "agent" in words and any(word.endswith(f"/{subjob}") for word in words) and "-c" not in words:
+        # Steps and wardens have the worker's words among theirs; the program that a worker runs by -c is its own.
+        program = words[words.index("-c") + 1] if "-c" in words else "ejb_worker"
+        if "agent" in words and any(word.endswith(f"/{subjob}") for word in words) and "ejb_worker" in program:
             found.append(process)
     return [p for p in found if not any(p.ppid() == other.pid for other in found)]
 
