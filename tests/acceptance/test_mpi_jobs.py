@@ -45,12 +45,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def submit(daemon: Daemon, *argv: str, **body: Any) -> str:
-    overrides = {"engine": "none", "output": str(daemon.folder / "%j.out"), **body.pop("overrides", {})}
+    overrides = {"engine": "none", **body.pop("overrides", {})}
     return daemon.submit(*argv, ranks=RANKS, overrides=overrides, **body)
 
 
 def output(daemon: Daemon, job: str) -> list[str]:
-    return (daemon.folder / f"{job}.out").read_text().splitlines()
+    return (daemon.folder / f"ejb-{job}.out").read_text().splitlines()
 
 
 def test_twenty_of_twenty_rings_end(daemon: Daemon) -> None:
