@@ -24,6 +24,9 @@ LAST_TICKET = 2**31 - 1  # PMI_ID is a C int
 
 _ABORTED = frozenset((15, 128 + 15, 128 + 9))
 
+NO_SERVER = 1
+"""The code of a rank that ends because the server has left."""
+
 NO_FINALIZE = 1
 """The code of a rank that left with 0 and without MPI_Finalize."""
 
@@ -114,15 +117,18 @@ class MpiEpoch:
     def exit_code(self, rank: int, code: int) -> int:
         """The code to report for a rank whose process ended with `code`.
 
-        After MPI_Abort every rank ends with 15, the aborting one too: the code it asked for is in the record alone. A
-        rank that crashed keeps its own code: others abort when they miss it. A rank that left with 0 but without
-        MPI_Finalize has failed.
+        After MPI_Abort every rank ends with 15, the aborting one too, or with 1 when it misses the server: the code
+        that was asked for is in the record alone. A rank that crashed keeps its own code: others abort when they miss
+        it. A rank that left with 0 but without MPI_Finalize has failed.
         """
-        connected = finalized = False
+        connected = finalized = lost = False
         for event in self.events():
-            if event["event"] == "abort" and (code in _ABORTED or (code != 0 and event["rank"] == rank)):
-                return int(event["code"]) % 256 or 1
+            if event["event"] == "abort":
+                because = code in _ABORTED or (code == NO_SERVER and not lost)
+                if because or (code != 0 and event["rank"] == rank):
+                    return int(event["code"]) % 256 or 1
             if event.get("rank") == rank:
+                lost = lost or event["event"] == "lost"
                 connected = connected or event["event"] == "connected"
                 finalized = finalized or event["event"] == "finalize"
         if code == 0 and connected and not finalized:
@@ -143,6 +149,8 @@ class MpiEpoch:
     def why(self) -> str:
         """Why the server left before all had finalized, in one sentence."""
         for event in self.events():
+            if event["event"] == "abort" and not 0 <= int(event["code"]) <= 255:
+                return "rank %s misses another rank (MPICH's own code %s)" % (event["rank"], event["code"])
             if event["event"] == "abort":
                 return "rank %s called MPI_Abort with code %s" % (event["rank"], event["code"])
             if event["event"] == "lost":
