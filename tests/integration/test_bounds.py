@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,7 @@ def test_a_child_may_be_interrupted():
     assert child.wait() == -signal.SIGINT
 
 def test_that_waits_for_ever():
-    with subprocess.Popen(["sh", "-c", "sleep 600.25; sleep 600.25"], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(["sh", "-c", "sleep SECONDS; sleep SECONDS"], stdout=subprocess.PIPE) as child:
         child.stdout.readline()
         child.communicate()
 """
@@ -32,7 +33,8 @@ def test_that_waits_for_ever():
 @pytest.mark.parametrize("ignored", ["", "HUP INT QUIT TERM"], ids=["as usual", "behind nohup and &"])
 def test_a_run_with_sigint_ignored_ends_and_kills_what_hangs(tmp_path: Path, ignored: str) -> None:
     """`nohup scripts/test &` waited for ever in test_ctrl_c_leaves_the_job_alone."""
-    (tmp_path / "test_them.py").write_text(TESTS)
+    seconds = f"600.{uuid.uuid4().int % 10**9}"  # others run this test, too
+    (tmp_path / "test_them.py").write_text(TESTS.replace("SECONDS", seconds))
     pytest_words = [sys.executable, "-m", "pytest", "-q", "-p", "tests.bounds", "-p", "no:cacheprovider", "--rootdir"]
     ignoring = f'for one in {ignored}; do trap "" $one; done; exec "$@"'
     done = subprocess.run(
@@ -46,4 +48,4 @@ def test_a_run_with_sigint_ignored_ends_and_kills_what_hangs(tmp_path: Path, ign
     )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "WaitedTooLong: not through after 10 s" in done.stdout
-    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "600.25"]]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
