@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 from harness import folder, machine, spread
-
 from tests.integration.batch_counts import PollLoad, elastic_manager, occupy, poll_load, submit_until
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 

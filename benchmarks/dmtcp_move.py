@@ -23,7 +23,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from harness import folder, machine, spread
-
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
 

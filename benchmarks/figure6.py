@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
+
 from harness import folder, machine, spread
 from ranks import compile_rank, cores, library, missing, run
 

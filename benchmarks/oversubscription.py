@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import matplotlib
+
 from harness import folder, machine
 from ranks import compile_rank, cores, library, missing, run
 

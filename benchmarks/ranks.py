@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness import ROOT
-
 from ejbd.manager.mpi import profiles
+from harness import ROOT
 from tests.fakes.mpi import build_progress, missing_mpich, mpicc
 
 SECONDS = re.compile(r"seconds (\S+)")

@@ -34,12 +34,12 @@ import httpx
 import psutil
 import uvicorn
 from fastapi import FastAPI
-from harness import ROOT, daemon_on_full_cluster, folder, machine, spread
 from sqlalchemy import create_engine, func, select
-from store_commits import plain
 
 from ejbd.api.models import JobCreated, JobSubmission
 from ejbd.store.models import Job, Subjob
+from harness import ROOT, daemon_on_full_cluster, folder, machine, spread
+from store_commits import plain
 
 SCRIPT = "#!/bin/bash\n#SBATCH --ntasks=16\n#SBATCH --time=10\n#SBATCH --job-name=heat\nsrun ./heat --steps 1000\n"
 START_S = 20.0

@@ -18,10 +18,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from harness import ROOT, machine
-
 from ejbd.sim.live import pooled
 from ejbd.sim.live_figure import draw
+from harness import ROOT, machine
 
 KTH, SDSC = "KTH-SP2-1996-2.swf.xz", "SDSC-SP2-1998.rebuilt.swf.xz"
 WINDOWS = {

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness import ELASTIC, ROOT, folder, machine, spread
-
 from tests.fakes.daemon import Daemon
 from tests.integration.batch_counts import occupy
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster

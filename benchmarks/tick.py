@@ -20,8 +20,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from harness import folder, machine, spread
-from planning import NOW, PROCESSORS_A_NODE, QUEUE, make_view, plan
 from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session
 
@@ -39,6 +37,8 @@ from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import move_intent, move_subjob
+from harness import folder, machine, spread
+from planning import NOW, PROCESSORS_A_NODE, QUEUE, make_view, plan
 from tests.fakes.batch import Clock, MemoryBatch
 
 SIZES = (8, 16, 32, 64, 128, 256)

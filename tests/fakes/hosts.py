@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
-
-def _load() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "scripts" / "netns.py"
-    spec = importlib.util.spec_from_file_location("netns", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-netns = _load()
+from clusters import netns
 
 
 def missing_hosts() -> str:
     """Why there can be no such hosts here; "" where there can."""
-    return str(netns.impossible())
+    return netns.impossible()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +28,14 @@ class Hosts:
     @property
     def machine(self) -> str:
         """The address at which hosts reach processes of the machine itself."""
-        return str(netns.address(self.network, netns.MACHINE))
+        return netns.address(self.network, netns.MACHINE)
 
     def address(self, host: int) -> str:
-        return str(netns.address(self.network, host))
+        return netns.address(self.network, host)
 
     def on(self, host: int, words: list[str]) -> list[str]:
         """The command line that runs `words` on a host."""
-        return list(netns.command(self.network, host, f"host{host}", self.hosts_file, words))
+        return netns.command(self.network, host, f"host{host}", self.hosts_file, words)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.hosts import missing_hosts, netns
+from clusters import netns
+from tests.fakes.hosts import missing_hosts
 from tests.integration.slurm_clusters import SCRIPT, missing_slurm, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm())]

@@ -1,0 +1,102 @@
+"""A real Slurm of many virtual nodes on this one machine, for trying things out and for the tests.
+
+    scripts/cluster up DIR [--nodes 8 --cpus 4 --profile fast|fail|easy|acct|multiuser|netns --exclusive]
+    scripts/cluster status DIR [--json]
+    scripts/cluster down DIR
+
+Everything lives in DIR, runs as whoever calls (root or not), and listens on loopback only, but for the profile netns
+(root only), whose nodes have an address and a host name each. Several clusters run side by side, one a folder. `up` may
+be repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the configuration (an
+Epilog, preemption, more partitions). Standard library only.
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 (status) not up, 69 Slurm is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from clusters import netns
+from clusters.configuration import PROFILES, read_settings
+from clusters.errors import ClusterError
+from clusters.processes import end_processes
+from clusters.slurm import describe, down, remove_network, status, up
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="cluster", description="A real Slurm of many virtual nodes on this one machine."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    parsers = {name: commands.add_parser(name) for name in ("up", "down", "status")}
+    for sub in parsers.values():
+        sub.add_argument("directory", type=Path, metavar="DIR", help="where everything of this cluster lives")
+    parsers["up"].add_argument("--nodes", type=int, default=8, help="virtual nodes (8)")
+    parsers["up"].add_argument("--cpus", type=int, default=4, help="CPUs a node (4)")
+    parsers["up"].add_argument("--profile", choices=PROFILES, default="fast")
+    parsers["up"].add_argument(
+        "--exclusive", action="store_true", help="a second partition, whole, that gives out whole nodes"
+    )
+    parsers["up"].add_argument(
+        "--base-port", type=int, default=0, help="first port (default: a free block is looked for)"
+    )
+    parsers["status"].add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    directory = args.directory.expanduser().resolve()
+    try:
+        if args.command != "up" and not directory.is_dir():
+            raise ClusterError(f"there is no cluster in {directory}", code=0 if args.command == "down" else 3)
+        if args.command == "up" and not (1 <= args.nodes <= 2000 and 1 <= args.cpus <= 1024):
+            raise ClusterError("--nodes goes from 1 to 2000, --cpus from 1 to 1024", code=2)
+        return act(directory, args)
+    except netns.NetworkError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    except ClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return error.code
+
+
+def give_up(directory: Path) -> None:
+    """A cluster that came up by half helps nobody."""
+    end_processes(directory)
+    remove_network(directory)
+
+
+def act(directory: Path, args: argparse.Namespace) -> int:
+    if args.command == "status":
+        found = status(directory)
+        if args.json:
+            print(json.dumps(found, indent=2))
+        elif found["up"]:
+            print(f"up: {describe(found)}\n  export SLURM_CONF={found['conf']}")
+        else:
+            names = " ".join(found["daemons"]) or "none"
+            print(f"not up: {directory} ({found['nodes_responding']} nodes answer; daemons: {names})")
+        return 0 if found["up"] else 3
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if args.command == "down":
+            down(directory)
+            print(f"down: {directory}")
+            return 0
+        try:
+            up(directory, args)
+        except ClusterError as error:
+            if error.code == 1:
+                give_up(directory)
+            raise
+        except netns.NetworkError as error:
+            give_up(directory)
+            raise ClusterError(str(error)) from error
+        except subprocess.TimeoutExpired as error:
+            give_up(directory)
+            raise ClusterError(f"{error.cmd[0]} hung for {error.timeout:g} s; see {directory / 'log'}") from error
+    print(f"up: {describe(read_settings(directory))}\nuse it with\n  export SLURM_CONF={directory}/slurm.conf")
+    print(f"end it with\n  {sys.argv[0]} down {args.directory}")
+    return 0
