@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from ejbd.core.bundling import BundlingParameters, ElasticState, HeldSubjob, plan_running, plan_wait
+from ejbd.core.bundling.handlers import BundlingParameters, ElasticState, HeldSubjob, plan_running, plan_wait
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.core.windows import windows
 

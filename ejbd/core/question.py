@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from ejbd.core.bundling import plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling.handlers import plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling.one_node import plan_running_together, plan_wait_together
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.decision import Decision
-from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
-from ejbd.core.together import plan_running_together, plan_wait_together
 
 
 class Situation(StrEnum):

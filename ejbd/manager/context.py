@@ -12,9 +12,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Order, QueueSettings, Settings
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.cost import Guess, Measurement, MoveCost, move_cost
 from ejbd.core.penalty import Calibration, Penalty, Ratio, penalty
-from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import ClusterView

@@ -14,10 +14,10 @@ import structlog
 from sqlalchemy import select
 
 from ejbd.config import Elasticity, Order
-from ejbd.core.bundling import next_shrink
+from ejbd.core.bundling.candidates import visit_key
+from ejbd.core.bundling.handlers import next_shrink
+from ejbd.core.bundling.plan import BundlingParameters, Shrink
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.options import visit_key
-from ejbd.core.plan import BundlingParameters, Shrink
 from ejbd.core.question import Question, Situation
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.view import BatchState

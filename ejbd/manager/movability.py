@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ejbd.core.bundling import next_shrink
-from ejbd.core.plan import expected_completion
+from ejbd.core.bundling.handlers import next_shrink
+from ejbd.core.bundling.plan import expected_completion
 from ejbd.manager.context import JobWorld, holds_shell, work_now
 from ejbd.manager.history import remember
 from ejbd.manager.subjobs import release

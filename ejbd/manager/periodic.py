@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.interval import Interval, interval
-from ejbd.core.plan import expected_completion, next_shrink
 from ejbd.manager import application
 from ejbd.manager.context import MOVING_ENGINES, JobWorld, walltime_end, work_now
 from ejbd.store.models import Epoch

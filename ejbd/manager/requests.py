@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Elasticity, QueueSettings
-from ejbd.core.plan import ElasticState
+from ejbd.core.bundling.plan import ElasticState
 from ejbd.core.question import Question, Situation
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError

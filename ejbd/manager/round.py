@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from sqlalchemy import bindparam, select, update
 
-from ejbd.core.bundling import plan_wait
-from ejbd.core.plan import BundlingParameters, ElasticState
+from ejbd.core.bundling.handlers import plan_wait
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState
 from ejbd.manager.context import Context, JobWorld
 from ejbd.manager.decide import Decider, guarded, verdict
 from ejbd.manager.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world

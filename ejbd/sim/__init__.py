@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ejbd.core.bundling.plan import BundlingParameters
     from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
-    from ejbd.core.plan import BundlingParameters
     from ejbd.core.question import Question, Situation
     from ejbd.sim.choosing import Choice
     from ejbd.sim.door import Result, load, play
     from ejbd.sim.workload import Workload
 
 _FROM = {
-    "BundlingParameters": "ejbd.core.plan",
+    "BundlingParameters": "ejbd.core.bundling.plan",
     "Choice": "ejbd.sim.choosing",
     "Decision": "ejbd.core.decision",
     "DecisionKind": "ejbd.core.decision",

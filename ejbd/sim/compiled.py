@@ -76,13 +76,13 @@ def compiled(function: Callable[..., object], arguments: tuple[Any, ...]) -> Cal
 
 
 def source_digest(*folders: Path, word: bytes = b"") -> str:
-    """A name for the modules in the folders that have `word` in them."""
+    """A name for the modules in the folders, and in folders within, that have `word` in them."""
     digest = hashlib.sha256()
     for folder in folders:
-        for path in sorted(folder.glob("*.py")):
+        for path in sorted(folder.rglob("*.py")):
             text = path.read_bytes()
             if word in text:
-                digest.update(path.name.encode() + b"\0" + text)
+                digest.update(str(path.relative_to(folder)).encode() + b"\0" + text)
     return digest.hexdigest()
 
 

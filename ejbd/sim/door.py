@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.core.decision import Decision
-from ejbd.core.plan import BundlingParameters
 from ejbd.core.question import Question
 from ejbd.errors import Code, EjbError
 from ejbd.sim.choosing import Choice

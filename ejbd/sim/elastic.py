@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.kernel import kernel
-from ejbd.core.options import (
+from ejbd.core.bundling.candidates import (
     GO_ON,
     MIGRATE,
     placeholder_choice,
 )
-from ejbd.core.plan import NOBODY_LEAVES, SOME_STAY, Rules, shrink_plan, walk_plan
+from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, Rules, shrink_plan, walk_plan
+from ejbd.core.kernel import kernel
 from ejbd.core.progress import rate, round_up
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
+from ejbd.core.bundling.plan import Rules
 from ejbd.core.kernel import kernel
-from ejbd.core.plan import Rules
 from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule, start_rigid
 from ejbd.sim.elastic import application_event, become_elastic, placeholder_started
 from ejbd.sim.heap import drop_event, rank_of

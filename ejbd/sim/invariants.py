@@ -6,9 +6,9 @@ back what he does not hold is looked at always, where it happens.
 
 from __future__ import annotations
 
+from ejbd.core.bundling.plan import Rules
 from ejbd.core.easy import shadow_time
 from ejbd.core.kernel import kernel
-from ejbd.core.plan import Rules
 from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.elastic import held_processors
 from ejbd.sim.world import (

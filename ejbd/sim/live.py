@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.core.progress import round_up
 from ejbd.errors import Code, EjbError
 from ejbd.sim.run import Policy, Ties, run

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim.live import Fate, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
 from ejbd.sim.live_ejb import Daemon, ElasticRuns

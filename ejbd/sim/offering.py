@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.easy import easy_slots
-from ejbd.core.kernel import kernel
-from ejbd.core.options import (
+from ejbd.core.bundling.candidates import (
     ADD_TWO,
     GROWS,
     SUSPENDED_RUN,
@@ -15,7 +13,9 @@ from ejbd.core.options import (
     visit_key,
     wait_options,
 )
-from ejbd.core.plan import Rules
+from ejbd.core.bundling.plan import Rules
+from ejbd.core.easy import easy_slots
+from ejbd.core.kernel import kernel
 from ejbd.core.progress import round_up
 from ejbd.sim.cluster import dequeue, hold
 from ejbd.sim.elastic import advance, held_processors, hold_subjob, is_late, plan_next, take_row, work_left

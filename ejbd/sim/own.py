@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ejbd.core.bundling.candidates import GO_ON, MIGRATE, START_OVER
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
-from ejbd.core.options import GO_ON, MIGRATE, START_OVER
-from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.question import Question, Situation
 from ejbd.core.shapes import BackfillSlot
 from ejbd.errors import Code, EjbError

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.sim.choosing import Choice
 from ejbd.sim.metrics import Outcome, idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim import figures, paper
 from ejbd.sim.metrics import (

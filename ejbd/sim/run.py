@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim import cluster, engine
 from ejbd.sim.metrics import Outcome

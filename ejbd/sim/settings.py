@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
 from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim

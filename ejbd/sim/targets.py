@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ejbd.core.bundling.plan import BundlingParameters, Rules
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.plan import BundlingParameters, Rules
 from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.engine import PYSS_TIES, step
 from ejbd.sim.invariants import check

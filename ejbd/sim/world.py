@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ejbd.core.bundling.candidates import Options, Scratch
 from ejbd.core.kernel import Floats, Ints
-from ejbd.core.options import Options, Scratch
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
 # RELEASING: it is done, but its processors are not given back yet.

@@ -1,4 +1,4 @@
-"""What an elastic job really did, as intervals: the lived counterpart of the planned ones in :mod:`ejbd.core.plan`."""
+"""What an elastic job really did, as intervals: the counterpart of those that a policy plans."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ejbd.core.plan import BundlingParameters
+from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.sim.metrics import Outcome, change, idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.settings import Source, load, parse_setting, play

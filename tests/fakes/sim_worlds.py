@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling import (
+from ejbd.core.bundling.handlers import (
     BundlingParameters,
     ElasticState,
     HeldSubjob,

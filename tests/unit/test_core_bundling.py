@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from ejbd.core.bundling import (
+from ejbd.core.bundling.handlers import (
     BundlingParameters,
     ElasticState,
     HeldSubjob,

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.bundling import (
+from ejbd.core.bundling.handlers import (
     BundlingParameters,
     ElasticState,
     HeldSubjob,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.core.bundling import (
+from ejbd.core.bundling.handlers import (
     BundlingParameters,
     ElasticState,
     HeldSubjob,

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.question import Question, Situation
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 

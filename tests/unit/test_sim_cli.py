@@ -201,7 +201,8 @@ def test_the_other_commands_do_not_wait_for_the_simulator() -> None:
 
 def test_the_live_daemons_core_needs_no_compiler() -> None:
     code = (
-        "import sys, ejbd.core.bundling, ejbd.core.windows; print([m for m in ('numpy', 'numba') if m in sys.modules])"
+        "import sys, ejbd.core.bundling.handlers, ejbd.core.windows\n"
+        "print([m for m in ('numpy', 'numba') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ejbd.core.bundling import BundlingParameters
+from ejbd.core.bundling.handlers import BundlingParameters
 from ejbd.core.easy import easy_slots
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.core.windows import windows

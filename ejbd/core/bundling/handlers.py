@@ -1,8 +1,8 @@
 """Elastic job bundling: when to start, grow and move an elastic job (Liu & Weissman, SC'15, section 3).
 
 The paper's handlers, one function each, as pure functions of a job's state and of the slots that can be used now. The
-rules themselves are the kernels of `ejbd.core.options` and `ejbd.core.plan`; here they are asked and explained. Two of
-the paper's formulas are misprints and are read so: P_1 = ceil(P_t/S.P_max) is a degree of over-subscription, not a
+rules themselves are the kernels of `candidates` and `plan` beside this module; here they are asked and explained. Two
+of the paper's formulas are misprints and are read so: P_1 = ceil(P_t/S.P_max) is a degree of over-subscription, not a
 count of processors (the subjob gets the fewest processors that reach that degree), and the third condition of WAIT case
 3 asks for a lower degree on both slots together than on the type-I slot alone, not for a higher one.
 
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
-from ejbd.core.options import (
+from ejbd.core.bundling.candidates import (
     ADD_TWO,
     FEASIBLE,
     FULL_WIDTH,
@@ -41,7 +40,7 @@ from ejbd.core.options import (
     scratch_for,
     wait_options,
 )
-from ejbd.core.plan import (
+from ejbd.core.bundling.plan import (
     BundlingParameters,
     ElasticState,
     HeldSubjob,
@@ -50,6 +49,7 @@ from ejbd.core.plan import (
     next_shrink,
     vectors,
 )
+from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.progress import round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 

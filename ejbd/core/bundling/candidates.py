@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ejbd.core.bundling.plan import Rules, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.plan import Rules, walk_plan
 from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState, expected_completion
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
-from ejbd.core.plan import BundlingParameters, ElasticState, expected_completion
 from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 
