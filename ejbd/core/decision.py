@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.timeline import PlannedTimeline, timeline_from_json
 
 
 class DecisionKind(StrEnum):
@@ -56,7 +57,7 @@ class Decision:
 
     `expected_completion_s` is what may be expected once the decision is carried out (None: not known, as for a job that
     keeps waiting). `cancel` names subjobs that the decision gives up: for MOVE_TO_PLACEHOLDER and START_ON_PLACEHOLDER
-    once J0 runs the application, for COMPLETE at once.
+    once J0 runs the application, for COMPLETE at once. `timeline` is what is planned once the decision is carried out.
     """
 
     kind: DecisionKind
@@ -68,6 +69,7 @@ class Decision:
     candidates: tuple[Candidate, ...] = ()
     slots: tuple[BackfillSlot, ...] = ()
     cancel: tuple[str, ...] = ()
+    timeline: PlannedTimeline = ()
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON-safe plain values; an unlimited duration becomes None (null)."""
@@ -90,6 +92,7 @@ class Decision:
             ],
             "slots": [{"processors": s.processors, "duration_s": _finite(s.duration_s)} for s in self.slots],
             "cancel": list(self.cancel),
+            "timeline": [interval.to_json() for interval in self.timeline],
         }
 
     @classmethod
@@ -117,6 +120,7 @@ class Decision:
                 for s in data["slots"]
             ),
             cancel=tuple(data["cancel"]),
+            timeline=timeline_from_json(data.get("timeline", ())),  # decisions of before had none
         )
 
 

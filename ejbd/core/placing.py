@@ -36,8 +36,3 @@ def place(size: int, hosts: Sequence[Host]) -> tuple[Seat, ...]:
         raise ValueError(f"cannot place {size} ranks on {len(processors)} processors")
     used = min(size, len(processors))
     return tuple(Seat(rank, *processors[rank * used // size]) for rank in range(size))
-
-
-def used_processors(size: int, available: int) -> int:
-    """How many of `available` processors `size` ranks really use."""
-    return min(size, available)

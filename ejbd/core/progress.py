@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from ejbd.core.kernel import kernel
-from ejbd.core.shapes import Interval, IntervalKind, Timeline
 
 ROUNDING_SLACK_S = 1e-6  # sums of float seconds may come out a hair above the whole second that they mean
 
@@ -45,47 +44,3 @@ def stretch(degree: int, delta: float) -> float:
 def rate(processes: int, processors: int, delta: float) -> float:
     """Work per second on that many processors: 1 for one process a processor, 1/(Delta*d) otherwise, 0 on none."""
     return 1.0 / stretch(degree(processes, processors), delta) if processors > 0 else 0.0
-
-
-def work(timeline: Timeline, processes: int, delta: float, until_s: float = math.inf) -> float:
-    """Full-speed seconds done by `until_s` (Eq. 3): every RUN interval counts at its rate, MIGRATE makes none."""
-    return sum(
-        max(0.0, min(interval.end_s, until_s) - interval.start_s) * rate(processes, interval.processors, delta)
-        for interval in timeline
-        if interval.kind is IntervalKind.RUN
-    )
-
-
-def progress(timeline: Timeline, processes: int, requested_s: float, delta: float, until_s: float = math.inf) -> float:
-    """The share of the application that is done by `until_s`: 0 to 1."""
-    return min(1.0, work(timeline, processes, delta, until_s) / requested_s)
-
-
-def time_left(work_left_s: float, processes: int, processors: int, delta: float) -> float:
-    """Seconds that `work_left_s` takes on a constant number of processors; infinite on none."""
-    if work_left_s <= 0.0:
-        return 0.0
-    return work_left_s * stretch(degree(processes, processors), delta) if processors > 0 else math.inf
-
-
-def completion(timeline: Timeline, processes: int, requested_s: float, delta: float) -> float | None:
-    """When the work of `timeline` reaches `requested_s` (not rounded), or None where it never does."""
-    left = requested_s
-    for interval in timeline:
-        if interval.kind is not IntervalKind.RUN:
-            continue
-        needed = time_left(left, processes, interval.processors, delta)
-        if needed <= interval.length_s + ROUNDING_SLACK_S:
-            return interval.start_s + needed
-        left -= interval.length_s * rate(processes, interval.processors, delta)
-    return None
-
-
-def run_interval(start_s: float, end_s: float, processors: int) -> Interval:
-    """A stretch that makes progress on `processors`."""
-    return Interval(IntervalKind.RUN, start_s, end_s - start_s, processors)
-
-
-def migrate_interval(start_s: float, end_s: float, processors: int) -> Interval:
-    """A stretch in which ranks move; `processors` are those held meanwhile."""
-    return Interval(IntervalKind.MIGRATE, start_s, end_s - start_s, processors)

@@ -21,8 +21,9 @@ from ejbd.core.bundling.handlers import (
     plan_wait,
 )
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
-from ejbd.core.progress import completion, progress
-from ejbd.core.shapes import UNLIMITED, BackfillSlot, IntervalKind
+from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.timeline import PlannedKind, PlannedTimeline
+from tests.fakes.eq3 import completion, progress, run_interval
 
 PAPER = BundlingParameters(omax=8, lambda_s=120, delta=1)
 FIGURE_2 = BundlingParameters(omax=8, lambda_s=20, delta=1)
@@ -57,10 +58,10 @@ def test_figure_2_as_a_plan() -> None:
     done, timeline = expected_completion(state, 820, FIGURE_2)
     assert done == 1460
     assert [(i.kind, i.start_s, i.length_s, i.processors) for i in timeline] == [
-        (IntervalKind.MIGRATE, 820, 20, 4),
-        (IntervalKind.RUN, 840, 400, 4),
-        (IntervalKind.MIGRATE, 1240, 20, 4),
-        (IntervalKind.RUN, 1260, 200, 2),
+        (PlannedKind.MOVE, 820, 20, 4),
+        (PlannedKind.RUN, 840, 400, 4),
+        (PlannedKind.MOVE, 1240, 20, 4),
+        (PlannedKind.RUN, 1260, 200, 2),
     ]
 
 
@@ -69,7 +70,6 @@ def test_figure_2_through_the_policies() -> None:
     first = plan_wait(waiting(4, 800), slots((1, UNLIMITED)), 0, FIGURE_2)
     assert (first.kind, shapes(first), first.expected_completion_s) == (DecisionKind.START, [(1, 3200, 0)], 3200)
     one = HeldSubjob("J1", 1, 3200)
-    _, to_400 = expected_completion(running(one, processes=4, requested=800), 0, FIGURE_2)
 
     second = plan_running(running(one, processes=4, requested=800, work=100), slots((1, UNLIMITED)), 400, FIGURE_2)
     assert (second.kind, shapes(second), second.expected_completion_s) == (DecisionKind.EXPAND, [(1, 1420, 0)], 1820)
@@ -89,11 +89,11 @@ def test_figure_2_through_the_policies() -> None:
     assert shrink is not None
     assert (shrink.begin_s, shrink.end_s, shrink.leaves, shrink.stays) == (1240, 1260, ("J3",), ("J2", "J1"))
 
-    cut_1 = type(to_400[0])(IntervalKind.RUN, 0, 400, 1)
-    cut_3 = type(to_820[1])(IntervalKind.RUN, 420, 400, 2)
+    cut_1 = run_interval(0, 400, 1)
+    cut_3 = run_interval(420, 820, 2)
     life = (cut_1, to_820[0], cut_3, *to_end)
     assert len(life) == 7
-    assert [interval.kind for interval in life].count(IntervalKind.MIGRATE) == 3
+    assert [interval.kind for interval in life].count(PlannedKind.MOVE) == 3
     assert [(a.end_s, b.start_s) for a, b in pairwise(life) if a.end_s != b.start_s] == []
     assert progress(life, 4, 800, 1) == pytest.approx(1)
     assert completion(life, 4, 800, 1) == pytest.approx(1460)
@@ -344,7 +344,7 @@ def test_running_without_a_slot_says_so() -> None:
 def test_subjobs_that_end_within_lambda_of_each_other_are_left_in_one_migration() -> None:
     state = running(HeldSubjob("a", 4, 1000), HeldSubjob("b", 4, 1100), HeldSubjob("c", 8, 99999))
     done, timeline = expected_completion(state, 0, PAPER)
-    assert [i.kind for i in timeline].count(IntervalKind.MIGRATE) == 1
+    assert [i.kind for i in timeline].count(PlannedKind.MOVE) == 1
     assert done == 1000 + 2 * (4000 - 880)
     shrink = next_shrink(state, 0, PAPER)
     assert shrink is not None
@@ -454,6 +454,61 @@ def test_completion_cancels_the_place_holder_and_every_subjob_anchors_last() -> 
     decision = plan_completion(state, 10, placeholder="J0")
     assert (decision.kind, decision.cancel) == (DecisionKind.COMPLETE, ("J0", "J2", "J1"))
     assert plan_completion(waiting(), 10).cancel == ()
+
+
+# What an answer plans
+
+
+def told(timeline: PlannedTimeline) -> list[tuple[str, float, float, int, int, bool]]:
+    return [(i.kind.value, i.start_s, i.end_s, i.processors, i.degree, i.on_placeholder) for i in timeline]
+
+
+def test_a_start_plans_both_subjobs_and_the_move_between() -> None:
+    """300 s on 8 of which the last 20 s are the move, then what is left on 4: 1600 - 560 of work at degree 2 and 4."""
+    decision = plan_wait(waiting(16, 1000), slots((4, UNLIMITED), (8, 300)), 50, FIGURE_2)
+    assert [request.processors for request in decision.requests] == [4, 4]
+    assert told(decision.timeline) == [
+        ("run", 50, 330, 8, 2, False),
+        ("move", 330, 350, 8, 0, False),
+        ("run", 350, 350 + 4 * (1000 - 140), 4, 4, False),
+    ]
+
+
+def test_a_resumed_start_plans_its_restart_and_a_short_slot_its_suspension() -> None:
+    again = plan_wait(waiting(16, 1000, 400), slots((8, UNLIMITED)), 0, FIGURE_2)
+    assert told(again.timeline) == [("move", 0, 20, 8, 0, False), ("run", 20, 1220, 8, 2, False)]
+    short = plan_wait(waiting(16, 1000), slots((8, 300)), 0, replace(FIGURE_2, suspend=True))
+    assert told(short.timeline) == [
+        ("run", 0, 280, 8, 2, False),
+        ("move", 280, 300, 8, 0, False),
+        ("suspended", 300, UNLIMITED, 0, 0, False),
+    ]
+    assert short.to_json()["timeline"][-1]["end_s"] is None
+
+
+def test_growing_plans_a_move_now_and_staying_what_is_held() -> None:
+    held = running(HeldSubjob("J1", 8, 9000))
+    grows = plan_running(held, slots((8, UNLIMITED)), 0, PAPER)
+    assert told(grows.timeline) == [("move", 0, 120, 16, 0, False), ("run", 120, 4120, 16, 1, False)]
+    assert told(plan_running(held, (), 0, PAPER).timeline) == [("run", 0, 8000, 8, 2, False)]
+
+
+def test_what_runs_on_j0_is_planned_as_that() -> None:
+    moved = at_placeholder(1000)
+    assert moved.kind is DecisionKind.MOVE_TO_PLACEHOLDER
+    assert [(i.kind.value, i.processors, i.on_placeholder) for i in moved.timeline] == [
+        ("move", 16, True),
+        ("run", 16, True),
+    ]
+    assert moved.timeline[-1].end_s == moved.expected_completion_s
+    over = plan_placeholder_start(waiting(16, 1000), 5, PAPER)
+    assert told(over.timeline) == [("run", 5, 1005, 16, 1, True)]
+
+
+def test_a_decision_written_before_there_were_timelines_is_read() -> None:
+    decision = plan_running(running(HeldSubjob("a", 8, 9000)), (), 0, PAPER)
+    old = {key: value for key, value in decision.to_json().items() if key != "timeline"}
+    assert Decision.from_json(old) == replace(decision, timeline=())
 
 
 # Decisions as values

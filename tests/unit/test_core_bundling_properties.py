@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,9 +21,11 @@ from ejbd.core.bundling.handlers import (
     plan_wait,
 )
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.progress import completion, degree, fewest, round_up, work
-from ejbd.core.shapes import UNLIMITED, BackfillSlot, IntervalKind
+from ejbd.core.progress import degree, fewest, round_up
+from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.timeline import PlannedKind
 from ejbd.core.windows import Windows
+from tests.fakes.eq3 import completion, work
 
 NOW = 10_000
 
@@ -116,7 +120,23 @@ def test_a_start_fits_its_slots_and_is_expected_as_the_plan_says(
     assert degree(state.processes, started.processors) <= params.omax
     done, timeline = expected_completion(started, NOW, params)
     assert done == decision.expected_completion_s
-    assert Counter(i.kind for i in timeline)[IntervalKind.MIGRATE] <= 2
+    assert Counter(i.kind for i in timeline)[PlannedKind.MOVE] <= 2
+    check_timeline(decision)
+
+
+def check_timeline(decision: Decision) -> None:
+    """What a decision plans begins now, is seamless and ends where the job is expected to, or waits without an end."""
+    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
+    at = float(NOW)
+    for interval in decision.timeline:
+        assert interval.start_s == pytest.approx(at) and interval.length_s > 0
+        assert (interval.degree > 0) == (interval.kind is PlannedKind.RUN)
+        assert (interval.processors > 0) == (interval.kind is not PlannedKind.SUSPENDED)
+        at = interval.end_s
+    if decision.expected_completion_s is not None:
+        assert decision.expected_completion_s == NOW + round_up(at - NOW)
+    else:
+        assert not decision.timeline or decision.timeline[-1].kind is PlannedKind.SUSPENDED
 
 
 @given(worlds(holds=False))
@@ -144,6 +164,7 @@ def test_growing_fits_and_never_makes_the_completion_later(
     present, _ = expected_completion(state, NOW, params)
     decision = plan_running(state, slots, NOW, params)
     check_requests_fit(decision, state, slots, params)
+    check_timeline(decision)
     if decision.kind is DecisionKind.NOTHING:
         assert decision.requests == ()
         assert decision.expected_completion_s == (present if present < UNLIMITED else None)
@@ -182,7 +203,7 @@ def test_the_next_shrink_is_the_one_in_the_plan(
     state, _, params = world
     done, timeline = expected_completion(state, NOW, params)
     shrink = next_shrink(state, NOW, params)
-    moves = [interval for interval in timeline if interval.kind is IntervalKind.MIGRATE]
+    moves = [interval for interval in timeline if interval.kind is PlannedKind.MOVE]
     if shrink is None:
         assert moves == []
         assert done < UNLIMITED

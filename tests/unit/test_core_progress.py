@@ -9,27 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.core.progress import (
-    completion,
     degree,
     fewest,
-    migrate_interval,
-    progress,
     rate,
     round_up,
-    run_interval,
     stretch,
-    time_left,
-    work,
 )
+from tests.fakes.eq3 import completion, move_interval, progress, run_interval, time_left, work
 
 # Figure 2: P = 4, R = 800 s, lambda = 20 s. What is printed there is where progress stands at each interval's end.
 FIGURE_2 = (
     run_interval(0, 400, 1),
-    migrate_interval(400, 420, 2),
+    move_interval(400, 420, 2),
     run_interval(420, 820, 2),
-    migrate_interval(820, 840, 4),
+    move_interval(820, 840, 4),
     run_interval(840, 1240, 4),
-    migrate_interval(1240, 1260, 4),
+    move_interval(1240, 1260, 4),
     run_interval(1260, 1460, 2),
 )
 
@@ -99,7 +94,7 @@ def test_progress_never_falls_and_never_passes_one(
     now = 0
     timeline = []
     for runs, length, processors in parts:
-        make = run_interval if runs else migrate_interval
+        make = run_interval if runs else move_interval
         timeline.append(make(now, now + length, processors))
         now += length
     shares = [progress(tuple(timeline), processes, 300, delta, t) for t in range(0, now + 50, 50)]

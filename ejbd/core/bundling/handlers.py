@@ -12,6 +12,7 @@ Completion times are rounded up to whole seconds from now, walltimes to whole wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ejbd.core.bundling.candidates import (
     ADD_TWO,
@@ -52,6 +53,7 @@ from ejbd.core.bundling.plan import (
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.progress import round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 __all__ = [
     "BundlingParameters",
@@ -103,9 +105,37 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         reason = "no slot carries the job to its end: " + _told(candidates)
         return Decision(DecisionKind.NOTHING, state.job, now, reason, (), None, tuple(candidates), seen)
     reason = f"start by {best.name}: {best.why}" + _rejected(candidates, best)
+    resumes = params.lambda_s if state.work_s > 0.0 else 0.0
+    ends = [request.length_s for request in best.requests]
+    timeline = _timeline_with(state, best.requests, ends, now, resumes, params)
     return Decision(
-        DecisionKind.START, state.job, now, reason, best.requests, best.completion_s, tuple(candidates), seen
+        DecisionKind.START,
+        state.job,
+        now,
+        reason,
+        best.requests,
+        best.completion_s,
+        tuple(candidates),
+        seen,
+        timeline=timeline,
     )
+
+
+def _timeline_with(
+    state: ElasticState,
+    requests: Sequence[SubjobRequest],
+    lengths_s: Sequence[float],
+    now: float,
+    stall_s: float,
+    params: BundlingParameters,
+) -> PlannedTimeline:
+    """What is planned once subjobs of these lengths have been added, and ranks stand still for `stall_s`."""
+    more = tuple(
+        HeldSubjob(f"+{number}", request.processors, now + length_s)
+        for number, (request, length_s) in enumerate(zip(requests, lengths_s, strict=True), 1)
+    )
+    then = replace(state, subjobs=state.subjobs + more, stalled_until_s=now + stall_s)
+    return expected_completion(then, now, params)[1]
 
 
 def _whole_runs(options: Options, count: int) -> tuple[int, int]:
@@ -170,7 +200,7 @@ def plan_running(
     migration.
     """
     seen = tuple(slots)
-    present, _ = expected_completion(state, now, params)
+    present, planned = expected_completion(state, now, params)
     known = present if present < UNLIMITED else None
     held = vectors(state.subjobs)
     count = len(held.ends)
@@ -195,18 +225,29 @@ def plan_running(
     )
     if barred != GROWS:
         skip = _no_expansion(barred, state, present, now, params)
-        return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen)
+        return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen, timeline=planned)
 
     order = sorted(range(listed), key=lambda at: added(options, at))
     candidates = [_expanded(options, at, seen, now) for at in order]
     if chosen < 0:
         reason = f"stay on {_processors(state.processors)}, {_until(known, now)}"
         reason += ": " + _told(candidates) if candidates else ": what is free does not lower the degree"
-        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, tuple(candidates), seen)
+        weighed = tuple(candidates)
+        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, weighed, seen, timeline=planned)
     best = candidates[order.index(chosen)]
     reason = f"grow by {best.name}: {best.why}; as it is, {_until(known, now)}" + _rejected(candidates, best)
+    ends = [seen[request.slot_index].duration_s for request in best.requests]
+    timeline = _timeline_with(state, best.requests, ends, now, params.lambda_s, params)
     return Decision(
-        DecisionKind.EXPAND, state.job, now, reason, best.requests, best.completion_s, tuple(candidates), seen
+        DecisionKind.EXPAND,
+        state.job,
+        now,
+        reason,
+        best.requests,
+        best.completion_s,
+        tuple(candidates),
+        seen,
+        timeline=timeline,
     )
 
 
@@ -285,11 +326,13 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
             (),
             full,
             (restart,),
+            timeline=_on_placeholder(state, 0.0, state.requested_s, now),
         )
     candidates = [migrate, restart]
-    present = UNLIMITED
+    present: float = UNLIMITED
+    timeline: PlannedTimeline = ()
     if state.subjobs:
-        present, _ = expected_completion(state, now, params)
+        present, timeline = expected_completion(state, now, params)
         if present < UNLIMITED:
             why = f"on the {_processors(state.processors)} held: {present - now:.0f} s"
             keep = Candidate("(ii) go on without J0", True, present, (), why)
@@ -302,12 +345,21 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     )
     if choice == MIGRATE:
         best, kind = migrate, DecisionKind.MOVE_TO_PLACEHOLDER
+        timeline = _on_placeholder(state, params.lambda_s, state.work_left_s, now)
     elif choice == START_OVER:
         best, kind = restart, DecisionKind.START_ON_PLACEHOLDER
+        timeline = _on_placeholder(state, 0.0, state.requested_s, now)
     else:
         best, kind, release = candidates[0], DecisionKind.KEEP_SUBJOBS, ()
     reason = f"J0 has started; {best.name}: {best.why}" + _rejected(candidates, best)
-    return Decision(kind, state.job, now, reason, (), best.completion_s, tuple(candidates), (), release)
+    return Decision(kind, state.job, now, reason, (), best.completion_s, tuple(candidates), (), release, timeline)
+
+
+def _on_placeholder(state: ElasticState, move_s: float, work_s: float, now: float) -> PlannedTimeline:
+    """At full width on J0, once a move to it is over."""
+    begin, width = now + move_s, state.processes
+    moves = (PlannedInterval(PlannedKind.MOVE, now, begin, width, 0, True),) if move_s > 0 else ()
+    return *moves, PlannedInterval(PlannedKind.RUN, begin, begin + work_s, width, 1, True)
 
 
 def plan_completion(state: ElasticState, now: float, placeholder: str | None = None) -> Decision:

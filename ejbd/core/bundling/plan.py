@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import ROUNDING_SLACK_S, degree, migrate_interval, round_up, run_interval, stretch
-from ejbd.core.shapes import UNLIMITED, Interval, Timeline
+from ejbd.core.progress import ROUNDING_SLACK_S, degree, round_up, stretch
+from ejbd.core.shapes import UNLIMITED
+from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,24 +303,31 @@ def vectors(subjobs: Iterable[HeldSubjob]) -> HeldVectors:
     return HeldVectors([s.end_s for s in held], [s.processors for s in held], [int(s.anchor) for s in held])
 
 
-def expected_completion(state: ElasticState, now: float, params: BundlingParameters) -> tuple[float, Timeline]:
+def expected_completion(state: ElasticState, now: float, params: BundlingParameters) -> tuple[float, PlannedTimeline]:
     """When the job will be done with what it holds, in whole seconds from now, and the timeline that leads there.
 
-    Infinite where it cannot complete on these subjobs; the timeline then ends where it gets stuck. The timeline itself
-    is not rounded. Over-subscription beyond O_max counts against a plan from its first shrink on only: what the job
-    runs on now is a fact.
+    Infinite where it cannot complete on these subjobs; the timeline then leads to where it gets stuck, and what can be
+    moved is suspended there. The timeline itself is not rounded. Over-subscription beyond O_max counts against a plan
+    from its first shrink on only: what the job runs on now is a fact.
     """
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
     held = vectors(state.subjobs)
     count = len(held.ends)
     log = [0.0] * (8 * count + 8)
     done, _, logged, _ = walk_plan(state.processes, state.work_left_s, *held, count, begin, params.rules, [], log)
-    intervals: list[Interval] = []
-    if begin > now and state.subjobs:
-        intervals.append(migrate_interval(now, begin, state.processors))
+    if not count:
+        return done, ()
+    on_j0 = state.on_placeholder
+    intervals: list[PlannedInterval] = []
+    if begin > now:
+        intervals.append(PlannedInterval(PlannedKind.MOVE, now, begin, state.processors, 0, on_j0))
     for at in range(0, 4 * logged, 4):
-        make = migrate_interval if log[at] else run_interval
-        intervals.append(make(log[at + 1], log[at + 2], int(log[at + 3])))
+        moves, start, end, processors = log[at : at + 4]
+        kind = PlannedKind.MOVE if moves else PlannedKind.RUN
+        over = 0 if moves else degree(state.processes, int(processors))
+        intervals.append(PlannedInterval(kind, start, end, int(processors), over, on_j0))
+    if math.isinf(done) and state.movable and intervals:
+        intervals.append(PlannedInterval(PlannedKind.SUSPENDED, intervals[-1].end_s, math.inf, 0, 0))
     return now + round_up(done - now), tuple(intervals)
 
 
