@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, SubjobView, Timeline
 from ejbd.manager import arrays
-from ejbd.manager.context import work_now
+from ejbd.manager.times import work_now
 from ejbd.store import queries
 from ejbd.store.models import Event, Job, Subjob
 from ejbd.store.states import JobState, SubjobState

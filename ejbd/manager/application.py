@@ -14,15 +14,16 @@ from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
 from ejbd.manager import movability, together, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
-from ejbd.manager.context import JobWorld, set_rate, usable_end, work_now
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.lead import ensure_lead, is_up
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release
+from ejbd.manager.times import set_rate, usable_end, work_now
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.manager import together
-from ejbd.manager.context import Context, JobWorld, Offer
+from ejbd.manager.context import Context, Offer
 from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import Profile, is_open_mpi, linked_with, mpi_of_launch, profile_named
 from ejbd.store.models import Event
 

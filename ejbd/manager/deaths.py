@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
-from ejbd.manager.context import JobWorld
 from ejbd.manager.jobspec.shell import read_script
+from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Epoch, Event
 from ejbd.store.transitions import add_event
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ejbd.manager.context import JobWorld, set_rate
 from ejbd.manager.deaths import last_words
 from ejbd.manager.generations import drop_all
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.lead import hand_over
 from ejbd.manager.measuring import note_run
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.subjobs import release
+from ejbd.manager.times import set_rate
 from ejbd.store.models import Epoch, Operation, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job

@@ -23,10 +23,11 @@ from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
 from ejbd.manager import ending, passing, together
-from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.exithook import hook_for
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import is_open_mpi, profile_named
 from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret

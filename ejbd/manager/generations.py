@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from ejbd.manager import movability
-from ejbd.manager.context import JobWorld
+from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Epoch, Launch
 from ejbd.store.states import EpochState, OperationState
 from ejbd.store.transitions import add_event

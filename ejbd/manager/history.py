@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from posixpath import basename
 from typing import Any, TypeVar
@@ -22,10 +23,12 @@ from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.store.models import Move, Obstacle, Run, Speed
+from ejbd.store.transitions import wake
 
 KEPT = 32  # moves and runs of one application; speeds of it at one degree
 MOST_SPEEDS = 256  # that are looked at
 MOST_RUNS = 128  # the same of runs
+MOST_APPLICATIONS = 4096  # that are remembered at a time
 SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
@@ -34,10 +37,11 @@ _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh
 HELD_S = 7 * 86400.0  # after which what kept an application from being moved is forgotten: it may have been mended
 
 _Row = TypeVar("_Row", Move, Speed)
+_One = TypeVar("_One")
 
 
 @dataclass
-class Known:
+class Remembered:
     """What was read of the history. Whoever learns of a change puts a new one in its place, and never changes the old:
 
     a transaction that began before fills the one that it was given, which nobody looks at any more.
@@ -48,6 +52,57 @@ class Known:
     calibrations: dict[str, list[penalty.Calibration]] = field(default_factory=dict)
     obstacles: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     speed: float | None = None
+
+
+class History:
+    """What the history says of applications, read where no transaction before this one (at time `now`) has read it.
+
+    `spool_speed`: bytes a second that the daemon itself wrote, for as long as no checkpoint has told better.
+    """
+
+    def __init__(self, session: Session, now: float, remembered: Remembered, spool_speed: float | None) -> None:
+        self._session = session
+        self._now = now
+        self._remembered = remembered
+        self._spool_speed = spool_speed
+
+    def moves(self, application: str) -> list[Measurement]:
+        """What the moves of an application cost, newest first."""
+        return self._read(self._remembered.moves, measurements, application)
+
+    def ratios(self, application: str) -> list[penalty.Ratio]:
+        """What over-subscription made of an application's speed, newest first."""
+        return self._read(self._remembered.ratios, ratios, application)
+
+    def calibrations(self, application: str) -> list[penalty.Calibration]:
+        """What over-subscription made of an application's whole runs, newest first."""
+        return self._read(self._remembered.calibrations, calibrations, application)
+
+    def obstacle(self, application: str) -> str:
+        """What keeps an application from being moved, by its earlier jobs, or ""."""
+        found = self._read(self._remembered.obstacles, obstacles, application)
+        return next((why for why, until_s in found if self._now < until_s), "")
+
+    def _read(
+        self, remembered: dict[str, list[_One]], read: Callable[[Session, str], list[_One]], application: str
+    ) -> list[_One]:
+        found = remembered.get(application)
+        if found is None:
+            if len(remembered) >= MOST_APPLICATIONS:
+                remembered.clear()
+            found = remembered[application] = read(self._session, application) if application else []
+        return found
+
+    def forget(self) -> None:
+        """There is a new measurement: this transaction reads again what it needs, and so do others after its commit."""
+        self._remembered = Remembered()
+        wake(self._session, LEARNT_TOPIC)
+
+    def bytes_per_s(self) -> float | None:
+        """How fast the spool is written; None where nobody has tried."""
+        if self._remembered.speed is None:
+            self._remembered.speed = measured_speed(self._session) or self._spool_speed
+        return self._remembered.speed
 
 
 def application_of(user: str, spec: JobSpec, engine: str) -> str:

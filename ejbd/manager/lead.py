@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ejbd.manager import variables
-from ejbd.manager.context import JobWorld, usable_end
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.output import output_paths
+from ejbd.manager.times import usable_end
 from ejbd.store.models import Launch, Operation, Subjob, Worker
 from ejbd.store.states import EpochState, LaunchState, OperationState
 from ejbd.store.transitions import add_event

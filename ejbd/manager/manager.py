@@ -29,13 +29,16 @@ from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import movability, passing, periodic, requests, workers
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.clock import SteadyClock
-from ejbd.manager.context import Context, JobWorld, Offer
+from ejbd.manager.context import Context, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
-from ejbd.manager.decide import Decider, elasticity, guarded
+from ejbd.manager.decide import Decider
+from ejbd.manager.elasticity import elasticity
 from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor, submissions_due
+from ejbd.manager.guard import guarded
 from ejbd.manager.health import Fault, Health
-from ejbd.manager.history import LEARNT_TOPIC, Known, latest, move_json, run_json, runs_of, speed_json
+from ejbd.manager.history import LEARNT_TOPIC, Remembered, latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import LOOK_S, mpi_of_launch
 from ejbd.manager.output import check_output
 from ejbd.manager.roster import Roster, Specs, SubjobRow
@@ -87,7 +90,7 @@ class Manager:
         self._seen: dict[str, float] = {}
         self._offers: deque[Offer] = deque()
         self._spool_speed: float | None = None
-        self._known = Known()
+        self._remembered = Remembered()
         self._specs = Specs()
         self._health = Health(settings, store)
         store.on_commit(self._forget)
@@ -153,7 +156,7 @@ class Manager:
             self._seen,
             self._offers,
             spool_speed=self._spool_speed,
-            known=self._known,
+            remembered=self._remembered,
             up_since=self.started_s,
             looked_s=self._looked_s,
             fitting=self._fitting,
@@ -339,7 +342,7 @@ class Manager:
 
     def _forget(self, topics: frozenset[str]) -> None:
         if LEARNT_TOPIC in topics:
-            self._known = Known()
+            self._remembered = Remembered()
 
     async def _announce(self) -> None:
         async with self._events:

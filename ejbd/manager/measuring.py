@@ -16,8 +16,8 @@ from sqlalchemy import select
 from ejbd.core.penalty import LEAST_RUN_S, SHORTEST_S
 from ejbd.core.progress import degree
 from ejbd.manager import movability
-from ejbd.manager.context import JobWorld
 from ejbd.manager.history import remember, work_of
+from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Subjob, Worker
 
 NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
@@ -45,7 +45,7 @@ def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operatio
             by_node=by_node,
         ),
     )
-    ctx.forget_known()
+    ctx.history.forget()
 
 
 def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ def _keep_speed(
     else:
         row.at_s, row.units, row.seconds = ctx.now, units, seconds
         ctx.session.flush()
-    ctx.forget_known()
+    ctx.history.forget()
     return row.id
 
 
@@ -145,7 +145,7 @@ def note_restart(world: JobWorld, epoch: Epoch) -> None:
     if epoch.number == move.epoch + 1 and not _waited(world, move.at_s):
         move.wait_s += max(0.0, epoch.created_s - move.at_s)
     ctx.session.flush()
-    ctx.forget_known()
+    ctx.history.forget()
 
 
 def _waited(world: JobWorld, since_s: float) -> bool:
@@ -206,4 +206,4 @@ def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> None:
         Run(application=job.application, work=work, job_id=job.id, at_s=ctx.now, full_s=full_s, over=over),
     )
     if (not over) in others:  # one over-subscribed, the other not
-        ctx.forget_known()
+        ctx.history.forget()

@@ -15,9 +15,10 @@ from typing import Any
 
 from ejbd.core.bundling.handlers import next_shrink
 from ejbd.core.bundling.plan import expected_completion
-from ejbd.manager.context import JobWorld, holds_shell, work_now
 from ejbd.manager.history import remember
+from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.subjobs import release
+from ejbd.manager.times import work_now
 from ejbd.store.models import Epoch, Obstacle, Subjob
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event
@@ -60,7 +61,7 @@ def _know(world: JobWorld, how: str, why: str) -> None:
     job.not_movable = why
     remember(ctx.session, Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
     add_event(ctx.session, "job.not-movable", ctx.now, job_id=job.id, how=how, reason=why)
-    ctx.forget_known()
+    ctx.history.forget()
 
 
 def _failures(world: JobWorld) -> int:
@@ -69,12 +70,12 @@ def _failures(world: JobWorld) -> int:
 
 def proved(world: JobWorld) -> bool:
     """Whether the application has come back from a checkpoint before, in this job or in another."""
-    return any(move.restart_s is not None for move in world.ctx.moves(world.job.application or ""))
+    return any(move.restart_s is not None for move in world.ctx.history.moves(world.job.application or ""))
 
 
 def proved_elsewhere(world: JobWorld) -> bool:
     """The same in another job, or twice in this one: a program may break some time after its first restart."""
-    return sum(1 for move in world.ctx.moves(world.job.application or "") if move.restart_s is not None) > 1
+    return sum(1 for move in world.ctx.history.moves(world.job.application or "") if move.restart_s is not None) > 1
 
 
 # -- how it is launched ------------------------------------------------------------------------------------------------

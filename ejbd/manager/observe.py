@@ -12,11 +12,13 @@ from ejbd.batch.base import Outcome
 from ejbd.core.question import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
 from ejbd.manager import application, arrays, ending, setbacks, together, workers
-from ejbd.manager.context import CLOCKS_S, Context, JobWorld
-from ejbd.manager.decide import guarded
+from ejbd.manager.context import Context
+from ejbd.manager.guard import guarded
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.measuring import note_rigid_run
 from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, is_ours, release
+from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job, move_subjob

@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ejbd.manager.context import UNFINISHED_OPERATION, Context, JobWorld
+from ejbd.manager.context import Context
+from ejbd.manager.jobrows import UNFINISHED_OPERATION
+from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Operation, Worker
 from ejbd.store.states import OperationState
 from ejbd.store.transitions import move_operation, wake

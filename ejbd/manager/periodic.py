@@ -11,7 +11,8 @@ from typing import Any
 from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.interval import Interval, interval
 from ejbd.manager import application
-from ejbd.manager.context import MOVING_ENGINES, JobWorld, walltime_end, work_now
+from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
+from ejbd.manager.times import walltime_end, work_now
 from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event

@@ -17,10 +17,13 @@ from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import ending, together
 from ejbd.manager.checkpointing import Carried, check_mpi, settle
-from ejbd.manager.context import Context, JobWorld
-from ejbd.manager.decide import Decider, elasticity, shortened
+from ejbd.manager.context import Context
+from ejbd.manager.decide import Decider
+from ejbd.manager.elasticity import elasticity
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.room import shortened
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import Event, IdempotencyKey, Job, QueueOverride
 from ejbd.store.states import JobState, SubjobState
@@ -205,7 +208,7 @@ def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
     queue, how = carried(ctx, spec)
     spec = how.spec
     decision = cost = penalty = None
-    slots = Decider(ctx).windows(queue.partition(",")[0]).slots()
+    slots = Decider(ctx).room.windows(queue.partition(",")[0]).slots()
     if how.elastic:
         probe = Job(
             id="dry-run",

@@ -16,7 +16,8 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import ClusterView
-from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.context import Context
+from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, JobState, SubjobState
 

@@ -12,8 +12,11 @@ from sqlalchemy import bindparam, select, update
 
 from ejbd.core.bundling.handlers import plan_wait
 from ejbd.core.bundling.plan import BundlingParameters, ElasticState
-from ejbd.manager.context import Context, JobWorld
-from ejbd.manager.decide import Decider, guarded, verdict
+from ejbd.manager.context import Context
+from ejbd.manager.decide import Decider
+from ejbd.manager.decisions import verdict
+from ejbd.manager.guard import guarded
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
@@ -99,7 +102,7 @@ class Round:
         j0 = subjobs[0]
         if j0.role != "placeholder" or j0.releasing or j0.state == SubjobState.RUNNING:
             return False
-        return not self._decider.windows(row.queue).available(0.0)
+        return not self._decider.room.windows(row.queue).available(0.0)
 
     def _may_be_asked(self, row: JobRow) -> bool:
         """Whether the policy may be asked about a job as the roster shows it."""

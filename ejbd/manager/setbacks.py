@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.manager.context import CLOCKS_S, JobWorld, set_rate
 from ejbd.manager.ending import end_job, stop_ranks
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import abandon
 from ejbd.manager.subjobs import add_subjob, release
+from ejbd.manager.times import CLOCKS_S, set_rate
 from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job

@@ -9,7 +9,8 @@ from sqlalchemy import Row, select
 
 from ejbd.core.view import BatchJobView
 from ejbd.manager import arrays
-from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.context import Context
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from ejbd.core.question import Situation
 from ejbd.core.view import NodeView
-from ejbd.manager.context import MOVING_ENGINES, Context, JobWorld
+from ejbd.manager.context import Context
+from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
 from ejbd.manager.mpi import is_open_mpi, mpi_of_launch
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState

@@ -13,7 +13,7 @@ from itertools import groupby
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ejbd.core.placing import Seat
-from ejbd.manager.context import JobWorld
+from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Job, Launch, Subjob, Worker
 
 

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager import application, deaths, ending, measuring, setbacks
-from ejbd.manager.context import Context, JobWorld
+from ejbd.manager.context import Context
+from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation
 from ejbd.manager.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker

@@ -226,14 +226,14 @@ async def test_what_was_left_in_a_file_may_be_no_number(live: LiveWorld) -> None
 
 async def test_the_same_speed_is_not_told_again_and_again(live: LiveWorld) -> None:
     _, ranks = await over(live)
-    known = live.manager._known
+    known = live.manager._remembered
     await ranks.run(5, 2.0)
-    assert live.manager._known is known and speeds(live)[0].seconds == 20.0
+    assert live.manager._remembered is known and speeds(live)[0].seconds == 20.0
     await ranks.run(20, 2.0)
-    assert live.manager._known is not known and speeds(live)[0].seconds == 45.0
-    known = live.manager._known
+    assert live.manager._remembered is not known and speeds(live)[0].seconds == 45.0
+    known = live.manager._remembered
     await ranks.run(5, 3.0)
-    assert live.manager._known is not known and speeds(live)[0].units == 105.0
+    assert live.manager._remembered is not known and speeds(live)[0].units == 105.0
 
 
 async def test_old_speeds_are_forgotten_of_each_degree(live: LiveWorld) -> None:

@@ -1,0 +1,39 @@
+"""Decisions are kept with what was asked and what it costs, when they do something or say something new."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.question import Question
+from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.roster import WaitingJob
+from ejbd.store.transitions import add_event
+
+_FIGURES = re.compile(r"\d+")
+
+
+def verdict(decision: Decision) -> str:
+    """What a decision says, without its figures."""
+    weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
+    return f"{decision.kind.value}:{weighed or _FIGURES.sub('#', decision.reason)}"
+
+
+def record(world: JobWorld, question: Question, decision: Decision) -> None:
+    """Store a decision that does something, or whose verdict is another than that of the last one stored."""
+    key, job = verdict(decision), world.job
+    if decision.kind is DecisionKind.NOTHING and key == job.decision_key:
+        return
+    job.decision_key, job.expected_completion_s = key, decision.expected_completion_s
+    kind = f"decision.{decision.kind.value}"
+    data: dict[str, Any] = {
+        "decision": decision.to_json(),
+        "question": question.to_json(),
+        "cost": world.cost.to_json(),
+        "penalty": world.penalty.to_json(),
+    }
+    if isinstance(job, WaitingJob):
+        job.told = (kind, data)
+    else:
+        add_event(world.ctx.session, kind, world.ctx.now, job_id=job.id, **data)

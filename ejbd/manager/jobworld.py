@@ -1,0 +1,149 @@
+"""One job as the policies see it: what it holds, how far it has come, what a move and over-subscription cost it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ejbd.config import Order
+from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.cost import Guess, MoveCost, move_cost
+from ejbd.core.penalty import Penalty, penalty
+from ejbd.core.progress import degree
+from ejbd.core.shapes import UNLIMITED
+from ejbd.manager.jobrows import JobRows
+from ejbd.manager.times import CLOCKS_S, usable_end, walltime_end, work_now
+from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.states import EpochState, JobState, SubjobState
+
+MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
+
+
+@dataclass
+class JobWorld(JobRows):
+    """A job with the rows that belong to it, and what the policies are told of it."""
+
+    _cost: MoveCost | None = None
+
+    @property
+    def not_movable(self) -> str:
+        """Why a job of engine `dmtcp` is never moved, by what is known of it or of its application; "" where it is."""
+        job = self.job
+        if job.engine != "dmtcp" or job.not_movable:
+            return job.not_movable
+        epoch = self.epoch if job.state == JobState.RUNNING else None
+        if epoch is not None and epoch.restart_from is not None:
+            return ""  # it was moved itself, and knows better
+        return self.ctx.history.obstacle(job.application or "")
+
+    @property
+    def cost(self) -> MoveCost:
+        """What the job's next move costs, as far as is known."""
+        if self._cost is None:
+            settings = self.ctx.queue_settings(self.job.queue)
+            epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
+            moves = self.ctx.history.moves(self.job.application or "")
+            self._cost = move_cost(
+                moves,
+                epoch.processors if epoch is not None else None,
+                None if moves or epoch is None else self._guess(epoch),
+                configured_s=settings.lambda_s,
+                floor_s=settings.lambda_floor_s,
+                job_s=self.job.spec.get("lambda_s"),
+                look_s=self.ctx.settings.poll_s,
+            )
+        return self._cost
+
+    def _guess(self, epoch: Epoch) -> Guess | None:
+        """By the memory of the ranks, once every worker has told, and by the speed of the spool."""
+        ids = {worker for _, worker, _ in epoch.placement}
+        sizes = [w.resident_bytes for w in self.workers if w.id in ids]
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(ids):
+            return None
+        speed = self.ctx.history.bytes_per_s()
+        return Guess(sum(known), speed) if speed else None
+
+    @property
+    def penalty(self) -> Penalty:
+        """Delta for where the job's ranks are now (for any degree while they are nowhere), as far as is known."""
+        epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
+        now = degree(epoch.size, epoch.processors) if epoch is not None else 1
+        application = self.job.application or ""
+        return penalty(
+            self.ctx.history.ratios(application),
+            now if now > 1 else None,
+            calibrated=self.ctx.history.calibrations(application),
+            configured=self.ctx.queue_settings(self.job.queue).delta,
+            told=self.job.spec.get("delta"),
+        )
+
+    def parameters(self) -> BundlingParameters:
+        """The queue's policy parameters with the job's own on top, in the units of the queue."""
+        settings = self.ctx.queue_settings(self.job.queue)
+        spec = self.job.spec
+        queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
+        return BundlingParameters(
+            omax=spec.get("omax") or settings.omax,
+            lambda_s=self.cost.lambda_s,
+            delta=self.penalty.delta,
+            processor_quantum=queue.processor_quantum if queue else 1,
+            walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
+            max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
+            suspend=settings.suspend and not holds_shell(self.job),
+            least_work_first=settings.order is Order.LEAST_WORK,
+            whole_slots=settings.whole_slots,
+            act_in_migration=settings.act_in_migration,
+            min_left_s=settings.min_left_s,
+        )
+
+    def cut_short(self, subjob: Subjob) -> bool:
+        """Whether the batch system means to end a subjob before the walltime that it was asked for (an operator or a
+        preemption has shortened it): what comes of that is not the application's doing."""
+        asked = (subjob.start_s if subjob.start_s is not None else self.ctx.now) + subjob.walltime_s
+        return subjob.end_s is not None and subjob.end_s < asked - CLOCKS_S and self.ctx.now < asked - CLOCKS_S
+
+    def usable_end(self, subjob: Subjob) -> float:
+        """Until when ranks may be planned on a subjob: so early that the lambda before it holds the last checkpoint."""
+        end = usable_end(subjob, self.ctx.now)
+        if subjob.role != "subjob":
+            return end  # J0 is the job as it was submitted: its end is the job's
+        return min(end, walltime_end(subjob, self.ctx.now) - self.cost.tail_s)
+
+    def leave_by(self, subjob: Subjob) -> float:
+        """When the last checkpoint of ranks on a subjob has to begin at the latest, lest the end come first."""
+        if subjob.role != "subjob":
+            return usable_end(subjob, self.ctx.now)
+        return min(self.usable_end(subjob), walltime_end(subjob, self.ctx.now) - self.cost.reserve_s)
+
+    def elastic_state(self, movable: bool, together: int | None = None) -> ElasticState:
+        """The job for `ejbd.core`: what it holds now and how far it has come."""
+        held = tuple(
+            HeldSubjob(s.id, s.processors, self.usable_end(s), s.anchor)
+            for s in self.open_subjobs
+            if s.id in self.job.members and s.state == SubjobState.RUNNING
+        )
+        j0 = self.placeholder
+        return ElasticState(
+            job=self.job.id,
+            processes=self.job.processes,
+            requested_s=self.job.walltime_s,
+            work_s=work_now(self.job, self.ctx.now),
+            subjobs=held,
+            stalled_until_s=self._stalled_until(),
+            on_placeholder=j0 is not None and j0.id in self.job.members,
+            movable=movable,
+            together=together,
+        )
+
+    def _stalled_until(self) -> float | None:
+        """When the move that is under way should be over; None while the ranks compute, or none is placed."""
+        epoch = self.epoch if self.moving else None
+        if epoch is None:
+            return None
+        begun = epoch.created_s if epoch.state == EpochState.LAUNCHING else epoch.stopping_s
+        return max(self.ctx.now, (self.ctx.now if begun is None else begun) + self.parameters().lambda_s)
+
+
+def holds_shell(job: Job) -> bool:
+    """Whether the user's shell is in one of the job's subjobs, and would be lost with it."""
+    return job.kind == "script" and not job.spec.get("restartable")

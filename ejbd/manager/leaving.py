@@ -1,0 +1,126 @@
+"""Leaving subjobs that end: in time, by a move or a suspension; and what a job comes to that outlives its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ejbd.core.bundling.handlers import next_shrink
+from ejbd.core.bundling.plan import BundlingParameters, Shrink
+from ejbd.manager import application, ending, movability, setbacks
+from ejbd.manager.jobworld import JobWorld, holds_shell
+from ejbd.manager.times import work_now
+from ejbd.store.states import JobState, SubjobState
+from ejbd.store.transitions import add_event
+
+SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the next look, and the way to the workers
+
+
+def leaves_in_time(world: JobWorld, parameters: BundlingParameters) -> bool:
+    """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
+    now, poll_s = world.ctx.now, world.ctx.settings.poll_s
+    can_move = application.can_move(world)
+    shrink = next_shrink(world.elastic_state(can_move), now, parameters)
+    if shrink is None:
+        return False
+    if not can_move and movability.may_begin_anew(world):
+        _begins_anew(world, shrink)
+        return True
+    if shrink.stays and can_move:
+        if now + poll_s < shrink.begin_s:
+            return False
+        _tell_leaving(world, "shrink", shrink)
+        world.job.members = [m for m in world.job.members if m in shrink.stays]
+        return True
+    suspends = parameters.suspend and can_move
+    if now + (SUSPENSION_POLLS if suspends else 1.0) * poll_s < shrink.begin_s:
+        return False
+    if suspends:
+        _tell_leaving(world, "suspend", shrink)
+        _suspend(world)
+        return True
+    if _cut_short(world) and not _savable(world):
+        return False  # the batch system's doing: it ends the subjob, and J0 keeps the job's place
+    _tell_leaving(world, "shrink", shrink)
+    if now >= shrink.begin_s:
+        _give_up_room(world, shrink.reason)
+    return True
+
+
+def _begins_anew(world: JobWorld, shrink: Shrink) -> None:
+    """Off subjobs that do not carry to its end what cannot be moved: begun anew on those that do, or by J0."""
+    epoch = world.live_epoch
+    if epoch is not None and movability.begins_anew_now(world, epoch, shrink.end_s):
+        _tell_leaving(world, "anew", shrink)
+        setbacks.start_over(world, epoch, f"{shrink.reason}, and it cannot be moved")
+
+
+def _tell_leaving(world: JobWorld, what: str, shrink: Shrink) -> None:
+    job = world.job
+    add_event(
+        world.ctx.session,
+        f"decision.{what}",
+        world.ctx.now,
+        job_id=job.id,
+        leaves=list(shrink.leaves),
+        stays=list(shrink.stays),
+        end_s=shrink.end_s,
+        work_s=work_now(job, world.ctx.now),
+        reason=shrink.reason,
+    )
+
+
+def _suspend(world: JobWorld) -> None:
+    """Checkpoint and wait again, for J0 or for more room, with the work kept. It is no overrun: it was planned."""
+    world.job.members = []
+    epoch = world.live_epoch
+    if epoch is not None:
+        application.begin_checkpoint(world, epoch)
+
+
+def overruns(world: JobWorld, parameters: BundlingParameters) -> bool:
+    """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
+    held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
+    end = world.leave_by if _can_save(world) else world.usable_end
+    if not held or world.ctx.now < max(map(end, held)) or _cut_short(world):
+        return False
+    if parameters.suspend and _planned_to_leave(world, parameters):
+        return False  # it was to be suspended here, and the look at it that should have done so came late
+    _give_up_room(world, "the application outlived the time that was planned for it")
+    return True
+
+
+def _planned_to_leave(world: JobWorld, parameters: BundlingParameters) -> bool:
+    """Whether the present placement was not to carry the job to its end, as things stood when its ranks began."""
+    epoch = world.live_epoch
+    if epoch is None or epoch.running_s is None or not application.can_move(world):
+        return False
+    state = replace(world.elastic_state(True), work_s=epoch.work_at_start_s, stalled_until_s=None)
+    return next_shrink(state, epoch.running_s, parameters) is not None
+
+
+def _cut_short(world: JobWorld) -> bool:
+    """Whether a subjob that the job is on is taken away before its time: then nothing has outlived its plan."""
+    held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
+    return any(map(world.cut_short, held))
+
+
+def _savable(world: JobWorld) -> bool:
+    return application.can_move(world) and world.live_epoch is not None and not holds_shell(world.job)
+
+
+def _can_save(world: JobWorld) -> bool:
+    """Whether a job that outlives its plan goes back to waiting with its work kept."""
+    return _savable(world) and not world.job.overruns
+
+
+def _give_up_room(world: JobWorld, why: str) -> None:
+    """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
+    job, epoch = world.job, world.live_epoch
+    planned = not _cut_short(world)
+    if epoch is None or not (_can_save(world) if planned else _savable(world)):
+        asked = f"{job.walltime_s:g} s at full width"
+        ending.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
+        return
+    job.overruns += planned
+    job.members = []
+    application.begin_checkpoint(world, epoch)

@@ -1,0 +1,34 @@
+"""What the times in a row come to at a moment: the work that a job has done, the end of a subjob."""
+
+from __future__ import annotations
+
+from ejbd.store.models import Job, Subjob
+
+CLOCKS_S = 2.0  # what ends so near to its limit was ended by it; clocks differ a little, and Slurm tells whole seconds
+
+
+def usable_end(subjob: Subjob, now: float) -> float:
+    """Until when ranks may use a subjob (absolute seconds): its walltime less what the last checkpoint needs."""
+    start = subjob.start_s if subjob.start_s is not None else now
+    return min(start + subjob.usable_s, walltime_end(subjob, now))
+
+
+def walltime_end(subjob: Subjob, now: float) -> float:
+    """When the batch system ends a subjob (absolute seconds)."""
+    start = subjob.start_s if subjob.start_s is not None else now
+    end = start + subjob.walltime_s
+    # The batch system may have granted less, or somebody shortened it.
+    return end if subjob.end_s is None else min(end, subjob.end_s)
+
+
+def work_now(job: Job, now: float) -> float:
+    """W: full-speed seconds done at `now` (Eq. 3)."""
+    since = max(0.0, now - job.work_as_of_s) if job.work_as_of_s is not None else 0.0
+    return job.work_s + job.work_rate * since
+
+
+def set_rate(job: Job, rate: float, now: float) -> None:
+    """From now on the job makes `rate` full-speed seconds a second."""
+    job.work_s = work_now(job, now)
+    job.work_as_of_s = now
+    job.work_rate = rate
