@@ -91,9 +91,9 @@ def _begin(work: Callable[[], T]) -> Future[T]:
         try:
             result = work()
         except BaseException as error:
-            _settle(future, error=error)
+            _answer(future, error=error)
         else:
-            _settle(future, result=result)
+            _answer(future, result=result)
         finally:
             _stuck.release()
 
@@ -101,7 +101,7 @@ def _begin(work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def _settle(future: Future[T], *, result: T | None = None, error: BaseException | None = None) -> None:
+def _answer(future: Future[T], *, result: T | None = None, error: BaseException | None = None) -> None:
     if not future.set_running_or_notify_cancel():
         return  # whoever asked has given it up
     if error is not None:

@@ -17,7 +17,7 @@ from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
 from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
-from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.lead import ensure_lead, is_up
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
@@ -130,8 +130,7 @@ def _too_narrow(world: JobWorld, members: list[Subjob]) -> bool:
     """After a loss: more ranks a processor than O_max allows, and no shell that would be lost by waiting."""
     job = world.job
     processors = sum(w.processors for s in members for w in world.workers_of(s.id))
-    shell = job.kind == "script" and not job.spec.get("restartable")
-    return job.setbacks > 0 and not shell and processors * world.parameters().omax < job.processes
+    return job.setbacks > 0 and not holds_shell(job) and processors * world.parameters().omax < job.processes
 
 
 def _unreachable_ranks(world: JobWorld) -> bool:

@@ -109,7 +109,7 @@ class Manager:
         """Prepare the spool, take up what an earlier daemon left, and begin to poll."""
         self.spool.prepare()
         database, new = await self.store.write(marks.identity)
-        self.spool.settle_identity(database, new, await self.store.read(_with_files))
+        self.spool.claim_for(database, new, await self.store.read(_with_files))
         worker = self.spool.install_worker()
         self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context, self.clock)
         await self.store.write(self._recover)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from ejbd.manager.ending import end_job, stop_ranks
-from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.operations import abandon
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.manager.times import CLOCKS_S, set_rate
@@ -60,7 +60,7 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
         job.lead_worker = None
     if end_if_time_is_up(world, [worker.subjob_id]):
         return
-    if leads and job.kind == "script" and job.state == JobState.RUNNING and not job.spec.get("restartable"):
+    if leads and job.state == JobState.RUNNING and holds_shell(job):
         end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
         return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
@@ -88,7 +88,7 @@ def _time_is_up(world: JobWorld, home: Subjob) -> bool:
     if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
         return False
     on_j0 = home.role == "placeholder" and (home.id in job.members or not job.members)
-    shell = home.anchor and job.kind == "script" and job.script_run > 0 and not job.spec.get("restartable")
+    shell = home.anchor and job.script_run > 0 and holds_shell(job)
     # A limit that somebody shortened is left to the batch system's own word.
     return (on_j0 or shell) and world.ctx.now >= home.start_s + home.walltime_s - CLOCKS_S
 
@@ -110,7 +110,7 @@ def leave_subjob(world: JobWorld, subjob: Subjob) -> None:
 def back_to_waiting(world: JobWorld, why: str) -> None:
     """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
     ctx, job = world.ctx, world.job
-    if job.kind == "script" and job.script_run and not job.spec.get("restartable"):
+    if job.script_run and holds_shell(job):
         end_job(world, JobState.FAILED, None, f"{why}, and the script cannot be started again behind its launches")
         return
     move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)

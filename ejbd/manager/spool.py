@@ -84,7 +84,7 @@ class Spool:
             message = f"the spool is not this user's alone: {why}; who can write there could run anything as you"
             raise EjbError(Code.SPOOL, message, where=str(self.root), hint=hint)
 
-    def settle_identity(self, database: str, newly_named: bool, expected: Collection[str]) -> None:
+    def claim_for(self, database: str, newly_named: bool, expected: Collection[str]) -> None:
         """See that this spool and the database `database` belong together, and mark a spool that says nothing yet.
 
         `expected`: jobs that the database believes to have files here. Raises EjbError (CONFLICT): the workers of jobs

@@ -20,7 +20,7 @@ def set_event(w: World, job: int, time: float, rank: int) -> None:
     w.heap_time[at] = time
     w.heap_order[at] = rank * _RANK + w.count[SEQUENCE]
     w.count[SEQUENCE] += 1
-    _settle(w, at)
+    _sift(w, at)
 
 
 @kernel
@@ -34,7 +34,7 @@ def drop_event(w: World, job: int) -> None:
     w.count[HEAPED] = last
     if at < last:
         _put(w, at, w.heap_time[last], w.heap_order[last], w.heap_job[last])
-        _settle(w, at)
+        _sift(w, at)
 
 
 @kernel
@@ -57,7 +57,7 @@ def _before(time: float, order: int, other_time: float, other_order: int) -> boo
 
 
 @kernel
-def _settle(w: World, at: int) -> None:
+def _sift(w: World, at: int) -> None:
     """Move the entry at `at` up or down to where it belongs."""
     time = w.heap_time[at]
     order = w.heap_order[at]

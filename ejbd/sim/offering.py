@@ -206,7 +206,7 @@ def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
     if is_late(w, job, expected):
         w.count[FAULT] = LATER
     w.expected[job] = expected
-    settle_subjobs(w, job, rules)
+    check_and_plan_next(w, job, rules)
 
 
 @kernel
@@ -218,7 +218,7 @@ def add_subjob(w: World, job: int, processors: int, length: float, limit: float,
 
 
 @kernel
-def settle_subjobs(w: World, job: int, rules: Rules) -> None:
+def check_and_plan_next(w: World, job: int, rules: Rules) -> None:
     """After subjobs were added: nobody has too many processors, and the job's next event is another one."""
     if held_processors(w, job) > -(-w.processors[job] // rules.processor_quantum) * rules.processor_quantum:
         w.count[FAULT] = TOO_WIDE

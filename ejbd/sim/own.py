@@ -25,7 +25,7 @@ from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, hel
 from ejbd.sim.engine import BATCH_TIES, next_time, take_event
 from ejbd.sim.invariants import check
 from ejbd.sim.metrics import Outcome
-from ejbd.sim.offering import add_subjob, begin_on_slots, begin_to_grow, find_slots, settle_subjobs, sort_visits
+from ejbd.sim.offering import add_subjob, begin_on_slots, begin_to_grow, check_and_plan_next, find_slots, sort_visits
 from ejbd.sim.run import Policy, Ties, outcome_of, refuse_fault
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import (
@@ -204,7 +204,7 @@ class _Asking:
             if w.count[FAULT] == 0:
                 add_subjob(w, job, request.processors, request.length_s, math.inf, self.rules)
         if w.count[FAULT] == 0:
-            settle_subjobs(w, job, self.rules)
+            check_and_plan_next(w, job, self.rules)
 
 
 def _refuse_misfits(question: Question, requests: tuple[SubjobRequest, ...], held: int) -> None:

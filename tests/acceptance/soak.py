@@ -225,7 +225,7 @@ class Soak:
                 self.up()
             threads[0].join(150)
             self.up()
-            self.settle()
+            self.finish_all()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, after {done}: {error}") from error
         finally:
@@ -236,7 +236,7 @@ class Soak:
         assert not wrong, f"seed {seed}, after {done}:\n" + "\n".join(wrong)
         print(f"soak: seed {seed} held after {len(done)} faults: {', '.join(done)}", flush=True)
 
-    def settle(self) -> None:
+    def finish_all(self) -> None:
         """All jobs come to their end; what is left of them goes."""
 
         def over(sent: Sent) -> bool:

@@ -273,11 +273,13 @@ async def test_a_submission_that_cannot_be_right_is_refused(batch: Site, change:
 
 
 async def test_what_nobody_remembers_is_told_by_the_exit_file(batch: Site) -> None:
-    good, bad, torn = (batch.folder / name for name in ("good", "bad", "torn"))
+    good, bad = batch.folder / "good", batch.folder / "bad"
     good.write_text("0\n")
     bad.write_text("7\n")
-    torn.write_text("")
-    ids = {"999997": good, "999998": bad, "999999": torn, "999996": batch.folder / "none"}
+    ids = {"999997": good, "999998": bad, "999996": batch.folder / "none"}
+    for number, text in enumerate(("", "-1", "256", "1_0", "0x7", "1e2", "seven", "7 0", "\u0667")):  # no exit code
+        ids[str(999980 + number)] = batch.folder / f"spoiled-{number}"
+        ids[str(999980 + number)].write_text(text)
     outcomes = await batch.adapter.outcomes(ids)
     assert {id: (o.state, o.exit_code, o.source) for id, o in outcomes.items()} == {
         "999997": (BatchState.COMPLETED, 0, "exit-file"),

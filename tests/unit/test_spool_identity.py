@@ -28,45 +28,45 @@ def told(spool: Spool) -> str:
 
 
 def test_the_first_database_marks_the_spool_and_comes_back(spool: Spool) -> None:
-    spool.settle_identity("a", True, ())
+    spool.claim_for("a", True, ())
     (spool.root / "jobs" / "j1").mkdir()
-    spool.settle_identity("a", False, ["j1"])
+    spool.claim_for("a", False, ["j1"])
     assert told(spool) == "a"
 
 
 @pytest.mark.parametrize(("new", "word"), [(True, "new"), (False, "another")])
 def test_another_database_is_refused_while_there_are_jobs(spool: Spool, new: bool, word: str) -> None:
-    spool.settle_identity("a", True, ())
+    spool.claim_for("a", True, ())
     (spool.root / "jobs" / "j1").mkdir()
     with pytest.raises(EjbError, match=word) as refused:
-        spool.settle_identity("b", new, ())
+        spool.claim_for("b", new, ())
     assert refused.value.code is Code.CONFLICT and "identity.json" in refused.value.hint
     assert told(spool) == "a"
 
 
 def test_a_spool_without_jobs_is_anybodys(spool: Spool) -> None:
-    spool.settle_identity("a", True, ())
-    spool.settle_identity("b", True, ())
+    spool.claim_for("a", True, ())
+    spool.claim_for("b", True, ())
     assert told(spool) == "b"
 
 
 def test_a_spool_from_before_identities_is_marked(spool: Spool) -> None:
     (spool.root / "jobs" / "j1").mkdir()
-    spool.settle_identity("a", True, ["j1"])
+    spool.claim_for("a", True, ["j1"])
     assert told(spool) == "a"
 
 
 def test_an_empty_spool_under_living_jobs_is_refused(spool: Spool) -> None:
     """Its file system is not mounted: what is written there reaches no worker."""
     with pytest.raises(EjbError, match="none of the files of the 2 jobs"):
-        spool.settle_identity("a", False, ["j1", "j2"])
+        spool.claim_for("a", False, ["j1", "j2"])
     assert not (spool.root / "identity.json").exists()
 
 
 def test_a_torn_identity_is_told(spool: Spool) -> None:
     (spool.root / "identity.json").write_text("{")
     with pytest.raises(EjbError, match="cannot be read"):
-        spool.settle_identity("a", True, ())
+        spool.claim_for("a", True, ())
 
 
 def test_a_database_keeps_its_name(store: Store) -> None:

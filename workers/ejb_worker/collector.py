@@ -68,7 +68,7 @@ class Output:
             path, truncate = next(iter(self._open.items()))
             self._journal.begin(path, truncate=truncate)
             del self._open[path]
-        self._journal.settle()
+        self._journal.finish_batch()
         taken = self._take(self._script_files(final_run))
         if final_run is not None:
             self._close("script/%d" % final_run)

@@ -470,7 +470,7 @@ class EpochRun:
             self._last_sample()
             if code and self._mpi is not None:
                 self._mpi.tell_if_refused(rank)
-            self._tell(rank, self._settled(rank, code))
+            self._tell(rank, self._final_code(rank, code))
         if not self.running:
             self._all_ended()
 
@@ -492,7 +492,7 @@ class EpochRun:
                 for one in self._stands_for(other):
                     self._report("rank-exit", epoch=self.epoch, rank=one, code=code)
 
-    def _settled(self, rank: int, code: int) -> int:
+    def _final_code(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""
         if rank not in self._codes:
             self._codes[rank] = self._mpi.exit_code(rank, code) if self._mpi is not None else code
@@ -540,7 +540,7 @@ class EpochRun:
         for rank, child in self._context.ranks.items():
             child.end_left_behind()
             if child.code is not None:
-                self._settled(rank, child.code)
+                self._final_code(rank, child.code)
         sizes = {str(rank): size for rank, size in sorted(outcome.sizes.items())}
         seconds = round(time.monotonic() - self._checkpoint_began, 3)
         write_s = round(min(seconds, self._writing.seconds() if self._writing is not None else seconds), 3)

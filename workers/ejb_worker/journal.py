@@ -79,15 +79,12 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if truncate else 0)
         os.close(os.open(sink, flags, 0o644))
 
-    def settled(self) -> bool:
-        return not self._batch
-
     def open_line(self, sink: str) -> str:
         return str(self.sinks[sink][1]) if sink in self.sinks else ""
 
     def append(self, batch: List[Piece]) -> None:
-        """Write the batch down, then append it. After an OSError call `settle` until it succeeds."""
-        self.settle()
+        """Write the batch down, then append it. After an OSError call `finish_batch` until it succeeds."""
+        self.finish_batch()
         with _Locked(self._lock):
             self._check_owner()
             for piece in batch:
@@ -98,7 +95,7 @@ class Journal:
             self._batch = batch
             self._complete()
 
-    def settle(self) -> None:
+    def finish_batch(self) -> None:
         """Append what is written down but not appended yet. Raises OSError (full disk), Superseded."""
         if self._batch:
             with _Locked(self._lock):
@@ -107,7 +104,7 @@ class Journal:
 
     def save(self) -> None:
         """Write the state down with nothing pending: what it names may be deleted from now on."""
-        self.settle()
+        self.finish_batch()
         with _Locked(self._lock):
             self._check_owner()
             self._save([])

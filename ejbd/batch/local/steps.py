@@ -73,7 +73,7 @@ class Steps:
     def adopt(self, job: Job) -> None:
         """Take up a job that the server before this one had started, or was about to start."""
         if (self._folder(job.id) / "result.json").exists():
-            self._settle(job)
+            self._take_result(job)
             return
         started = self._started(job.id)
         if started is None:  # the last server was killed between its note and the start
@@ -87,7 +87,7 @@ class Steps:
             if job.cancelled:
                 self.tell_end(job)
         else:
-            self._settle(job)
+            self._take_result(job)
 
     def _folder(self, id: int) -> Path:
         return self._directory / "jobs" / str(id)
@@ -165,14 +165,14 @@ class Steps:
         try:
             fd = os.pidfd_open(step.pid)
         except ProcessLookupError:
-            self._settle(job)
+            self._take_result(job)
             return
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
             loop.remove_reader(fd)
             os.close(fd)
-            self._settle(job)
+            self._take_result(job)
 
         loop.add_reader(fd, ended)
 
@@ -193,7 +193,7 @@ class Steps:
         if step is not None and processes.is_alive(step):
             processes.send([step.pid], signum)
 
-    def _settle(self, job: Job) -> None:
+    def _take_result(self, job: Job) -> None:
         """The step has ended: take its result, or clean up after it where it left none."""
         child = self._children.pop(job.id, None)
         if child is not None:
