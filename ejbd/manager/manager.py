@@ -21,35 +21,33 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem
-from ejbd.config import Elasticity, Settings
-from ejbd.core.decision import Decision
-from ejbd.core.view import BatchState, ClusterView
-from ejbd.core.windows import windows
+from ejbd.config import Settings
+from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import movability, passing, periodic, requests, workers
+from ejbd.manager import explaining, passing, queues, requests, workers
+from ejbd.manager.calls import WorkerCalls
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.clock import SteadyClock
 from ejbd.manager.context import Context, Offer
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider
-from ejbd.manager.elasticity import elasticity
 from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor, submissions_due
 from ejbd.manager.guard import guarded
 from ejbd.manager.health import Fault, Health
-from ejbd.manager.history import LEARNT_TOPIC, Remembered, latest, move_json, run_json, runs_of, speed_json
+from ejbd.manager.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.mpi import LOOK_S, mpi_of_launch
+from ejbd.manager.mpi import LOOK_S
 from ejbd.manager.output import check_output
 from ejbd.manager.roster import Roster, Specs, SubjobRow
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
 from ejbd.store import marks
-from ejbd.store.models import Event, Intent, Job, Move, QueueOverride, Speed, Subjob, Worker
+from ejbd.store.models import Event, Job, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.shifting import shift
-from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
+from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
 from ejbd.userfiles import apart
@@ -93,11 +91,11 @@ class Manager:
         self._remembered = Remembered()
         self._specs = Specs()
         self._health = Health(settings, store)
+        self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._seen)
         store.on_commit(self._forget)
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()
         self._events = asyncio.Condition()
-        self._worker_calls: dict[str, asyncio.Event] = {}
         self._executor: Executor | None = None
         self._fitting: dict[tuple[str, str], float] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -332,11 +330,7 @@ class Manager:
     def _woken(self, topics: frozenset[str]) -> None:
         if "intents" in topics:
             self._work.set()
-        for topic in topics:
-            if topic.startswith("worker:"):
-                call = self._worker_calls.get(topic.removeprefix("worker:"))
-                if call is not None:
-                    call.set()
+        self._calls.wake(topics)
         if "events" in topics:
             asyncio.get_running_loop().create_task(self._announce())
 
@@ -429,115 +423,11 @@ class Manager:
 
     async def explain(self, job_id: str) -> dict[str, Any]:
         """Every decision about a job with its reasons, and what the policy says right now."""
-        return await self.store.read(lambda s: self._explain(s, job_id))
-
-    def _explain(self, session: Session, job_id: str) -> dict[str, Any]:
-        job = session.scalars(select(Job).where(Job.id == job_id)).first()
-        if job is None:
-            raise EjbError(Code.NOT_FOUND, f"there is no job {job_id}")
-        rows = session.scalars(
-            select(Event).where(Event.job_id == job_id, Event.kind.like("decision.%")).order_by(Event.id)
-        )
-        decisions = [
-            {
-                "at_s": row.at_s,
-                "kind": row.kind.removeprefix("decision."),
-                "decision": row.data.get("decision", row.data),
-                "cost": row.data.get("cost"),
-                "penalty": row.data.get("penalty"),
-            }
-            for row in rows
-        ]
-        present = self._present(session, job)
-        world = JobWorld(self._context(session), job)
-        return {
-            "state": job.state,
-            "now": self._why(job, present) + self._resubmission(session, job),
-            "decisions": decisions,
-            "present": present.to_json() if present else None,
-            "cost": world.cost.to_json() if job.elastic else None,
-            "penalty": world.penalty.to_json() if job.elastic else None,
-            "checkpoints": periodic.told(world) if job.elastic else None,
-            "movable": movability.told(world) if job.elastic else None,
-            "moves": [move_json(move) for move in latest(session, Move, job.application)] if job.elastic else [],
-            "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
-            "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
-        }
-
-    def _present(self, session: Session, job: Job) -> Decision | None:
-        if not job.elastic or job.held or job.state not in (JobState.WAITING, JobState.RUNNING):
-            return None
-        world = JobWorld(self._context(session), job)
-        if job.state == JobState.RUNNING and world.moving:
-            return None
-        return Decider(world.ctx).present(world)
-
-    def _why(self, job: Job, present: Decision | None) -> str:
-        """Why a job is where it is, in one sentence."""
-        if JobState(job.state) in TERMINAL_JOB:
-            return f"{job.state}: {job.reason}" if job.reason else job.state
-        if self.batch_error:
-            return f"{job.state}; the batch system does not answer: {self.batch_error}"
-        if job.held:
-            return "held; `ejb release` lets it start"
-        if job.state == JobState.UNKNOWN:
-            return f"unknown: {job.reason}; EJB goes on asking"
-        if job.state == JobState.RECEIVED:
-            return f"received: in its turn to be submitted, {self.settings.limits.submits_per_s:g} a second at most"
-        if not job.elastic:
-            return f"{job.state}: passed through as an ordinary job, the batch system decides"
-        pause = job.not_before_s - self.clock()
-        if job.state == JobState.WAITING and pause > 0:
-            return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
-        kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
-        return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
-
-    def _resubmission(self, session: Session, job: Job) -> str:
-        """That a lost J0 comes again, and when; "" where it has not to be waited for."""
-        if JobState(job.state) in TERMINAL_JOB or not job.setbacks:
-            return ""
-        query = select(Intent.not_before_s).join(Subjob, Intent.subjob_id == Subjob.id)
-        query = query.where(
-            Intent.job_id == job.id,
-            Intent.kind == "submit",
-            Intent.state == IntentState.PENDING,
-            Intent.not_before_s > self.clock(),
-            Subjob.role == "placeholder",
-        )
-        due_s = session.scalars(query).first()
-        if due_s is None:
-            return ""
-        again = f"its whole batch job is submitted again in {due_s - self.clock():.0f} s"
-        return f"; {again}, after {job.setbacks} of at most {self.settings.limits.max_setbacks} setbacks"
+        return await self.store.read(lambda s: explaining.explain(self._context(s), job_id, self.batch_error))
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         """The slots that could be used now, for one queue or all."""
-        view = await self._view()
-        if queue is not None and view.queue(queue) is None:
-            names = ", ".join(q.name for q in view.queues)
-            raise EjbError(Code.NOT_FOUND, f"there is no queue {queue!r}", hint=f"the queues are: {names}")
-        found = []
-        for q in view.queues:
-            if queue is not None and q.name != queue:
-                continue
-            slots = windows(view, q.name, view.time_s).slots()
-            nodes = [n for n in view.nodes if q.name in n.queues and n.usable]
-            found.append(
-                {
-                    "queue": q.name,
-                    "at_s": view.time_s,
-                    "slots": [
-                        {
-                            "processors": s.processors,
-                            "duration_s": None if s.duration_s == float("inf") else s.duration_s,
-                        }
-                        for s in slots
-                    ],
-                    "free": sum(n.free for n in nodes),
-                    "total": q.total_processors,
-                }
-            )
-        return found
+        return queues.windows_of(await self._view(), queue)
 
     async def _view(self) -> ClusterView:
         await self._see()
@@ -550,27 +440,10 @@ class Manager:
     async def queues(self) -> list[dict[str, Any]]:
         """Every queue with its elasticity."""
         view = await self._view()
-        return await self.store.read(lambda s: self._queues(s, view))
-
-    def _queues(self, session: Session, view: ClusterView) -> list[dict[str, Any]]:
-        ctx = self._context(session)
-        overridden = {row.name: sorted(row.settings) for row in session.scalars(select(QueueOverride))}
-        return [
-            {
-                "name": q.name,
-                "up": q.up,
-                "settings": ctx.queue_settings(q.name).model_dump(mode="json"),
-                "overridden": overridden.get(q.name, []),
-                "waiting": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.PENDING),
-                "running": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.RUNNING),
-                "elastic_now": ctx.queue_settings(q.name).elasticity is not Elasticity.OFF
-                and elasticity(ctx, q.name, q.total_processors, None)[0],
-            }
-            for q in view.queues
-        ]
+        return await self.store.read(lambda s: queues.queues(self._context(s), view))
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
-        await self.store.write(lambda s: requests.set_queue(self._context(s), name, changes, by))
+        await self.store.write(lambda s: queues.set_queue(self._context(s), name, changes, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
     async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
@@ -624,48 +497,15 @@ class Manager:
 
     async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
         """A worker is there: its id, and how often it should call."""
-        id = await self.store.write(lambda s: workers.register(self._context(s), subjob, request))
-        self._seen[id] = self.clock()
-        limits = self.settings.limits
-        return {"worker": id, "heartbeat_s": limits.heartbeat_s, "poll_s": min(20.0, limits.lease_s * 2)}
+        return await self._calls.register(subjob, request)
 
     async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
         """Operations for a worker; waits for one for up to `wait_s`."""
-        await self.store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of anybody else
-        self._seen[worker] = self.clock()
-        call = self._worker_calls.setdefault(worker, asyncio.Event())
-        deadline = time.monotonic() + min(wait_s, 60.0)
-        while True:
-            call.clear()
-            if await self.store.read(lambda s: workers.has_work(s, subjob, worker, self.clock())):
-                found = await self.store.write(lambda s: workers.hand_out(self._context(s), subjob, worker))
-                if found:
-                    reach(CrashPoint.OPERATION_AFTER_LEASE)
-                    return found
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return []
-            try:
-                await asyncio.wait_for(call.wait(), min(left, self.settings.limits.lease_s))
-            except TimeoutError:
-                pass
-            self._seen[worker] = self.clock()
+        return await self._calls.operations(subjob, worker, wait_s)
 
     async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
-        row = await self.store.read(lambda s: workers.own_worker(s, subjob, worker))
-        self._seen[worker] = self.clock()
-        if not reports:
-            return row.reports_stored
-        for report in reports:
-            if report["kind"] == "launch" and report["file"] == str(
-                self.spool.launch_file(row.job_id, int(report["ordinal"]))
-            ):
-                await asyncio.to_thread(mpi_of_launch, report["file"])  # ... so that the writer need not look
-        reach(CrashPoint.REPORT_BEFORE_COMMIT)
-        stored = await self.store.write(lambda s: workers.take_reports(self._context(s), subjob, worker, reports))
-        reach(CrashPoint.REPORT_AFTER_COMMIT)
-        return stored
+        return await self._calls.reports(subjob, worker, reports)
 
 
 def _with_files(session: Session) -> set[str]:

@@ -6,11 +6,10 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from ejbd.config import Elasticity, QueueSettings
+from ejbd.config import Elasticity
 from ejbd.core.bundling.plan import ElasticState
 from ejbd.core.question import Question, Situation
 from ejbd.core.view import ClusterView, QueueView
@@ -25,7 +24,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.room import shortened
 from ejbd.manager.subjobs import add_intent, release
-from ejbd.store.models import Event, IdempotencyKey, Job, QueueOverride
+from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, insert_row, wake
 
@@ -302,36 +301,3 @@ def _live(ctx: Context, job_id: str, what: str) -> JobWorld:
     if JobState(job.state).terminal:
         raise EjbError(Code.CONFLICT, f"job {job.id} is {job.state} and cannot be {what}")
     return JobWorld(ctx, job)
-
-
-def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
-    """Change settings of a queue at run time. A value of None goes back to what the TOML file says."""
-    if ctx.view is not None and ctx.view.queue(name) is None:
-        names = ", ".join(q.name for q in ctx.view.queues)
-        raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}", hint=f"the queues are: {names}")
-    row = ctx.session.get(QueueOverride, name)
-    settings = dict(row.settings) if row else {}
-    for key, value in changes.items():
-        if value is None:
-            settings.pop(key, None)
-        else:
-            settings[key] = value
-    try:
-        checked = QueueSettings(**settings).model_dump(mode="json", include=set(settings))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise EjbError(
-            Code.INVALID,
-            f"{key}: {first['msg']}",
-            where=f"queue {name}",
-            hint="settings: " + ", ".join(QueueSettings.model_fields),
-        ) from None
-    if row is None:
-        row = QueueOverride(name=name, settings=checked, changed_s=ctx.now, changed_by=by)
-        ctx.session.add(row)
-    else:
-        row.settings, row.changed_s, row.changed_by = checked, ctx.now, by
-    ctx.session.flush()
-    add_event(ctx.session, "queue.changed", ctx.now, queue=name, by=by, changes=changes)
-    return {**ctx.settings.queue_settings(name).model_dump(mode="json"), **checked}

@@ -1,0 +1,100 @@
+"""What is told of the queues, and the change of their settings at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from ejbd.config import QueueSettings
+from ejbd.core.view import BatchState, ClusterView
+from ejbd.core.windows import windows
+from ejbd.errors import Code, EjbError
+from ejbd.manager.context import Context
+from ejbd.manager.elasticity import elasticity
+from ejbd.store.models import QueueOverride
+from ejbd.store.transitions import add_event
+
+
+def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
+    """Every queue with its settings, how many wait and run, and whether a job as wide as it is made elastic now."""
+    overridden = {row.name: sorted(row.settings) for row in ctx.session.scalars(select(QueueOverride))}
+    return [
+        {
+            "name": q.name,
+            "up": q.up,
+            "settings": ctx.queue_settings(q.name).model_dump(mode="json"),
+            "overridden": overridden.get(q.name, []),
+            "waiting": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.PENDING),
+            "running": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.RUNNING),
+            "elastic_now": elasticity(ctx, q.name, q.total_processors, None)[0],
+        }
+        for q in view.queues
+    ]
+
+
+def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
+    """The slots that could be used as of the view, for one queue or all. Raises EjbError (NOT_FOUND)."""
+    if queue is not None:
+        _refuse_unknown(view, queue)
+    found = []
+    for q in view.queues:
+        if queue is not None and q.name != queue:
+            continue
+        slots = windows(view, q.name, view.time_s).slots()
+        nodes = [n for n in view.nodes if q.name in n.queues and n.usable]
+        found.append(
+            {
+                "queue": q.name,
+                "at_s": view.time_s,
+                "slots": [
+                    {
+                        "processors": s.processors,
+                        "duration_s": None if s.duration_s == float("inf") else s.duration_s,
+                    }
+                    for s in slots
+                ],
+                "free": sum(n.free for n in nodes),
+                "total": q.total_processors,
+            }
+        )
+    return found
+
+
+def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+    """Change settings of a queue at run time. A value of None goes back to what the TOML file says."""
+    if ctx.view is not None:
+        _refuse_unknown(ctx.view, name)
+    row = ctx.session.get(QueueOverride, name)
+    settings = dict(row.settings) if row else {}
+    for key, value in changes.items():
+        if value is None:
+            settings.pop(key, None)
+        else:
+            settings[key] = value
+    try:
+        checked = QueueSettings(**settings).model_dump(mode="json", include=set(settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise EjbError(
+            Code.INVALID,
+            f"{key}: {first['msg']}",
+            where=f"queue {name}",
+            hint="settings: " + ", ".join(QueueSettings.model_fields),
+        ) from None
+    if row is None:
+        row = QueueOverride(name=name, settings=checked, changed_s=ctx.now, changed_by=by)
+        ctx.session.add(row)
+    else:
+        row.settings, row.changed_s, row.changed_by = checked, ctx.now, by
+    ctx.session.flush()
+    add_event(ctx.session, "queue.changed", ctx.now, queue=name, by=by, changes=changes)
+    return {**ctx.settings.queue_settings(name).model_dump(mode="json"), **checked}
+
+
+def _refuse_unknown(view: ClusterView, queue: str) -> None:
+    if view.queue(queue) is None:
+        names = ", ".join(q.name for q in view.queues)
+        raise EjbError(Code.NOT_FOUND, f"there is no queue {queue!r}", hint=f"the queues are: {names}")
