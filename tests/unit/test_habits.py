@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -11,16 +13,27 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WIDTH = 120
-SKIPPED = {".venv", ".git", "build", "dist", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+SKIPPED = {
+    ".venv",
+    ".git",
+    "__pycache__",
+    "build",
+    "dist",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+}
 
 
-def files() -> list[Path]:
+@functools.cache
+def files() -> tuple[Path, ...]:
     """Every file of the checkout, without what is made there."""
-    return [
-        path
-        for path in sorted(ROOT.rglob("*"))
-        if path.is_file() and not SKIPPED.intersection(path.relative_to(ROOT).parts) and "__pycache__" not in path.parts
-    ]
+    found: list[Path] = []
+    for folder, below, names in os.walk(ROOT):
+        below[:] = [name for name in below if name not in SKIPPED and not name.endswith(".egg-info")]
+        found.extend(Path(folder, name) for name in names)
+    return tuple(sorted(found))
 
 
 def is_python(path: Path) -> bool:
