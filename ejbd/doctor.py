@@ -158,12 +158,12 @@ def examine_engines(settings: Settings) -> Finding:
 def examine_moving(settings: Settings, *, build_plugin: bool, mpi: bool) -> list[Finding]:
     """Build what over-subscribed MPI ranks load; build and prove the DMTCP plugin; try the site's MPI."""
     spool = settings.spool_dir
-    findings = [_told("library for MPI ranks", lambda: (True, f"built: {plugin.build_progress(spool)}"))]
+    findings = [_examined("library for MPI ranks", lambda: (True, f"built: {plugin.build_progress(spool)}"))]
     if build_plugin:
-        findings.append(_told("DMTCP plugin", lambda: _plugin(spool)))
+        findings.append(_examined("DMTCP plugin", lambda: _plugin(spool)))
     if mpi:
         library = spool / "dmtcp" / plugin.PROGRESS
-        findings.append(_told("MPI", lambda: mpicheck.check(library if library.exists() else None)))
+        findings.append(_examined("MPI", lambda: mpicheck.check(library if library.exists() else None)))
     return findings
 
 
@@ -175,7 +175,7 @@ def _plugin(spool: Path) -> tuple[bool, str]:
     return True, f"of DMTCP {record['version']}, {proved}; {record['mpi']}"
 
 
-def _told(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
+def _examined(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
     try:
         return Finding(subject, *look())
     except EjbError as error:

@@ -31,7 +31,7 @@ SPEED_TRIAL_BYTES = 16 << 20
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _spool_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -49,7 +49,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write `data` so that `path` is either what it was or all of it. Raises EjbError(SPOOL)."""
     # A new file under a name that nobody can have prepared: a FIFO would hold us up, a link lead us elsewhere.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    with _told(path):
+    with _spool_faults(path):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
             with os.fdopen(descriptor, "wb") as file:
@@ -91,7 +91,7 @@ class Spool:
         that run on a spool know nothing of another database, nor that database of them.
         """
         path = self.root / IDENTITY_NAME
-        with _told(path):
+        with _spool_faults(path):
             try:
                 known = str(json.loads(path.read_text())["database"])
             except FileNotFoundError:
@@ -120,7 +120,7 @@ class Spool:
         self._json(path, {"database": database})
 
     def _folder(self, path: Path) -> Path:
-        with _told(path):
+        with _spool_faults(path):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 

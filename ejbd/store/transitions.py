@@ -91,7 +91,7 @@ def move_job(
     if new.terminal:
         job.end_s = now
     job.reason = reason  # what was said of the state before is over with it
-    add_event(session, f"job.{new.value}", now, job_id=job.id, **_told(old.value, reason), **data)
+    add_event(session, f"job.{new.value}", now, job_id=job.id, **_step(old.value, reason), **data)
 
 
 def move_subjob(
@@ -121,7 +121,7 @@ def move_subjob(
         now,
         job_id=subjob.job_id,
         subjob_id=subjob.id,
-        **_told(old.value, reason),
+        **_step(old.value, reason),
         **data,
     )
 
@@ -154,7 +154,7 @@ def move_epoch(
         now,
         job_id=epoch.job_id,
         epoch=epoch.number,
-        **_told(old.value, reason),
+        **_step(old.value, reason),
         **data,
     )
 
@@ -187,7 +187,7 @@ def move_operation(
             seq=operation.seq,
             epoch=operation.epoch,
             worker=operation.worker_id,
-            **_told(old.value, reason),
+            **_step(old.value, reason),
             **data,
         )
 
@@ -225,7 +225,7 @@ def move_intent(
         subjob_id=intent.subjob_id,
         intent=intent.kind,
         number=intent.id,
-        **_told(old.value, reason),
+        **_step(old.value, reason),
         **data,
     )
 
@@ -238,5 +238,5 @@ def _check(table: Table[S], setbacks: Table[S], old: S, new: S, setback: bool) -
         check(table, old, new)
 
 
-def _told(old: str, reason: str) -> dict[str, str]:
+def _step(old: str, reason: str) -> dict[str, str]:
     return {"from": old, "reason": reason} if reason else {"from": old}
