@@ -23,6 +23,7 @@ from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_job
+from ejbd.wire.kinds import EventKind
 
 CALLERS = (1, 8, 64)
 
@@ -89,7 +90,7 @@ async def through_the_store(store: Store, callers: int, seconds: float) -> tuple
                 now = time.time()
                 job, subjob = submission(job_id, now)
                 session.add_all([job, subjob])
-                add_event(session, "job.received", now, job_id=job_id)
+                add_event(session, EventKind.JOB_RECEIVED, now, job_id=job_id)
                 move_job(session, job, JobState.WAITING, now)
 
             await store.write(submit)

@@ -11,6 +11,7 @@ from html import escape
 from ejbd.api.models import SubjobView, Timeline
 from ejbd.store.states import SubjobState
 from ejbd.store.timeline import Phase
+from ejbd.wire.kinds import SubjobRole
 
 _WIDTH, _LEFT, _RIGHT = 960, 150, 24
 _TOP, _BAND, _STAIRS, _ROW, _GAP = 58, 22, 110, 20, 16
@@ -19,7 +20,7 @@ _PHASE = {
     Phase.RUN: ("R", "#4c9f70", "running"),
     Phase.MIGRATE: ("M", "#e0a030", "moving"),
 }
-_ROLE = {"placeholder": "#7a6fae", "subjob": "#3f7fb5", "rigid": "#7a8594"}
+_ROLE = {SubjobRole.PLACEHOLDER: "#7a6fae", SubjobRole.SUBJOB: "#3f7fb5", SubjobRole.RIGID: "#7a8594"}
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 

@@ -27,6 +27,7 @@ from ejbd.manager.output import output_paths
 from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain
+from ejbd.wire.kinds import OperationKind, SubjobRole
 
 CHUNK = 256 * 1024
 LOOK_S = 0.25
@@ -109,14 +110,14 @@ async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
 
 def _paths(session: Session, job: Job, on_slurm: bool) -> tuple[str, str | None]:
     """The files that the lead was told to write; those of a passed-through job by its specification."""
-    query = select(Operation).where(Operation.job_id == job.id, Operation.kind == "lead")
+    query = select(Operation).where(Operation.job_id == job.id, Operation.kind == OperationKind.LEAD)
     told = session.scalars(query.order_by(Operation.seq.desc()).limit(1)).first()
     if told is not None:
         return told.payload["output"], told.payload["error"]
     spec = JobSpec.from_json(job.spec)
     if not on_slurm or spec.asked is None:
         return output_paths(spec, job.id, job.user, node="")
-    rigid = session.scalars(select(Subjob).where(Subjob.job_id == job.id, Subjob.role == "rigid")).first()
+    rigid = session.scalars(select(Subjob).where(Subjob.job_id == job.id, Subjob.role == SubjobRole.RIGID)).first()
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
     id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from ejbd.config import QueueSettings
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
+from ejbd.wire.kinds import JobKind, SubjobRole
 
 PLAIN = r"^[^\x00-\x1f\x7f]*$"
 NAME = r"^[^\x00-\x1f\x7f]+$"
@@ -170,7 +171,7 @@ class SubjobView(Api):
 
     id: str
     ordinal: int
-    role: Literal["placeholder", "subjob", "rigid"]
+    role: SubjobRole
     state: SubjobState
     batch_id: str | None
     processors: int
@@ -193,7 +194,7 @@ class JobView(Api):
     queue: str
     state: JobState
     elastic: bool
-    kind: Literal["command", "script"]
+    kind: JobKind
     engine: str
     processes: int
     processors: Annotated[int, Field(description="that it holds now")]

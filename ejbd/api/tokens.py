@@ -14,6 +14,7 @@ from ejbd.api.models import NewToken, TokenRequest, Tokens, TokenView
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 
 MOST_TOKENS = 100  # of a user
 ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
@@ -46,7 +47,7 @@ async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewTok
         )
         session.add(row)
         told: dict[str, Any] = {"token": row.digest[:ID_LENGTH], "user": row.user, "label": row.label}
-        add_event(session, "token.created", now, **told, scope=row.scope, expires_s=row.expires_s)
+        add_event(session, EventKind.TOKEN_CREATED, now, **told, scope=row.scope, expires_s=row.expires_s)
         return row
 
     return NewToken(token=token, **_view(await manager.store.write(add)).model_dump())
@@ -77,7 +78,7 @@ async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId
         if found is None or (found.user != caller.user and not caller.admin):
             raise EjbError(Code.NOT_FOUND, f"there is no token {id}", hint="`ejb token list` shows yours")
         session.delete(found)
-        add_event(session, "token.revoked", time.time(), token=id, user=found.user, by=caller.user)
+        add_event(session, EventKind.TOKEN_REVOKED, time.time(), token=id, user=found.user, by=caller.user)
 
     await manager.store.write(remove)
     request.app.state.holders.forget()

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ejbd.cli.words import duration
+from ejbd.wire.kinds import SubjobRole
 
 _LABEL = 12
 _STEPS = "▁▂▃▄▅▆▇█"
 _LETTERS = {"wait": "W", "run": "R", "migrate": "M"}
 _STYLES = {"W": "90", "R": "32", "M": "33"}
-_BARS = {"placeholder": "35", "subjob": "36", "rigid": "37"}
+_BARS = {SubjobRole.PLACEHOLDER: "35", SubjobRole.SUBJOB: "36", SubjobRole.RIGID: "37"}
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
 
@@ -118,7 +119,7 @@ def _bar(subjob: dict[str, Any], scale: _Scale, now_s: float, plain: bool) -> st
     running = subjob["state"] == "running"
     end_s = now_s if running or subjob["end_s"] is None else min(subjob["end_s"], now_s)
     first, last = scale.column(subjob["start_s"]), scale.column(end_s)
-    before = waiting if subjob["role"] != "subjob" else " "
+    before = waiting if subjob["role"] != SubjobRole.SUBJOB else " "
     return before * first + full * (last - first + 1) + " " * (scale.columns - last - 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +15,8 @@ class Host:
     processors: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One rank's place: a worker and the index of one of its processors."""
+class Seat(NamedTuple):
+    """One rank's place: a worker, by its id, and the index of one of its processors."""
 
     rank: int
     worker: str

@@ -27,6 +27,7 @@ from ejbd.manager.times import set_rate, usable_end, work_now
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
+from ejbd.wire.kinds import EventKind, JobKind, OperationKind, SubjobRole
 
 CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
@@ -67,7 +68,7 @@ def _step(world: JobWorld) -> bool:
 
 def _between_epochs(world: JobWorld) -> bool:
     job = world.job
-    if world.operations("stop", unfinished=True):
+    if world.operations(OperationKind.STOP, unfinished=True):
         return False  # a rank of the last placement may still run
     if _unreachable_ranks(world):
         return False
@@ -98,11 +99,11 @@ def _between_epochs(world: JobWorld) -> bool:
         move_job(world.ctx.session, job, JobState.RUNNING, world.ctx.now)
         if job.start_s is None:
             job.start_s = world.ctx.now
-        set_rate(job, 1.0 if job.kind == "script" else 0.0, world.ctx.now)
-    if job.kind == "command" and job.script_run == 1 and not is_up(world):
+        set_rate(job, 1.0 if job.kind == JobKind.SCRIPT else 0.0, world.ctx.now)
+    if job.kind == JobKind.COMMAND and job.script_run == 1 and not is_up(world):
         return False  # where its output cannot be written a job does not begin
     if launch is None:
-        if job.kind == "script" or job.script_run > 1:
+        if job.kind == JobKind.SCRIPT or job.script_run > 1:
             return False  # the script will ask for it; a command has its one launch
         launch = add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
     _start_epoch(world, launch, members)
@@ -114,7 +115,7 @@ def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
     job, epoch = world.job, world.epoch
     if epoch is None or epoch.state != EpochState.FAILED or launch.exit_code == CANCELLED_LAUNCH:
         return False
-    stops = world.operations("stop", epoch=epoch.number)
+    stops = world.operations(OperationKind.STOP, epoch=epoch.number)
     if not any(o.state == OperationState.ABANDONED for o in stops):
         return False
     if job.setbacks >= world.ctx.settings.limits.max_setbacks:
@@ -122,7 +123,9 @@ def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
     job.setbacks += 1
     launch.exit_code = None
     job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, world.ctx.now
-    add_event(world.ctx.session, "epoch.lost", world.ctx.now, job_id=job.id, epoch=epoch.number, reason=epoch.reason)
+    add_event(
+        world.ctx.session, EventKind.EPOCH_LOST, world.ctx.now, job_id=job.id, epoch=epoch.number, reason=epoch.reason
+    )
     return True
 
 
@@ -143,7 +146,7 @@ def _unreachable_ranks(world: JobWorld) -> bool:
 
 def _waits_for_siblings(world: JobWorld, members: list[Subjob]) -> bool:
     """Subjobs that were asked for together start together where they can: it saves a move."""
-    if world.epoch is not None or not world.awaited or any(s.role == "placeholder" for s in members):
+    if world.epoch is not None or not world.awaited or any(s.role == SubjobRole.PLACEHOLDER for s in members):
         return False
     if any(s.anchor for s in world.awaited):
         return True  # the script can begin nowhere else; the anchor's grace bounds this
@@ -156,7 +159,7 @@ def _pauses(world: JobWorld) -> bool:
     epoch = world.epoch
     if epoch is None or epoch.state != EpochState.FAILED or epoch.running_s is not None:
         return False
-    if any((o.result or {}).get("spoiled") for o in world.operations("launch", epoch=epoch.number)):
+    if any((o.result or {}).get("spoiled") for o in world.operations(OperationKind.LAUNCH, epoch=epoch.number)):
         return False  # waiting mends no checkpoint
     pause = SETBACK_PAUSES_S[min(world.job.setbacks, len(SETBACK_PAUSES_S) - 1)]
     return world.ctx.now < (epoch.ended_s or 0.0) + pause
@@ -176,7 +179,7 @@ def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
     )
     world.ctx.session.add(launch)
     world.ctx.session.flush()
-    add_event(world.ctx.session, "launch.asked", now, job_id=world.job.id, ordinal=ordinal, ranks=size)
+    add_event(world.ctx.session, EventKind.LAUNCH_ASKED, now, job_id=world.job.id, ordinal=ordinal, ranks=size)
     return launch
 
 
@@ -207,7 +210,7 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
         size=launch.size,
         processors=processors,
         members=[s.id for s in members],
-        placement=[[seat.rank, seat.worker, seat.processor] for seat in seats],
+        placement=list(seats),
         restart_from=restart_from,
         fallback=fallback,
         exits={},
@@ -245,10 +248,10 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
             "timeout_s": ctx.settings.limits.launch_timeout_s * 0.9,  # the worker's own sentence before ours
             **common,
         }
-        add_operation(ctx, worker, "launch", payload, epoch=number)
+        add_operation(ctx, worker, OperationKind.LAUNCH, payload, epoch=number)
     add_event(
         ctx.session,
-        "epoch.launching",
+        EventKind.EPOCH_LAUNCHING,
         ctx.now,
         job_id=job.id,
         epoch=number,
@@ -265,7 +268,9 @@ def _begin_anew(world: JobWorld, launch: Launch, why: str) -> None:
     job = world.job
     job.incarnation += 1
     job.work_s, job.work_rate, job.work_as_of_s = launch.work_at_start_s, 0.0, world.ctx.now
-    add_event(world.ctx.session, "launch.anew", world.ctx.now, job_id=job.id, ordinal=launch.ordinal, reason=why)
+    add_event(
+        world.ctx.session, EventKind.LAUNCH_ANEW, world.ctx.now, job_id=job.id, ordinal=launch.ordinal, reason=why
+    )
 
 
 def _no_node_for_mpirun(world: JobWorld, launch: Launch, workers: list[Worker]) -> None:
@@ -286,9 +291,9 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
     launch.state = LaunchState.ENDED
     launch.ended_s = ctx.now
     ctx.session.flush()
-    add_event(ctx.session, "launch.ended", ctx.now, job_id=job.id, ordinal=launch.ordinal, code=code)
+    add_event(ctx.session, EventKind.LAUNCH_ENDED, ctx.now, job_id=job.id, ordinal=launch.ordinal, code=code)
     said = last_words(world)
-    if job.kind == "command":
+    if job.kind == JobKind.COMMAND:
         _end_by_code(world, code, said[0] if said else f"the application ended with code {code}")
         return True
     set_rate(job, 1.0, ctx.now)  # the script's own steps take what they would take at full width
@@ -296,10 +301,9 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
     if lead is not None:
         epoch = world.epoch
         if epoch is not None:
-            add_operation(ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
-        add_operation(
-            ctx, lead, "launch-ended", {"ordinal": launch.ordinal, "code": code, **({"say": said} if said else {})}
-        )
+            add_operation(ctx, lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
+        payload = {"ordinal": launch.ordinal, "code": code, **({"say": said} if said else {})}
+        add_operation(ctx, lead, OperationKind.LAUNCH_ENDED, payload)
     return True
 
 
@@ -312,7 +316,7 @@ def _end_by_code(world: JobWorld, code: int, reason: str) -> None:
 
 def _launching(world: JobWorld, epoch: Epoch) -> bool:
     ctx = world.ctx
-    operations = world.operations("launch", epoch=epoch.number)
+    operations = world.operations(OperationKind.LAUNCH, epoch=epoch.number)
     if not finished(operations) and not any(o.state == OperationState.FAILED for o in operations):
         bad = sorted((int(rank), code) for rank, code in epoch.exits.items() if code)
         if epoch.restart_from is not None and bad:
@@ -357,7 +361,7 @@ def _follow_delta(world: JobWorld, epoch: Epoch) -> None:
     speed = _speed(world, epoch)
     if speed != job.work_rate:
         set_rate(job, speed, now)
-        add_event(world.ctx.session, "epoch.rate", now, job_id=job.id, epoch=epoch.number, rate=speed)
+        add_event(world.ctx.session, EventKind.EPOCH_RATE, now, job_id=job.id, epoch=epoch.number, rate=speed)
 
 
 def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
@@ -397,14 +401,16 @@ def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
     timeout_s = max(ctx.settings.limits.checkpoint_timeout_s, PATIENCE * (world.cost.checkpoint_s or 0.0))
     payload = {"epoch": epoch.number, "timeout_s": timeout_s}
     for worker in workers_with_ranks(world, epoch):
-        add_operation(ctx, worker, "checkpoint", payload, epoch=epoch.number)
+        add_operation(ctx, worker, OperationKind.CHECKPOINT, payload, epoch=epoch.number)
 
 
 def _stopping(world: JobWorld, epoch: Epoch) -> bool:
     ctx, job = world.ctx, world.job
     # Only this attempt's operations: an earlier attempt of the same epoch may have failed.
     operations = [
-        o for o in world.operations("checkpoint", epoch=epoch.number) if o.created_s >= (epoch.stopping_s or 0)
+        o
+        for o in world.operations(OperationKind.CHECKPOINT, epoch=epoch.number)
+        if o.created_s >= (epoch.stopping_s or 0)
     ]
     if not finished(operations):
         return False
@@ -440,7 +446,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     ctx = world.ctx
     codes = {int(rank): int(code) for rank, code in epoch.exits.items()}
     launch = world.launch
-    asked = bool(world.operations("checkpoint", epoch=epoch.number))
+    asked = bool(world.operations(OperationKind.CHECKPOINT, epoch=epoch.number))
     if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
         return _late_checkpoint(world, epoch, list(codes.values()))
     bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told

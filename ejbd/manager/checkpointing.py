@@ -20,6 +20,7 @@ from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import Profile, is_open_mpi, linked_with, mpi_of_launch, profile_named
 from ejbd.store.models import Event
+from ejbd.wire.kinds import EventKind
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
@@ -45,7 +46,9 @@ def offered(ctx: Context) -> str:
 
 def recent_offers(session: Session) -> deque[Offer]:
     """What the workers that came last offer, the newest at the end; the manager keeps it up to date."""
-    query = select(Event).where(Event.kind == "worker.registered").order_by(Event.id.desc()).limit(RECENT_WORKERS)
+    query = (
+        select(Event).where(Event.kind == EventKind.WORKER_REGISTERED).order_by(Event.id.desc()).limit(RECENT_WORKERS)
+    )
     newest_first = [(e.data["node"], e.data) for e in session.scalars(query) if "engines" in e.data]
     return deque(reversed(newest_first), maxlen=RECENT_WORKERS)
 

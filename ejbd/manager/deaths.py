@@ -11,6 +11,7 @@ from ejbd.manager.jobspec.shell import read_script
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Epoch, Event
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 
 REFUSED_LAUNCH = 2  # what a shim returns for a launch that EJB refuses
 
@@ -25,7 +26,7 @@ def how(code: int) -> str:
 def note_deaths(world: JobWorld, epoch: Epoch, bad: Sequence[tuple[int, int]]) -> None:
     """Event `rank.failed`: the first rank that died, and sentences about all that had died by then."""
     node_of = {worker.id: worker.node for worker in world.workers}
-    nodes = {int(rank): node_of.get(id, "?") for rank, id, _ in epoch.placement}
+    nodes = {seat.rank: node_of.get(seat.worker, "?") for seat in epoch.placement}
     groups: dict[tuple[str, int], list[int]] = {}
     for rank, code in bad:
         groups.setdefault((nodes.get(rank, "?"), code), []).append(rank)
@@ -36,7 +37,7 @@ def note_deaths(world: JobWorld, epoch: Epoch, bad: Sequence[tuple[int, int]]) -
     rank, code = bad[0]
     add_event(
         world.ctx.session,
-        "rank.failed",
+        EventKind.RANK_FAILED,
         world.ctx.now,
         job_id=world.job.id,
         epoch=epoch.number,
@@ -51,7 +52,9 @@ def last_words(world: JobWorld) -> list[str]:
     epoch = world.epoch
     if epoch is None:
         return []
-    query = select(Event).where(Event.job_id == world.job.id, Event.kind == "rank.failed").order_by(Event.id.desc())
+    query = (
+        select(Event).where(Event.job_id == world.job.id, Event.kind == EventKind.RANK_FAILED).order_by(Event.id.desc())
+    )
     event = world.ctx.session.scalars(query.limit(1)).first()
     return list(event.data.get("said", ())) if event is not None and event.data["epoch"] == epoch.number else []
 
@@ -72,7 +75,7 @@ def note_refusal(world: JobWorld, name: str, reason: str, *, line: int = 0) -> N
     """Event `launch.refused`: EJB did not carry out a launch that sbatch would have. `line` 0: it is not known."""
     add_event(
         world.ctx.session,
-        "launch.refused",
+        EventKind.LAUNCH_REFUSED,
         world.ctx.now,
         job_id=world.job.id,
         run=world.job.script_run,
@@ -93,7 +96,7 @@ def _handled(world: JobWorld, line: int) -> bool:
 
 def refusal_that_was_passed_over(world: JobWorld) -> str:
     """What the script's present run took no notice of, in a sentence; "" where there is nothing."""
-    query = select(Event).where(Event.job_id == world.job.id, Event.kind == "launch.refused").order_by(Event.id)
+    query = select(Event).where(Event.job_id == world.job.id, Event.kind == EventKind.LAUNCH_REFUSED).order_by(Event.id)
     for event in world.ctx.session.scalars(query):
         data = event.data
         if data.get("run") == world.job.script_run and not data.get("handled"):

@@ -23,6 +23,7 @@ from ejbd.manager.times import work_now
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
+from ejbd.wire.kinds import EventKind, SubjobRole
 
 _RULES = {order: BundlingParameters(least_work_first=order is Order.LEAST_WORK).rules for order in Order}
 
@@ -102,7 +103,7 @@ class Decider:
     def receive(self, world: JobWorld) -> None:
         """The job in its original shape goes into the queue first: as J0, or as it is where it is passed through."""
         job = world.job
-        add_subjob(world, "placeholder" if job.elastic else "rigid", job.processes, job.walltime_s)
+        add_subjob(world, SubjobRole.PLACEHOLDER if job.elastic else SubjobRole.RIGID, job.processes, job.walltime_s)
         move_job(self.ctx.session, job, JobState.WAITING, self.ctx.now)
 
     def _wait(self, world: JobWorld) -> None:
@@ -201,7 +202,7 @@ class Decider:
                 limit_s = min(limit_s, queue.max_walltime_s)
             subjob = add_subjob(
                 world,
-                "subjob",
+                SubjobRole.SUBJOB,
                 request.processors,
                 request.length_s,
                 slack_s=cost.kept_s + START_UP_POLLS * self.ctx.settings.poll_s,
@@ -238,7 +239,7 @@ def _try_first_checkpoint(world: JobWorld) -> None:
         return
     why = "the application's first checkpoint, early, to know whether it can be moved"
     add_event(
-        world.ctx.session, "decision.checkpoint", world.ctx.now,
+        world.ctx.session, EventKind.DECISION_CHECKPOINT, world.ctx.now,
         job_id=world.job.id, epoch=epoch.number, work_s=work_now(world.job, world.ctx.now), reason=why,
     )  # fmt: skip
     application.begin_checkpoint(world, epoch)
@@ -247,6 +248,6 @@ def _try_first_checkpoint(world: JobWorld) -> None:
 def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
     """J0 alone is wanted from now on. What runs now is released once J0 runs it; what never ran anything, at once."""
     for subjob in world.open_subjobs:
-        if subjob.role == "subjob" and not subjob.joined and not (subjob.anchor and world.job.script_run):
+        if subjob.role == SubjobRole.SUBJOB and not subjob.joined and not (subjob.anchor and world.job.script_run):
             release(world, subjob, "J0 has started")
     world.job.members = [j0.id]

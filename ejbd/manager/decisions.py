@@ -10,6 +10,7 @@ from ejbd.core.question import Question
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.roster import WaitingJob
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import decision_event
 
 _FIGURES = re.compile(r"\d+")
 
@@ -26,7 +27,7 @@ def record(world: JobWorld, question: Question, decision: Decision) -> None:
     if decision.kind is DecisionKind.NOTHING and key == job.decision_key:
         return
     job.decision_key, job.expected_completion_s = key, decision.expected_completion_s
-    kind = f"decision.{decision.kind.value}"
+    kind = decision_event(decision.kind.value)
     data: dict[str, Any] = {
         "decision": decision.to_json(),
         "question": question.to_json(),

@@ -15,6 +15,7 @@ from ejbd.manager.times import set_rate
 from ejbd.store.models import Epoch, Operation, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
+from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
 OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot be opened
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
@@ -22,11 +23,11 @@ KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in th
 
 def stop_ranks(world: JobWorld, epoch: Epoch) -> None:
     for worker in workers_with_ranks(world, epoch):
-        add_operation(world.ctx, worker, "stop", {"epoch": epoch.number, "grace_s": 2}, epoch=epoch.number)
+        add_operation(world.ctx, worker, OperationKind.STOP, {"epoch": epoch.number, "grace_s": 2}, epoch=epoch.number)
 
 
 def workers_with_ranks(world: JobWorld, epoch: Epoch) -> list[Worker]:
-    ids = {worker for _, worker, _ in epoch.placement}
+    ids = {seat.worker for seat in epoch.placement}
     return [w for w in world.workers if w.id in ids and w.alive]
 
 
@@ -62,12 +63,14 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
 def finish(world: JobWorld) -> bool:
     ctx, job = world.ctx, world.job
     if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
-        if world.operations("stop", unfinished=True):
+        if world.operations(OperationKind.STOP, unfinished=True):
             return False
         lead = world.worker(job.lead_worker)
         if lead is not None:
             asked = [
-                o for o in world.operations("unlead") if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
+                o
+                for o in world.operations(OperationKind.UNLEAD)
+                if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
             ]
             if not asked:
                 hand_over(world, lead, _last_words(world))
@@ -85,14 +88,14 @@ def _tell_lost_output(world: JobWorld, asked: Sequence[Operation]) -> None:
     error = next((o.error for o in asked if o.state == OperationState.FAILED), "")
     if not error or job.final_state != JobState.COMPLETED:
         return
-    add_event(world.ctx.session, "output.lost", world.ctx.now, job_id=job.id, reason=error)
+    add_event(world.ctx.session, EventKind.OUTPUT_LOST, world.ctx.now, job_id=job.id, reason=error)
     job.final_state, job.exit_code, job.reason = JobState.FAILED.value, OUTPUT_LOST, error
 
 
 def _last_words(world: JobWorld) -> list[str]:
     """Of a command's ranks; those of a script's launches the shims have said."""
     spec = world.spec
-    if world.job.kind != "command" or world.job.final_state != JobState.FAILED:
+    if world.job.kind != JobKind.COMMAND or world.job.final_state != JobState.FAILED:
         return []
     return [f"{sentence} ({spec.argv[0]})" for sentence in last_words(world)]
 

@@ -37,6 +37,7 @@ from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_job, move_subjob, wake
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,7 @@ class Executor:
         for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
             if intent.id in self._at_it:
                 continue
-            if intent.kind == "submit":
+            if intent.kind == IntentKind.SUBMIT:
                 move_intent(session, intent, IntentState.UNKNOWN, now, reason=why)
                 intent.not_before_s = now
                 intent.absences = 0
@@ -92,10 +93,10 @@ class Executor:
         now = self.clock()
         most = self._refill(now)
         due, next_s = await self.store.read(lambda session: _due(session, now, most))
-        cancels = [i for i in due if i.kind == "cancel" and i.state == IntentState.PENDING]
+        cancels = [i for i in due if i.kind == IntentKind.CANCEL and i.state == IntentState.PENDING]
         unknown = [i for i in due if i.state == IntentState.UNKNOWN]
-        submits = [i for i in due if i.kind == "submit" and i.state == IntentState.PENDING]
-        updates = [i for i in due if i.kind in ("hold", "release") and i.state == IntentState.PENDING]
+        submits = [i for i in due if i.kind == IntentKind.SUBMIT and i.state == IntentState.PENDING]
+        updates = [i for i in due if i.kind in (IntentKind.HOLD, IntentKind.RELEASE) and i.state == IntentState.PENDING]
         self._allowance -= len(submits)
         if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
@@ -256,7 +257,7 @@ class Executor:
     def _request(self, job: Job, subjob: Subjob, one_node: bool, files: _Files) -> SubmitRequest:
         spec = JobSpec.from_json(job.spec)
         folder = self.spool.subjob_dir(job.id, subjob.id)
-        if subjob.role == "rigid":
+        if subjob.role == SubjobRole.RIGID:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
@@ -268,7 +269,7 @@ class Executor:
             subjob_dir=folder,
             exit_file=self.spool.exit_file(job.id, subjob.id),
         )
-        j0 = subjob.role == "placeholder"
+        j0 = subjob.role == SubjobRole.PLACEHOLDER
         return SubmitRequest(
             tag=subjob.tag,
             comment="",
@@ -320,7 +321,7 @@ class Executor:
         move_subjob(session, subjob, SubjobState.FAILED, now, reason=error.sentence())
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
         world = JobWorld(self.context(session), job)
-        if subjob.role == "subjob":
+        if subjob.role == SubjobRole.SUBJOB:
             job.failed_starts += 1
             job.not_before_s = now + BACKOFF_S[min(job.failed_starts, len(BACKOFF_S)) - 1]
         elif job.elastic and not job.members:
@@ -336,7 +337,12 @@ class Executor:
         intent.not_before_s = now + BACKOFF_S[2]
         wake(session, INTENTS_TOPIC)
         add_event(
-            session, "intent.postponed", now, job_id=intent.job_id, subjob_id=intent.subjob_id, reason=intent.error
+            session,
+            EventKind.INTENT_POSTPONED,
+            now,
+            job_id=intent.job_id,
+            subjob_id=intent.subjob_id,
+            reason=intent.error,
         )
 
     async def _look_up(self, intents: Sequence[Intent]) -> None:
@@ -395,7 +401,7 @@ class Executor:
         if not batch_ids:
             return
         try:
-            await self.batch.update(batch_ids[intent.id], hold=intent.kind == "hold")
+            await self.batch.update(batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
         except BatchError as error:
             message, transient = error.sentence(), error.transient
             if transient:
@@ -408,7 +414,7 @@ class Executor:
 
 def submissions_due(session: Session, now: float) -> int:
     """How many submissions have not been begun, and wait for nothing but their turn."""
-    waiting = (Intent.kind == "submit", Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
+    waiting = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
     return session.scalar(select(func.count()).select_from(Intent).where(*waiting)) or 0
 
 
@@ -417,14 +423,14 @@ def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], 
     # Anything else than a submission has nothing to act on while its submission is under way.
     open_ones = select(Intent).where(
         Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
-        or_(Intent.kind == "submit", Intent.batch_id.is_not(None)),
+        or_(Intent.kind == IntentKind.SUBMIT, Intent.batch_id.is_not(None)),
     )
     next_s = session.scalar(select(func.min(open_ones.where(Intent.not_before_s > now).subquery().c.not_before_s)))
     due = open_ones.where(Intent.not_before_s <= now)
-    new = and_(Intent.kind == "submit", Intent.state == IntentState.PENDING)
+    new = and_(Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING)
     others = list(session.scalars(due.where(not_(new)).order_by(Intent.id)))
     # Room that is free now goes before places in the queue.
-    urgent_first = case((Subjob.role == "subjob", 0), else_=1)
+    urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), else_=1)
     query = due.where(new).join(Subjob, Intent.subjob_id == Subjob.id).order_by(urgent_first, Intent.id)
     submits = list(session.scalars(query.limit(submissions + 1)))
     if len(submits) > submissions:

@@ -15,6 +15,7 @@ from ejbd.manager.history import latest, move_json, run_json, runs_of, speed_jso
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
+from ejbd.wire.kinds import DECISION, IntentKind, SubjobRole
 
 
 def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
@@ -27,12 +28,12 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
     if job is None:
         raise EjbError(Code.NOT_FOUND, f"there is no job {job_id}")
     rows = session.scalars(
-        select(Event).where(Event.job_id == job_id, Event.kind.like("decision.%")).order_by(Event.id)
+        select(Event).where(Event.job_id == job_id, Event.kind.startswith(DECISION)).order_by(Event.id)
     )
     decisions = [
         {
             "at_s": row.at_s,
-            "kind": row.kind.removeprefix("decision."),
+            "kind": row.kind.removeprefix(DECISION),
             "decision": row.data.get("decision", row.data),
             "cost": row.data.get("cost"),
             "penalty": row.data.get("penalty"),
@@ -94,10 +95,10 @@ def _resubmission(ctx: Context, job: Job) -> str:
     query = select(Intent.not_before_s).join(Subjob, Intent.subjob_id == Subjob.id)
     query = query.where(
         Intent.job_id == job.id,
-        Intent.kind == "submit",
+        Intent.kind == IntentKind.SUBMIT,
         Intent.state == IntentState.PENDING,
         Intent.not_before_s > ctx.now,
-        Subjob.role == "placeholder",
+        Subjob.role == SubjobRole.PLACEHOLDER,
     )
     due_s = ctx.session.scalars(query).first()
     if due_s is None:

@@ -12,6 +12,7 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Epoch, Launch
 from ejbd.store.states import EpochState, OperationState
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind, OperationKind
 
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
 UNPROVED_RESTART_S = 60.0  # the same of an application that was never restarted before: it may break a little later
@@ -51,7 +52,13 @@ def resume_from(world: JobWorld, launch: Launch) -> int | None:
         job.incarnation += 1
     why = failures[-1].error
     add_event(
-        world.ctx.session, "checkpoint.given-up", now, job_id=job.id, epoch=newest, resumed_from=found, reason=why
+        world.ctx.session,
+        EventKind.CHECKPOINT_GIVEN_UP,
+        now,
+        job_id=job.id,
+        epoch=newest,
+        resumed_from=found,
+        reason=why,
     )
     return found
 
@@ -104,7 +111,7 @@ def _failures(world: JobWorld, epochs: Mapping[int, Epoch], number: int) -> list
     for epoch in epochs.values():
         if epoch.restart_from != number or epoch.state != EpochState.FAILED or not _soon(epoch):
             continue
-        operations = world.operations("launch", epoch=epoch.number)
+        operations = world.operations(OperationKind.LAUNCH, epoch=epoch.number)
         failed = [o for o in operations if o.state == OperationState.FAILED]
         spoiled = [o for o in failed if (o.result or {}).get("spoiled")]
         if failed or any(epoch.exits.values()):

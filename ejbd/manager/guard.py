@@ -9,6 +9,7 @@ import structlog
 from ejbd.manager.context import Context
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 
 log = structlog.get_logger(__name__)
 
@@ -29,4 +30,4 @@ def guarded(world: JobWorld, action: Callable[[JobWorld], None]) -> None:
 
 def _report_fault(ctx: Context, job_id: str, error: Exception) -> None:
     log.error("job-fault", job=job_id, error=repr(error), exc_info=error)
-    add_event(ctx.session, "job.fault", ctx.now, job_id=job_id, error=str(error))
+    add_event(ctx.session, EventKind.JOB_FAULT, ctx.now, job_id=job_id, error=str(error))

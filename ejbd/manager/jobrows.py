@@ -11,6 +11,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import Epoch, Event, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
+from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
 
@@ -50,7 +51,7 @@ class JobRows:
     @property
     def placeholder(self) -> Subjob | None:
         """J0, unless it has ended or is being given back."""
-        return next((s for s in self.open_subjobs if s.role == "placeholder" and not s.releasing), None)
+        return next((s for s in self.open_subjobs if s.role == SubjobRole.PLACEHOLDER and not s.releasing), None)
 
     @property
     def awaited(self) -> list[Subjob]:
@@ -58,7 +59,7 @@ class JobRows:
         return [
             s
             for s in self.open_subjobs
-            if s.role == "subjob" and not s.releasing and s.state in (SubjobState.PLANNED, SubjobState.PENDING)
+            if s.role == SubjobRole.SUBJOB and not s.releasing and s.state in (SubjobState.PLANNED, SubjobState.PENDING)
         ]
 
     @property
@@ -108,7 +109,7 @@ class JobRows:
         query = select(Launch).where(Launch.job_id == self.job.id, Launch.state == LaunchState.ACTIVE)
         return self.ctx.session.scalars(query).first()
 
-    def operations(self, *kinds: str, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
+    def operations(self, *kinds: OperationKind, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
         query = select(Operation).where(Operation.job_id == self.job.id, Operation.kind.in_(kinds))
         if epoch is not None:
             query = query.where(Operation.epoch == epoch)
@@ -116,7 +117,7 @@ class JobRows:
             query = query.where(Operation.state.in_(UNFINISHED_OPERATION))
         return list(self.ctx.session.scalars(query.order_by(Operation.seq)))
 
-    def count_events(self, kind: str) -> int:
+    def count_events(self, kind: EventKind) -> int:
         query = select(func.count()).select_from(Event).where(Event.job_id == self.job.id, Event.kind == kind)
         return int(self.ctx.session.scalar(query) or 0)
 

@@ -14,6 +14,7 @@ from ejbd.manager.jobrows import JobRows
 from ejbd.manager.times import CLOCKS_S, usable_end, walltime_end, work_now
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
+from ejbd.wire.kinds import JobKind, SubjobRole
 
 MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
 
@@ -55,7 +56,7 @@ class JobWorld(JobRows):
 
     def _guess(self, epoch: Epoch) -> Guess | None:
         """By the memory of the ranks, once every worker has told, and by the speed of the spool."""
-        ids = {worker for _, worker, _ in epoch.placement}
+        ids = {seat.worker for seat in epoch.placement}
         sizes = [w.resident_bytes for w in self.workers if w.id in ids]
         known = [size for size in sizes if size is not None]
         if len(known) < len(ids):
@@ -105,13 +106,13 @@ class JobWorld(JobRows):
     def usable_end(self, subjob: Subjob) -> float:
         """Until when ranks may be planned on a subjob: so early that the lambda before it holds the last checkpoint."""
         end = usable_end(subjob, self.ctx.now)
-        if subjob.role != "subjob":
+        if subjob.role != SubjobRole.SUBJOB:
             return end  # J0 is the job as it was submitted: its end is the job's
         return min(end, walltime_end(subjob, self.ctx.now) - self.cost.tail_s)
 
     def leave_by(self, subjob: Subjob) -> float:
         """When the last checkpoint of ranks on a subjob has to begin at the latest, lest the end come first."""
-        if subjob.role != "subjob":
+        if subjob.role != SubjobRole.SUBJOB:
             return usable_end(subjob, self.ctx.now)
         return min(self.usable_end(subjob), walltime_end(subjob, self.ctx.now) - self.cost.reserve_s)
 
@@ -146,4 +147,4 @@ class JobWorld(JobRows):
 
 def holds_shell(job: Job) -> bool:
     """Whether the user's shell is in one of the job's subjobs, and would be lost with it."""
-    return job.kind == "script" and not job.spec.get("restartable")
+    return job.kind == JobKind.SCRIPT and not job.spec.get("restartable")

@@ -17,6 +17,7 @@ from ejbd.manager.times import usable_end
 from ejbd.store.models import Launch, Operation, Subjob, Worker
 from ejbd.store.states import EpochState, LaunchState, OperationState
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind, OperationKind
 
 
 def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
@@ -38,7 +39,7 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
 
 def is_up(world: JobWorld) -> bool:
     """Whether the lead has made the job's output files, and has begun the script."""
-    operations = world.operations("lead")
+    operations = world.operations(OperationKind.LEAD)
     return bool(operations) and operations[-1].state == OperationState.DONE
 
 
@@ -46,14 +47,14 @@ def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = ()) -> None:
     """Have the lead collect the last placement's output to its last byte, end the script, and stop collecting."""
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
-        add_operation(world.ctx, lead, "drain", {"epoch": epoch.number}, epoch=epoch.number)
-    add_operation(world.ctx, lead, "unlead", {"grace_s": 2, **({"say": list(say)} if say else {})})
+        add_operation(world.ctx, lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
+    add_operation(world.ctx, lead, OperationKind.UNLEAD, {"grace_s": 2, **({"say": list(say)} if say else {})})
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:
     """The `unlead` that was sent to this lead since it was appointed."""
-    operations = [o for o in world.operations("lead", "unlead") if o.worker_id == lead.id]
-    return operations[-1] if operations and operations[-1].kind == "unlead" else None
+    operations = [o for o in world.operations(OperationKind.LEAD, OperationKind.UNLEAD) if o.worker_id == lead.id]
+    return operations[-1] if operations and operations[-1].kind == OperationKind.UNLEAD else None
 
 
 def _appoint(world: JobWorld, members: list[Subjob]) -> None:
@@ -84,7 +85,7 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
             "ended_launches": ended,
             "variables": variables.of_script(world, members if home in members else [home]),
         }
-    before = world.operations("lead")
+    before = world.operations(OperationKind.LEAD)
     if before:  # %N is the first lead's node: the output stays in one piece wherever the lead goes
         output, error = before[0].payload["output"], before[0].payload["error"]
     else:
@@ -96,7 +97,13 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
         "script": script,
         "processors": job.processes,
     }
-    add_operation(ctx, lead, "lead", payload)
+    add_operation(ctx, lead, OperationKind.LEAD, payload)
     add_event(
-        ctx.session, "lead.appointed", ctx.now, job_id=job.id, subjob_id=home.id, node=lead.node, run=job.script_run
+        ctx.session,
+        EventKind.LEAD_APPOINTED,
+        ctx.now,
+        job_id=job.id,
+        subjob_id=home.id,
+        node=lead.node,
+        run=job.script_run,
     )

@@ -11,6 +11,7 @@ from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.times import work_now
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 
 SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the next look, and the way to the workers
 
@@ -28,19 +29,19 @@ def leaves_in_time(world: JobWorld, parameters: BundlingParameters) -> bool:
     if shrink.stays and can_move:
         if now + poll_s < shrink.begin_s:
             return False
-        _tell_leaving(world, "shrink", shrink)
+        _tell_leaving(world, EventKind.DECISION_SHRINK, shrink)
         world.job.members = [m for m in world.job.members if m in shrink.stays]
         return True
     suspends = parameters.suspend and can_move
     if now + (SUSPENSION_POLLS if suspends else 1.0) * poll_s < shrink.begin_s:
         return False
     if suspends:
-        _tell_leaving(world, "suspend", shrink)
+        _tell_leaving(world, EventKind.DECISION_SUSPEND, shrink)
         _suspend(world)
         return True
     if _cut_short(world) and not _savable(world):
         return False  # the batch system's doing: it ends the subjob, and J0 keeps the job's place
-    _tell_leaving(world, "shrink", shrink)
+    _tell_leaving(world, EventKind.DECISION_SHRINK, shrink)
     if now >= shrink.begin_s:
         _give_up_room(world, shrink.reason)
     return True
@@ -50,15 +51,15 @@ def _begins_anew(world: JobWorld, shrink: Shrink) -> None:
     """Off subjobs that do not carry to its end what cannot be moved: begun anew on those that do, or by J0."""
     epoch = world.live_epoch
     if epoch is not None and movability.begins_anew_now(world, epoch, shrink.end_s):
-        _tell_leaving(world, "anew", shrink)
+        _tell_leaving(world, EventKind.DECISION_ANEW, shrink)
         setbacks.start_over(world, epoch, f"{shrink.reason}, and it cannot be moved")
 
 
-def _tell_leaving(world: JobWorld, what: str, shrink: Shrink) -> None:
+def _tell_leaving(world: JobWorld, kind: EventKind, shrink: Shrink) -> None:
     job = world.job
     add_event(
         world.ctx.session,
-        f"decision.{what}",
+        kind,
         world.ctx.now,
         job_id=job.id,
         leaves=list(shrink.leaves),

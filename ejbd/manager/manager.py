@@ -51,6 +51,7 @@ from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
 from ejbd.userfiles import apart
+from ejbd.wire.kinds import EventKind
 
 log = structlog.get_logger(__name__)
 
@@ -138,7 +139,7 @@ class Manager:
             # They could not reach us while we were away; but what they were silent before that counts.
             self._seen[worker.id] = now - (worker.silent_s or 0.0)
         self._offers = recent_offers(session)
-        add_event(session, "daemon.started", now)
+        add_event(session, EventKind.DAEMON_STARTED, now)
 
     async def _try_spool(self) -> None:
         """How fast the spool is, for as long as no checkpoint has told."""
@@ -200,7 +201,7 @@ class Manager:
             self.polls += 1
             if self.batch_error:
                 self.batch_error = ""
-                await self._tell("batch.answers")
+                await self._tell(EventKind.BATCH_ANSWERS)
             reach(CrashPoint.TICK_BEFORE_COMMIT)
             try:
                 with self.telemetry.poll("store"):
@@ -229,7 +230,7 @@ class Manager:
         def step(session: Session) -> None:
             nonlocal stepped
             shift(session, by_s)
-            add_event(session, "clock.set", self.clock() + by_s, by_s=by_s)
+            add_event(session, EventKind.CLOCK_SET, self.clock() + by_s, by_s=by_s)
             self.clock.step(by_s)  # with the rows, for whoever writes next
             stepped = True
 
@@ -263,9 +264,9 @@ class Manager:
         if self.batch_error:
             return
         self.batch_error = error.sentence()
-        await self._tell("batch.silent", error=self.batch_error)
+        await self._tell(EventKind.BATCH_SILENT, error=self.batch_error)
 
-    async def _tell(self, kind: str, **data: Any) -> None:
+    async def _tell(self, kind: EventKind, **data: Any) -> None:
         """An event of the daemon itself. A database that fails costs nothing else."""
         try:
             await self.store.write(lambda s: add_event(s, kind, self.clock(), **data))

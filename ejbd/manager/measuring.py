@@ -19,6 +19,7 @@ from ejbd.manager import movability
 from ejbd.manager.history import remember, work_of
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Subjob, Worker
+from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
 NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
 
@@ -141,7 +142,7 @@ def note_restart(world: JobWorld, epoch: Epoch) -> None:
         return  # one that was given up late, or the second restart from the same checkpoint
     move.restart_s = max(0.0, ctx.now - epoch.created_s)
     move.to_processors = epoch.processors
-    move.to_nodes = len({worker for _, worker, _ in epoch.placement})
+    move.to_nodes = len({seat.worker for seat in epoch.placement})
     if epoch.number == move.epoch + 1 and not _waited(world, move.at_s):
         move.wait_s += max(0.0, epoch.created_s - move.at_s)
     ctx.session.flush()
@@ -150,7 +151,9 @@ def note_restart(world: JobWorld, epoch: Epoch) -> None:
 
 def _waited(world: JobWorld, since_s: float) -> bool:
     """Whether the job went back to waiting for processors: that is no part of a move."""
-    query = select(Event.id).where(Event.job_id == world.job.id, Event.kind == "job.waiting", Event.at_s >= since_s)
+    query = select(Event.id).where(
+        Event.job_id == world.job.id, Event.kind == EventKind.JOB_WAITING, Event.at_s >= since_s
+    )
     return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
@@ -170,7 +173,7 @@ def note_run(world: JobWorld) -> None:
             return
         now = degree(epoch.size, epoch.processors)
         by_degree[now] = by_degree.get(now, 0.0) + end_s - epoch.running_s
-    if job.kind == "script":
+    if job.kind == JobKind.SCRIPT:
         if job.script_run > 1:
             return
         by_degree[1] += _beside_launches(world)
@@ -190,7 +193,7 @@ def _beside_launches(world: JobWorld) -> float:
     launched_s = sum(
         (launch.ended_s or world.ctx.now) - launch.created_s for launch in world.ctx.session.scalars(query)
     )
-    began_s = min((o.created_s for o in world.operations("lead")), default=world.ctx.now)
+    began_s = min((o.created_s for o in world.operations(OperationKind.LEAD)), default=world.ctx.now)
     return max(0.0, world.ctx.now - began_s - launched_s)
 
 

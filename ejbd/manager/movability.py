@@ -22,6 +22,7 @@ from ejbd.manager.times import work_now
 from ejbd.store.models import Epoch, Obstacle, Subjob
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 SEEN, FAILED = "seen", "failed"  # how it became known
 EARLY_S = 60.0  # what a rank has done in this time is little to lose
@@ -41,7 +42,7 @@ def failed(world: JobWorld, epoch: Epoch, why: str) -> None:
     if world.job.engine != "dmtcp" or world.job.not_movable:
         return
     ctx = world.ctx
-    add_event(ctx.session, "move.failed", ctx.now, job_id=world.job.id, epoch=epoch.number, reason=why)
+    add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=world.job.id, epoch=epoch.number, reason=why)
     if not proved(world) or _failures(world) >= PROVED_FAILURES:
         _know(world, FAILED, why)
 
@@ -51,7 +52,7 @@ def gave_up(world: JobWorld, epoch: Epoch, why: str) -> None:
     ctx, job = world.ctx, world.job
     if job.not_movable:
         return
-    add_event(ctx.session, "move.failed", ctx.now, job_id=job.id, epoch=epoch.number, reason=why)
+    add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=job.id, epoch=epoch.number, reason=why)
     if not proved(world) and _failures(world) >= PROVED_FAILURES:
         _know(world, FAILED, why)
 
@@ -60,12 +61,12 @@ def _know(world: JobWorld, how: str, why: str) -> None:
     ctx, job = world.ctx, world.job
     job.not_movable = why
     remember(ctx.session, Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
-    add_event(ctx.session, "job.not-movable", ctx.now, job_id=job.id, how=how, reason=why)
+    add_event(ctx.session, EventKind.JOB_NOT_MOVABLE, ctx.now, job_id=job.id, how=how, reason=why)
     ctx.history.forget()
 
 
 def _failures(world: JobWorld) -> int:
-    return world.count_events("move.failed")
+    return world.count_events(EventKind.MOVE_FAILED)
 
 
 def proved(world: JobWorld) -> bool:
@@ -88,7 +89,7 @@ def launch_engine(world: JobWorld, restart_from: int | None) -> str:
 
 def runs_under(world: JobWorld, epoch: Epoch) -> str:
     """The engine by which the ranks of an epoch were started."""
-    for operation in world.operations("launch", epoch=epoch.number):
+    for operation in world.operations(OperationKind.LAUNCH, epoch=epoch.number):
         return str(operation.payload.get("engine", world.job.engine))
     return world.job.engine
 
@@ -110,7 +111,7 @@ def try_due(world: JobWorld) -> bool:
         return False
     if ctx.now < epoch.running_s + after_s or (j0 is not None and j0.id in job.members):
         return False
-    if proved(world) or world.not_movable or world.operations("checkpoint") or not early(world, epoch):
+    if proved(world) or world.not_movable or world.operations(OperationKind.CHECKPOINT) or not early(world, epoch):
         return False
     parameters = world.parameters()
     state = world.elastic_state(True)
@@ -150,7 +151,7 @@ def begins_anew_now(world: JobWorld, epoch: Epoch, end_s: float) -> bool:
 
 def room_that_lasts(world: JobWorld, members: list[Subjob]) -> list[Subjob]:
     """Of the subjobs on which what `may_begin_anew` would, those that carry it to its end; others are given back."""
-    if not may_begin_anew(world) or any(s.role == "placeholder" for s in members):
+    if not may_begin_anew(world) or any(s.role == SubjobRole.PLACEHOLDER for s in members):
         return members
     while members:
         shrink = next_shrink(world.elastic_state(False), world.ctx.now, world.parameters())

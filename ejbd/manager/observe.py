@@ -22,6 +22,7 @@ from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job, move_subjob
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
@@ -91,13 +92,13 @@ class Reconciler:
         if seen is None or row.missing_since_s is not None or row.elements is not None:
             return False
         if row.state == SubjobState.RUNNING:
-            settled = row.releasing or row.joined or row.role == "rigid"
+            settled = row.releasing or row.joined or row.role == SubjobRole.RIGID
             return settled and seen.state.holds_processors and _end(row.start_s, seen) in (None, row.end_s)
         job = self._roster.jobs.get(row.job_id)
         waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
-        if not waits or row.role == "subjob" or job is None:
+        if not waits or row.role == SubjobRole.SUBJOB or job is None:
             return False
-        if row.role == "placeholder" and job.rigid_start_s is None and seen.planned_start_s is not None:
+        if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
             return False  # its first promise
         if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
             plans.append({"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason})
@@ -159,22 +160,22 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
             _ended(world, subjob, outcome)
         elif subjob.missing_since_s is None:
             subjob.missing_since_s = ctx.now
-            add_event(ctx.session, "subjob.missing", ctx.now, job_id=world.job.id, subjob_id=subjob.id)
+            add_event(ctx.session, EventKind.SUBJOB_MISSING, ctx.now, job_id=world.job.id, subjob_id=subjob.id)
         elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
-            if subjob.role == "rigid" and not JobState(world.job.state).terminal:
+            if subjob.role == SubjobRole.RIGID and not JobState(world.job.state).terminal:
                 _nobody_knows(world, subjob)
             else:
                 _ended(world, subjob, Outcome(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
         return
     subjob.missing_since_s = None
-    if subjob.role == "rigid" and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
+    if subjob.role == SubjobRole.RIGID and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
         world.job.queue = seen.queue  # of several the one in which it runs
     if world.job.state == JobState.UNKNOWN and not seen.state.ended:
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
         _ended(world, subjob, Outcome(seen.state, seen.exit_code, seen.end_s, "listing"))
-    elif seen.state is BatchState.ENDING and subjob.role != "rigid":
+    elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
         pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
     elif seen.state.holds_processors:
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
@@ -230,7 +231,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     subjob.end_s = end_s if end_s is not None else subjob.start_s + subjob.walltime_s
     subjob.nodes = list(seen.nodes)
     move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
-    if subjob.role == "rigid":
+    if subjob.role == SubjobRole.RIGID:
         subjob.reason = ""
         subjob.processors = seen.processors or subjob.processors
         if not job.walltime_s and seen.walltime_s:
@@ -238,7 +239,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         if job.state == JobState.WAITING:
             _rigid_runs(world, subjob)
         return
-    if subjob.role == "subjob" and not subjob.releasing:
+    if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
         j0 = world.placeholder
         if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
             release(world, subjob, "it came too late")
@@ -256,18 +257,18 @@ def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:
 def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     ctx, job = world.ctx, world.job
     _note_plan(subjob, seen)
-    if subjob.role == "placeholder" and job.rigid_start_s is None and seen.planned_start_s is not None:
+    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
         job.rigid_start_s = seen.planned_start_s
         add_event(
             ctx.session,
-            "placeholder.planned",
+            EventKind.PLACEHOLDER_PLANNED,
             ctx.now,
             job_id=job.id,
             subjob_id=subjob.id,
             start_s=seen.planned_start_s,
         )
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
-    if subjob.role == "subjob" and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
+    if subjob.role == SubjobRole.SUBJOB and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
         setbacks.came_to_nothing(world, subjob)
         release(world, subjob, f"did not start within {ctx.settings.limits.start_grace_s:g} s")
 
@@ -278,19 +279,19 @@ def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
     subjob.exit_code = outcome.exit_code
     was_running = subjob.state == SubjobState.RUNNING
     move_subjob(ctx.session, subjob, ENDED_AS[state], ctx.now, source=outcome.source, exit_code=outcome.exit_code)
-    if subjob.role == "rigid":
+    if subjob.role == SubjobRole.RIGID:
         _rigid_ended(world, subjob, outcome)
         return
     if not subjob.releasing:
         setbacks.came_to_nothing(world, subjob)
     workers.take_left_behind(world, subjob)
     lives_on_it = subjob.id in job.members or not job.members
-    if subjob.role == "placeholder" and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
+    if subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
         setbacks.end_by_time(world, subjob)  # also where its workers have left before, and the job waits again
     setbacks.leave_subjob(world, subjob)
     if JobState(job.state).terminal or job.state == JobState.ENDING:
         return
-    if subjob.role == "placeholder" and not subjob.releasing:
+    if subjob.role == SubjobRole.PLACEHOLDER and not subjob.releasing:
         if state is BatchState.CANCELLED and not job.members:
             ending.end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
             return
@@ -340,20 +341,25 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, s
             continue  # not from this database: another daemon's, or somebody's joke
         under_way = select(Intent).where(
             Intent.batch_id == stranger.base_id,
-            Intent.kind == "cancel",
+            Intent.kind == IntentKind.CANCEL,
             Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)),
         )
         recent = select(Intent).where(
             Intent.batch_id == stranger.base_id,
-            Intent.kind == "cancel",
+            Intent.kind == IntentKind.CANCEL,
             Intent.done_s.between(ctx.now - 30, ctx.now),  # a time to come is from before the clock was set
         )
         if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
             continue
         add_event(
-            ctx.session, "subjob.stray", ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=stranger.base_id
+            ctx.session,
+            EventKind.SUBJOB_STRAY,
+            ctx.now,
+            job_id=subjob.job_id,
+            subjob_id=subjob.id,
+            batch_id=stranger.base_id,
         )
-        add_intent(ctx, "cancel", subjob.job_id, batch_id=stranger.base_id)
+        add_intent(ctx, IntentKind.CANCEL, subjob.job_id, batch_id=stranger.base_id)
 
 
 def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
@@ -362,7 +368,7 @@ def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob
     for world, subjob in looked_at:
         if world.job.state not in (JobState.WAITING, JobState.RUNNING):
             continue
-        if subjob.role == "rigid" or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
+        if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
             continue
         if ctx.waited_s(subjob.start_s or ctx.now) <= limit or world.ready(subjob):
             continue

@@ -12,17 +12,18 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Operation, Worker
 from ejbd.store.states import OperationState
 from ejbd.store.transitions import move_operation, wake
+from ejbd.wire.kinds import OperationKind
 
 
 def add_operation(
-    ctx: Context, worker: Worker, kind: str, payload: dict[str, Any], *, epoch: int | None = None
+    ctx: Context, worker: Worker, kind: OperationKind, payload: dict[str, Any], *, epoch: int | None = None
 ) -> Operation:
     """Queue an operation for `worker`; it is handed out after this transaction."""
     operation = Operation(
         worker_id=worker.id,
         job_id=worker.job_id,
         epoch=epoch,
-        kind=kind,
+        kind=kind.value,
         payload=payload,
         state=OperationState.QUEUED,
         created_s=ctx.now,

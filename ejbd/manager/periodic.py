@@ -16,6 +16,7 @@ from ejbd.manager.times import walltime_end, work_now
 from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 
 
 def interval_of(world: JobWorld) -> Interval:
@@ -30,7 +31,7 @@ def interval_of(world: JobWorld) -> Interval:
     whose = "the job" if own is not None else f"queue {job.queue}"
     setting = own if own is not None else settings.checkpoint_every
     epoch = world.live_epoch
-    placed = {worker for _, worker, _ in epoch.placement} if epoch is not None else set()
+    placed = {seat.worker for seat in epoch.placement} if epoch is not None else set()
     nodes = len({w.node for w in world.workers if w.id in placed}) if setting == "auto" else 0
     return interval(setting, whose, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
 
@@ -49,7 +50,7 @@ def checkpoint_in_time(world: JobWorld) -> None:
         return
     add_event(
         ctx.session,
-        "decision.checkpoint",
+        EventKind.DECISION_CHECKPOINT,
         ctx.now,
         job_id=job.id,
         epoch=epoch.number,

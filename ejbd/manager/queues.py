@@ -15,6 +15,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.elasticity import elasticity
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 
 
 def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict
     else:
         row.settings, row.changed_s, row.changed_by = checked, ctx.now, by
     ctx.session.flush()
-    add_event(ctx.session, "queue.changed", ctx.now, queue=name, by=by, changes=changes)
+    add_event(ctx.session, EventKind.QUEUE_CHANGED, ctx.now, queue=name, by=by, changes=changes)
     return {**ctx.settings.queue_settings(name).model_dump(mode="json"), **checked}
 
 

@@ -27,6 +27,7 @@ from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, insert_row, wake
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 ENGINES = ("auto", "application", "dmtcp", "none")
 _ANSWERED = select(IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
@@ -136,7 +137,7 @@ def answered(ctx: Context, user: str, key: str | None, request_hash: str) -> Acc
             "this Idempotency-Key was used with another request",
             hint="a new request needs a new key",
         )
-    query = select(Event.data).where(Event.job_id == known.job_id, Event.kind == "job.received")
+    query = select(Event.data).where(Event.job_id == known.job_id, Event.kind == EventKind.JOB_RECEIVED)
     told = ctx.session.scalars(query).first() or {}
     return Accepted(known.job_id, False, bool(told.get("elastic")), str(told.get("reason", "")))
 
@@ -189,7 +190,7 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     if key is not None:
         entry = {"user": user, "key": key, "request_hash": request_hash}
         insert_row(session, IdempotencyKey, **entry, job_id=job_id, created_s=ctx.now)
-    add_event(session, "job.received", ctx.now, job_id=job_id, queue=queue, elastic=how.elastic, reason=how.why)
+    add_event(session, EventKind.JOB_RECEIVED, ctx.now, job_id=job_id, queue=queue, elastic=how.elastic, reason=how.why)
     wake(session, INTENTS_TOPIC)
     return Accepted(job_id, True, how.elastic, how.why)
 
@@ -250,7 +251,7 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
     """End a job for good, whatever it is doing."""
     world = _live(ctx, job_id, "cancelled")
     job = world.job
-    add_event(ctx.session, "job.cancel-asked", ctx.now, job_id=job.id, by=by)
+    add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=job.id, by=by)
     if job.state == JobState.ENDING:
         return  # it is over already, and its output is being collected
     if not job.elastic and world.open_subjobs:
@@ -270,10 +271,10 @@ def hold(ctx: Context, job_id: str, by: str) -> None:
     if job.held:
         return
     job.held = True
-    add_event(ctx.session, "job.held", ctx.now, job_id=job.id, by=by)
+    add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
     for subjob in world.awaited:
         release(world, subjob, "the job is held")
-    _tell_first(ctx, world, "hold")
+    _tell_first(ctx, world, IntentKind.HOLD)
 
 
 def unhold(ctx: Context, job_id: str, by: str) -> None:
@@ -283,14 +284,14 @@ def unhold(ctx: Context, job_id: str, by: str) -> None:
     if not job.held:
         raise EjbError(Code.CONFLICT, f"job {job.id} is not held")
     job.held = False
-    add_event(ctx.session, "job.released", ctx.now, job_id=job.id, by=by)
-    _tell_first(ctx, world, "release")
+    add_event(ctx.session, EventKind.JOB_RELEASED, ctx.now, job_id=job.id, by=by)
+    _tell_first(ctx, world, IntentKind.RELEASE)
 
 
-def _tell_first(ctx: Context, world: JobWorld, kind: str) -> None:
+def _tell_first(ctx: Context, world: JobWorld, kind: IntentKind) -> None:
     """The batch system holds or releases J0 (or the passed-through job), if it has it."""
     for subjob in world.open_subjobs:
-        if subjob.role in ("placeholder", "rigid") and subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
+        if subjob.role != SubjobRole.SUBJOB and subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             add_intent(ctx, kind, world.job.id, subjob=subjob)
 
 

@@ -11,6 +11,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.subjobs import TAG_PREFIX
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import SubjobState
+from ejbd.wire.kinds import SubjobRole
 
 START_UP_POLLS = 3.0  # polls that pass until a subjob's ranks run: it is seen, its workers come, siblings are awaited
 
@@ -57,7 +58,7 @@ class Room:
         query = select(Subjob).join(Job, Subjob.job_id == Job.id)
         coming = query.where(
             Job.queue == queue,
-            Subjob.role == "subjob",
+            Subjob.role == SubjobRole.SUBJOB,
             Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING)),
             Subjob.releasing.is_(False),
         )

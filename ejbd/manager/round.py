@@ -21,6 +21,7 @@ from ejbd.manager.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, Wait
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_events
+from ejbd.wire.kinds import SubjobRole
 
 JOBS_AT_ONCE = 8  # that are loaded together, and decided one after the other
 ASKED_AT_ONCE = 16  # of those that are not loaded, between two chances for others to write
@@ -100,7 +101,7 @@ class Round:
         if row.decision_key != NO_ROOM or row.members_text != "[]" or len(subjobs) != 1:
             return False
         j0 = subjobs[0]
-        if j0.role != "placeholder" or j0.releasing or j0.state == SubjobState.RUNNING:
+        if j0.role != SubjobRole.PLACEHOLDER or j0.releasing or j0.state == SubjobState.RUNNING:
             return False
         return not self._decider.room.windows(row.queue).available(0.0)
 

@@ -12,6 +12,7 @@ from ejbd.manager.times import CLOCKS_S, set_rate
 from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
+from ejbd.wire.kinds import EventKind, SubjobRole
 
 PLACEHOLDER_PAUSES_S = (0.0, 5.0, 15.0, 60.0, 300.0)  # before J0 is asked for the second, third, ... time
 
@@ -50,10 +51,16 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
         return
     worker.alive = False
     add_event(
-        ctx.session, "worker.lost", ctx.now, job_id=job.id, subjob_id=worker.subjob_id, node=worker.node, reason=why
+        ctx.session,
+        EventKind.WORKER_LOST,
+        ctx.now,
+        job_id=job.id,
+        subjob_id=worker.subjob_id,
+        node=worker.node,
+        reason=why,
     )
     epoch = world.live_epoch
-    hit = epoch is not None and any(id == worker.id for _, id, _ in epoch.placement)
+    hit = epoch is not None and any(seat.worker == worker.id for seat in epoch.placement)
     abandon(world, worker, why)
     leads = job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id
     if leads:
@@ -64,7 +71,7 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
         end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
         return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
-        ranks = [rank for rank, id, _ in epoch.placement if id == worker.id]
+        ranks = [seat.rank for seat in epoch.placement if seat.worker == worker.id]
         if any(str(rank) not in epoch.exits for rank in ranks):
             survivors = [m for m in epoch.members if m != worker.subjob_id]
             fail_epoch(world, epoch, f"{len(ranks)} ranks lost with the worker on {worker.node}", members=survivors)
@@ -87,7 +94,7 @@ def _time_is_up(world: JobWorld, home: Subjob) -> bool:
     job = world.job
     if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
         return False
-    on_j0 = home.role == "placeholder" and (home.id in job.members or not job.members)
+    on_j0 = home.role == SubjobRole.PLACEHOLDER and (home.id in job.members or not job.members)
     shell = home.anchor and job.script_run > 0 and holds_shell(job)
     # A limit that somebody shortened is left to the batch system's own word.
     return (on_j0 or shell) and world.ctx.now >= home.start_s + home.walltime_s - CLOCKS_S
@@ -95,7 +102,7 @@ def _time_is_up(world: JobWorld, home: Subjob) -> bool:
 
 def end_by_time(world: JobWorld, home: Subjob) -> None:
     """The job has used up its time, as it would have by itself."""
-    what = "its subjob" if home.role == "subjob" else "it"
+    what = "its subjob" if home.role == SubjobRole.SUBJOB else "it"
     end_job(world, JobState.TIMEOUT, None, f"{what} reached its time limit of {home.walltime_s:g} s")
 
 
@@ -118,7 +125,7 @@ def back_to_waiting(world: JobWorld, why: str) -> None:
     job.lead_worker = None
     job.members = []
     for subjob in world.open_subjobs:
-        if subjob.role == "subjob":
+        if subjob.role == SubjobRole.SUBJOB:
             release(world, subjob, why)
     ensure_placeholder(world)
 
@@ -132,7 +139,7 @@ def ensure_placeholder(world: JobWorld) -> None:
     ctx, job = world.ctx, world.job
     if world.placeholder is not None:
         return
-    gone = [s for s in world.subjobs if s.role == "placeholder"]
+    gone = [s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER]
     lost = gone[-1] if gone and not _given_up(world, gone[-1]) else None
     if lost is None:
         _add_placeholder(world, 0.0)
@@ -146,7 +153,13 @@ def ensure_placeholder(world: JobWorld) -> None:
         pause = PLACEHOLDER_PAUSES_S[min(max(1, job.setbacks), len(PLACEHOLDER_PAUSES_S)) - 1]
         why = f"{lost.id} is {'being given back' if lost.releasing else lost.state}"
         add_event(
-            ctx.session, "placeholder.again", ctx.now, job_id=job.id, setbacks=job.setbacks, pause_s=pause, reason=why
+            ctx.session,
+            EventKind.PLACEHOLDER_AGAIN,
+            ctx.now,
+            job_id=job.id,
+            setbacks=job.setbacks,
+            pause_s=pause,
+            reason=why,
         )
         _add_placeholder(world, pause)
     elif job.state == JobState.WAITING:
@@ -155,7 +168,7 @@ def ensure_placeholder(world: JobWorld) -> None:
 
 
 def _add_placeholder(world: JobWorld, pause_s: float) -> None:
-    add_subjob(world, "placeholder", world.job.processes, world.job.walltime_s, delay_s=pause_s)
+    add_subjob(world, SubjobRole.PLACEHOLDER, world.job.processes, world.job.walltime_s, delay_s=pause_s)
 
 
 def _given_up(world: JobWorld, j0: Subjob) -> bool:
@@ -183,7 +196,7 @@ def _epochs(world: JobWorld) -> list[Epoch]:
 def came_to_nothing(world: JobWorld, subjob: Subjob) -> None:
     """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows."""
     job, grace_s = world.job, world.ctx.settings.limits.start_grace_s
-    if subjob.role != "subjob" or subjob.joined:
+    if subjob.role != SubjobRole.SUBJOB or subjob.joined:
         return
     job.failed_starts += 1
     job.not_before_s = world.ctx.now + min(600.0, grace_s * 2 ** (job.failed_starts - 1))

@@ -15,6 +15,7 @@ from ejbd.manager.operations import add_operation
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
+from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
 
 TAG_PREFIX = "ejb-"
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
@@ -33,14 +34,14 @@ def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
         return False
     if seen.mark.startswith(TAG_PREFIX):
         return seen.mark == subjob.tag
-    if subjob.role != "rigid" or seen.submit_s is None or subjob.submit_s is None:
+    if subjob.role != SubjobRole.RIGID or seen.submit_s is None or subjob.submit_s is None:
         return False
     return seen.submit_s <= subjob.submit_s + CLOCKS_APART_S
 
 
 def add_subjob(
     world: JobWorld,
-    role: str,
+    role: SubjobRole,
     processors: int,
     length_s: float,
     *,
@@ -65,7 +66,7 @@ def add_subjob(
         id=id,
         job_id=job.id,
         ordinal=ordinal,
-        role=role,
+        role=role.value,
         tag=TAG_PREFIX + id,
         state=SubjobState.PLANNED,
         processors=processors,
@@ -78,28 +79,28 @@ def add_subjob(
         joined=False,
         worker_secret="",
         reason="",
-        elements=arrays.new_elements((job.spec.get("asked") or {}).get("array")) if role == "rigid" else None,
+        elements=arrays.new_elements((job.spec.get("asked") or {}).get("array")) if role == SubjobRole.RIGID else None,
     )
     ctx.session.add(subjob)
     world.subjobs.append(subjob)
     add_event(
         ctx.session,
-        "subjob.planned",
+        EventKind.SUBJOB_PLANNED,
         ctx.now,
         job_id=job.id,
         subjob_id=id,
-        role=role,
+        role=role.value,
         processors=processors,
         walltime_s=walltime_s,
         usable_s=subjob.usable_s,
     )
-    add_intent(ctx, "submit", job.id, subjob=subjob, delay_s=delay_s)
+    add_intent(ctx, IntentKind.SUBMIT, job.id, subjob=subjob, delay_s=delay_s)
     return subjob
 
 
 def add_intent(
     ctx: Context,
-    kind: str,
+    kind: IntentKind,
     job: str,
     *,
     subjob: Subjob | None = None,
@@ -108,7 +109,7 @@ def add_intent(
 ) -> Intent:
     """One action on the batch system, to be carried out after this transaction."""
     intent = Intent(
-        kind=kind,
+        kind=kind.value,
         job_id=job,
         subjob_id=subjob.id if subjob else None,
         batch_id=batch_id or (subjob.batch_id if subjob else None),
@@ -130,19 +131,19 @@ def release(world: JobWorld, subjob: Subjob, why: str) -> None:
         return
     ctx = world.ctx
     subjob.releasing = True
-    add_event(ctx.session, "subjob.released", ctx.now, job_id=world.job.id, subjob_id=subjob.id, reason=why)
+    add_event(ctx.session, EventKind.SUBJOB_RELEASED, ctx.now, job_id=world.job.id, subjob_id=subjob.id, reason=why)
     if subjob.state == SubjobState.PLANNED and _drop_submission(world, subjob, why):
         return
     workers = world.workers_of(subjob.id) if subjob.state == SubjobState.RUNNING else []
     for worker in workers:
-        add_operation(ctx, worker, "exit", {})
-    add_intent(ctx, "cancel", world.job.id, subjob=subjob, delay_s=RELEASE_GRACE_S if workers else 0.0)
+        add_operation(ctx, worker, OperationKind.EXIT, {})
+    add_intent(ctx, IntentKind.CANCEL, world.job.id, subjob=subjob, delay_s=RELEASE_GRACE_S if workers else 0.0)
 
 
 def _drop_submission(world: JobWorld, subjob: Subjob, why: str) -> bool:
     """Take back a submission that has not been tried yet. A tried one must be found and cancelled instead."""
     query = select(Intent).where(
-        Intent.subjob_id == subjob.id, Intent.kind == "submit", Intent.state == IntentState.PENDING
+        Intent.subjob_id == subjob.id, Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING
     )
     intent = world.ctx.session.scalars(query).first()
     if intent is None or intent.attempts:

@@ -16,6 +16,7 @@ from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
 from ejbd.manager.mpi import is_open_mpi, mpi_of_launch
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState
+from ejbd.wire.kinds import OperationKind, SubjobRole
 
 
 def usable_plugin(ctx: Context) -> tuple[str | None, str]:
@@ -75,7 +76,7 @@ def why_together(world: JobWorld) -> str:
 
 def plugin_of(world: JobWorld, epoch: int) -> str | None:
     """The plugin that an epoch's ranks have in them."""
-    for operation in world.operations("launch", epoch=epoch):
+    for operation in world.operations(OperationKind.LAUNCH, epoch=epoch):
         plugin = (operation.payload.get("dmtcp") or {}).get("plugin")
         return str(plugin) if plugin else None
     return None
@@ -99,7 +100,7 @@ def can_move(world: JobWorld) -> bool:
     if not why_together(world):
         return True
     epoch = world.epoch
-    spread = epoch is not None and len({worker for _, worker, _ in epoch.placement}) > 1
+    spread = epoch is not None and len({seat.worker for seat in epoch.placement}) > 1
     return fits_a_node(world) and not spread
 
 
@@ -120,11 +121,11 @@ def node_room(world: JobWorld, situation: Situation) -> int | None:
 
 def one_node_only(world: JobWorld, subjob: Subjob) -> bool:
     """Whether a subjob has to be asked for on one node."""
-    if subjob.role == "rigid":
+    if subjob.role == SubjobRole.RIGID:
         return False
     if one_mpirun(world):
         return True
-    return subjob.role == "subjob" and bool(why_together(world)) and fits_a_node(world)
+    return subjob.role == SubjobRole.SUBJOB and bool(why_together(world)) and fits_a_node(world)
 
 
 def seats_on(world: JobWorld, size: int, workers: Sequence[Worker], *, restart: bool) -> list[Worker]:
@@ -138,7 +139,7 @@ def seats_on(world: JobWorld, size: int, workers: Sequence[Worker], *, restart: 
     fits = widest.processors * world.parameters().omax >= size
     if one_mpirun(world):
         return [widest] if fits else []
-    on_j0 = any((s := world.subjob(w.subjob_id)) is not None and s.role == "placeholder" for w in workers)
+    on_j0 = any((s := world.subjob(w.subjob_id)) is not None and s.role == SubjobRole.PLACEHOLDER for w in workers)
     if fits and not (on_j0 and widest.processors < size):
         return [widest]
     return [] if restart else list(workers)  # begun at the width of J0 it stays there

@@ -15,6 +15,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from ejbd.core.placing import Seat
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Job, Launch, Subjob, Worker
+from ejbd.wire.kinds import SubjobRole
 
 
 def job_number(world: JobWorld) -> str:
@@ -22,7 +23,7 @@ def job_number(world: JobWorld) -> str:
 
     A job whose J0 has no number (nobody answered yet) has its own serial number.
     """
-    first = next((s for s in world.subjobs if s.role == "placeholder"), None)
+    first = next((s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER), None)
     given = first.batch_id if first is not None and first.batch_id is not None else ""
     return given if given.isdigit() else str(world.job.seq)
 

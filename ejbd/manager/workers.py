@@ -23,6 +23,7 @@ from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_operation
 from ejbd.userfiles import read_plain, within
+from ejbd.wire.kinds import EventKind, OperationKind
 
 LOOK_S = 2.0
 MOST_LEFT_BYTES = 64 << 20  # of one worker's reports
@@ -85,7 +86,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     offer = {"engines": list(request.get("engines", [])), "dmtcp": request.get("dmtcp")}
     add_event(
         session,
-        "worker.registered",
+        EventKind.WORKER_REGISTERED,
         ctx.now,
         job_id=job.id,
         subjob_id=subjob.id,
@@ -96,7 +97,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     ctx.offers.append((worker.node, offer))
     world = JobWorld(ctx, job)
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
-        add_operation(ctx, worker, "exit", {})
+        add_operation(ctx, worker, OperationKind.EXIT, {})
     else:
         application.advance(world)
     return worker.id
@@ -238,7 +239,7 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     elif kind == "log":
         add_event(
             world.ctx.session,
-            "worker.log",
+            EventKind.WORKER_LOG,
             world.ctx.now,
             job_id=world.job.id,
             subjob_id=worker.subjob_id,
@@ -258,7 +259,7 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     operation.result = report.get("data") or {}
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
-    if operation.kind == "lead" and not report["ok"] and world.job.lead_worker == worker.id:
+    if operation.kind == OperationKind.LEAD and not report["ok"] and world.job.lead_worker == worker.id:
         code = ending.OUTPUT_LOST if operation.result.get("output") else None
         ending.end_job(world, JobState.FAILED, code, operation.error)
         return
@@ -273,7 +274,7 @@ def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, i
     epoch = world.ctx.session.get(Epoch, (world.job.id, number))
     if epoch is None:
         return
-    here = {str(rank) for rank, id, _ in epoch.placement if id == worker.id}
+    here = {str(seat.rank) for seat in epoch.placement if seat.worker == worker.id}
     epoch.exits = {**epoch.exits, **{rank: code for rank, code in exits.items() if rank in here}}
     world.ctx.session.flush()
 
@@ -286,15 +287,17 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     known = world.ctx.session.get(Launch, (job.id, ordinal))
     if known is not None:
         if known.state == LaunchState.ENDED:
-            add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": known.exit_code or 0})
+            add_operation(
+                world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": known.exit_code or 0}
+            )
         return  # the script was started again behind it
     if not 1 <= size <= job.processes or world.launch is not None:
         deaths.note_refusal(world, "srun", "another launch runs, or it wants more ranks than the job has")
-        add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": 2})
+        add_operation(world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
     file = str(world.ctx.spool.launch_file(job.id, ordinal))
     if report["file"] != file:  # nothing else is read, or given to other workers to read
-        add_operation(world.ctx, worker, "launch-ended", {"ordinal": ordinal, "code": 2})
+        add_operation(world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
     application.add_launch(world, ordinal, size, file)
 
@@ -311,7 +314,7 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
     if job.lead_worker != worker.id or report["run"] != job.script_run or job.state != JobState.RUNNING:
         return
     code = int(report["code"])
-    add_event(world.ctx.session, "script.ended", world.ctx.now, job_id=job.id, code=code, run=report["run"])
+    add_event(world.ctx.session, EventKind.SCRIPT_ENDED, world.ctx.now, job_id=job.id, code=code, run=report["run"])
     if code and setbacks.end_if_time_is_up(world, [worker.subjob_id]):
         return
     refused = deaths.refusal_that_was_passed_over(world) if code == 0 else ""

@@ -17,6 +17,7 @@ from ejbd.core.walltime import format_walltime
 from ejbd.errors import EjbError
 from ejbd.sim.live import Lived, Overheads
 from ejbd.sim.replay_jobs import JobBook
+from ejbd.wire.kinds import EventKind
 
 CLOSE_S = 30.0
 CUT_S = 0.5  # Slurm tells whole seconds: the mean of what is cut off
@@ -76,7 +77,7 @@ class ElasticRuns:
         for number, id in self._ids.items():
             job = self._over[id]
             end = job["end_s"] if job["state"] == "completed" else None
-            epochs = [event for event in self._events(id) if event["kind"] == "epoch.launching"]
+            epochs = [event for event in self._events(id) if event["kind"] == EventKind.EPOCH_LAUNCHING]
             found[number] = Lived(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1))
         return found
 
@@ -97,8 +98,8 @@ class ElasticRuns:
         meant, took = [], []
         for number, id in self._ids.items():
             job, events = self._over[id], self._events(id)
-            arrivals += _gap(job["submit_s"], _first(events, "subjob.pending"))
-            starts += _gap(_first_start(job), _first(events, "epoch.running"))
+            arrivals += _gap(job["submit_s"], _first(events, EventKind.SUBJOB_PENDING))
+            starts += _gap(_first_start(job), _first(events, EventKind.EPOCH_RUNNING))
             last = max((s["end_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
             backs += _gap(job["end_s"], last + CUT_S if last is not None else None)
             moves += _moves(events)
@@ -153,11 +154,11 @@ def _moves(events: Sequence[Mapping[str, Any]]) -> list[float]:
     found: list[float] = []
     stopping: float | None = None
     for event in events:
-        if event["kind"] == "epoch.stopping":
+        if event["kind"] == EventKind.EPOCH_STOPPING:
             stopping = float(event["at_s"])
-        elif event["kind"] == "job.waiting":
+        elif event["kind"] == EventKind.JOB_WAITING:
             stopping = None
-        elif event["kind"] == "epoch.running" and stopping is not None:
+        elif event["kind"] == EventKind.EPOCH_RUNNING and stopping is not None:
             found.append(float(event["at_s"]) - stopping)
             stopping = None
     return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from ejbd.core.progress import rate
 from ejbd.sim.swf import FIELDS, SwfLog
+from ejbd.wire.kinds import EventKind, SubjobRole
 
 _SWF_STATUS = {"completed": 1, "failed": 0, "timeout": 0, "cancelled": 5}
 
@@ -60,15 +61,15 @@ class JobBook:
 
     def note(self, kind: str, at_s: float, job: str, data: Mapping[str, Any]) -> None:
         """One event. Those of jobs whose beginning is not in the log are left alone."""
-        if kind == "job.received":
+        if kind == EventKind.JOB_RECEIVED:
             self._lives[job] = _Life(at_s, bool(data["elastic"]))
         life = self._lives.get(job)
         if life is None:
             return
         subject, _, what = kind.partition(".")
-        if kind == "subjob.planned" and data["role"] in ("placeholder", "rigid"):
+        if kind == EventKind.SUBJOB_PLANNED and data["role"] in (SubjobRole.PLACEHOLDER, SubjobRole.RIGID):
             life.processors, life.walltime_s = int(data["processors"]), float(data["walltime_s"])
-        elif kind == "job.running" and life.start_s is None:
+        elif kind == EventKind.JOB_RUNNING and life.start_s is None:
             life.start_s = at_s
         elif subject == "job" and what in _SWF_STATUS:
             life.end_s, life.state = at_s, what

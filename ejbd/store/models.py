@@ -12,6 +12,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -19,14 +20,30 @@ from sqlalchemy import (
     MetaData,
     String,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ejbd.core.placing import Seat
 
 # SQLite counts up an INTEGER PRIMARY KEY only; PostgreSQL should not run out after 2**31 events.
 Serial = BigInteger().with_variant(Integer, "sqlite")
 # SQLite would give the highest number again once its row was pruned; readers ask for what came after a number.
 NEVER_AGAIN = {"sqlite_autoincrement": True}
+
+
+class Seats(TypeDecorator[list[Seat]]):
+    """Where the ranks of a placement run; in the row `[rank, worker id, processor]` each."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_bind_param(self, value: list[Seat] | None, dialect: Dialect) -> list[list[Any]] | None:
+        return None if value is None else [list(seat) for seat in value]
+
+    def process_result_value(self, value: list[list[Any]] | None, dialect: Dialect) -> list[Seat] | None:
+        return None if value is None else [Seat(*seat) for seat in value]
 
 
 class Base(DeclarativeBase):
@@ -94,7 +111,7 @@ class Subjob(Base):
     id: Mapped[str] = mapped_column(String(24), primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     ordinal: Mapped[int] = mapped_column(Integer)  # 0 is J0
-    role: Mapped[str] = mapped_column(String(16))  # placeholder | subjob | rigid
+    role: Mapped[str] = mapped_column(String(16))  # SubjobRole
     tag: Mapped[str] = mapped_column(String(64), unique=True)
     batch_id: Mapped[str | None] = mapped_column(String(64))
     state: Mapped[str] = mapped_column(String(16))
@@ -172,7 +189,7 @@ class Epoch(Base):
     size: Mapped[int] = mapped_column(Integer)
     processors: Mapped[int] = mapped_column(Integer)  # that ranks actually use
     members: Mapped[list[Any]]  # subjob ids
-    placement: Mapped[list[Any]]  # [rank, worker id, processor] each
+    placement: Mapped[list[Seat]] = mapped_column(Seats)
     restart_from: Mapped[int | None] = mapped_column(Integer)  # the epoch whose checkpoint it resumes
     fallback: Mapped[list[Any]] = mapped_column(default=list)  # members to go back to if it does not come up
     exits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # rank -> code

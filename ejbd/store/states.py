@@ -11,39 +11,11 @@ from enum import StrEnum
 from typing import TypeVar
 
 from ejbd.wire.states import TERMINAL_JOB as TERMINAL_JOB
+from ejbd.wire.states import TERMINAL_SUBJOB as TERMINAL_SUBJOB
+from ejbd.wire.states import EpochState as EpochState
+from ejbd.wire.states import IntentState as IntentState
 from ejbd.wire.states import JobState as JobState
-
-
-class SubjobState(StrEnum):
-    """One batch job of an elastic job, as EJB believes it to be."""
-
-    PLANNED = "planned"  # a submit intent exists
-    PENDING = "pending"  # the batch system has it
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    CANCELLED = "cancelled"
-    LOST = "lost"  # node failure, or unknown to the batch system beyond the grace
-
-    @property
-    def terminal(self) -> bool:
-        return self in TERMINAL_SUBJOB
-
-
-class EpochState(StrEnum):
-    """One placement of the application's ranks."""
-
-    LAUNCHING = "launching"  # launch or restart operations are out
-    RUNNING = "running"
-    STOPPING = "stopping"  # checkpoint operations are out
-    STOPPED = "stopped"  # every rank's checkpoint is whole and no rank runs
-    ENDED = "ended"  # every rank ended by itself
-    FAILED = "failed"
-
-    @property
-    def live(self) -> bool:
-        return self in (EpochState.LAUNCHING, EpochState.RUNNING, EpochState.STOPPING)
+from ejbd.wire.states import SubjobState as SubjobState
 
 
 class OperationState(StrEnum):
@@ -56,27 +28,12 @@ class OperationState(StrEnum):
     ABANDONED = "abandoned"  # its worker is gone
 
 
-class IntentState(StrEnum):
-    """One action on the batch system."""
-
-    PENDING = "pending"
-    EXECUTING = "executing"  # the batch call may have happened
-    UNKNOWN = "unknown"  # it may have happened, and nobody is waiting for it: look the tag up
-    DONE = "done"
-    FAILED = "failed"
-    DROPPED = "dropped"  # no longer wanted before it was tried
-
-
 class LaunchState(StrEnum):
     """One launch of the application: the whole of a command job, or one srun/mpirun line of a script."""
 
     ACTIVE = "active"
     ENDED = "ended"
 
-
-TERMINAL_SUBJOB = frozenset(
-    {SubjobState.COMPLETED, SubjobState.FAILED, SubjobState.TIMEOUT, SubjobState.CANCELLED, SubjobState.LOST}
-)
 
 S = TypeVar("S", bound=StrEnum)
 Table = Mapping[S, frozenset[S]]

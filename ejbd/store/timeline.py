@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.store.models import Epoch, Event, Job, Subjob
 from ejbd.store.states import EpochState, JobState
+from ejbd.wire.kinds import EPOCH_EVENT, JOB_EVENT, EventKind
 
 
 class Phase(StrEnum):
@@ -44,9 +45,8 @@ class _Situation:
 
 
 _WAITING = _Situation(Phase.WAIT)
-_JOB_EVENTS = tuple(f"job.{state.value}" for state in JobState if state.terminal or state is JobState.ENDING)
-_WAITS = f"job.{JobState.WAITING.value}"
-_EPOCH_EVENTS = tuple(f"epoch.{state.value}" for state in EpochState)
+_JOB_EVENTS = tuple(JOB_EVENT[state] for state in JobState if state.terminal or state is JobState.ENDING)
+_EPOCH_STATE = {kind: state for state, kind in EPOCH_EVENT.items()}
 
 
 def intervals(session: Session, job_id: str) -> list[LivedInterval]:
@@ -71,15 +71,16 @@ def _changes(session: Session, job: Job) -> list[_Change]:
         again = epoch.launch_ordinal in started
         started.add(epoch.launch_ordinal)
         changes.append((epoch.created_s, number, -1, _situation(Phase.MIGRATE, epoch) if again else _WAITING))
-    query = select(Event).where(Event.job_id == job.id, Event.kind.in_((_WAITS, *_JOB_EVENTS, *_EPOCH_EVENTS)))
+    kinds = (EventKind.JOB_WAITING, *_JOB_EVENTS, *_EPOCH_STATE)
+    query = select(Event).where(Event.job_id == job.id, Event.kind.in_(kinds))
     for event in session.scalars(query):
-        if event.kind in _JOB_EVENTS:
+        kind = EventKind(event.kind)
+        if kind in _JOB_EVENTS:
             changes.append((event.at_s, math.inf, event.id, None))
-        elif event.kind == _WAITS:
+        elif kind is EventKind.JOB_WAITING:
             changes.append((event.at_s, -1, event.id, _WAITING))
         elif (found := epochs.get(event.data.get("epoch", -1))) is not None:
-            state = EpochState(event.kind.removeprefix("epoch."))
-            changes.append((event.at_s, found.number, event.id, _after(state, found)))
+            changes.append((event.at_s, found.number, event.id, _after(_EPOCH_STATE[kind], found)))
     return sorted(changes, key=lambda change: change[:3])
 
 

@@ -31,6 +31,7 @@ from ejbd.store.states import (
     Table,
     check,
 )
+from ejbd.wire.kinds import EPOCH_EVENT, INTENT_EVENT, JOB_EVENT, SUBJOB_EVENT, EventKind
 
 WAKE = "wake"  # key of Session.info: a set of topics that Store.write hands out after the commit
 EVENTS_TOPIC = "events"
@@ -53,10 +54,16 @@ def insert_row(session: Session, model: type[Base], **values: Any) -> None:
 
 
 def add_event(
-    session: Session, kind: str, now: float, *, job_id: str | None = None, subjob_id: str | None = None, **data: Any
+    session: Session,
+    kind: EventKind,
+    now: float,
+    *,
+    job_id: str | None = None,
+    subjob_id: str | None = None,
+    **data: Any,
 ) -> None:
     """Append an event; `data` must be plain JSON values."""
-    insert_row(session, Event, at_s=now, job_id=job_id, subjob_id=subjob_id, kind=kind, data=data)
+    insert_row(session, Event, at_s=now, job_id=job_id, subjob_id=subjob_id, kind=kind.value, data=data)
     wake(session, EVENTS_TOPIC)
     if job_id is not None:
         wake(session, job_topic(job_id))
@@ -91,7 +98,7 @@ def move_job(
     if new.terminal:
         job.end_s = now
     job.reason = reason  # what was said of the state before is over with it
-    add_event(session, f"job.{new.value}", now, job_id=job.id, **_step(old.value, reason), **data)
+    add_event(session, JOB_EVENT[new], now, job_id=job.id, **_step(old.value, reason), **data)
 
 
 def move_subjob(
@@ -117,7 +124,7 @@ def move_subjob(
         subjob.reason = reason  # why it waited is over
     add_event(
         session,
-        f"subjob.{new.value}",
+        SUBJOB_EVENT[new],
         now,
         job_id=subjob.job_id,
         subjob_id=subjob.id,
@@ -150,7 +157,7 @@ def move_epoch(
         epoch.reason = reason
     add_event(
         session,
-        f"epoch.{new.value}",
+        EPOCH_EVENT[new],
         now,
         job_id=epoch.job_id,
         epoch=epoch.number,
@@ -180,7 +187,7 @@ def move_operation(
     if new is OperationState.FAILED:
         add_event(
             session,
-            "operation.failed",
+            EventKind.OPERATION_FAILED,
             now,
             job_id=operation.job_id,
             operation=operation.kind,
@@ -219,7 +226,7 @@ def move_intent(
         intent.done_s = now
     add_event(
         session,
-        f"intent.{new.value}",
+        INTENT_EVENT[new],
         now,
         job_id=intent.job_id,
         subjob_id=intent.subjob_id,

@@ -23,6 +23,7 @@ from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_job
+from ejbd.wire.kinds import EventKind
 
 DECISION = {
     "kind": "start",
@@ -72,7 +73,7 @@ class FakeManager:
                 session.add(
                     IdempotencyKey(user=user, key=key, request_hash=request_hash, job_id=id, created_s=time.time())
                 )
-            add_event(session, "job.received", time.time(), job_id=id, queue="main")
+            add_event(session, EventKind.JOB_RECEIVED, time.time(), job_id=id, queue="main")
             return id, True
 
         answer = await self.store.write(add)

@@ -19,6 +19,7 @@ from ejbd.store.models import Job, Subjob
 from ejbd.store.states import IllegalTransition, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_job, wake
+from ejbd.wire.kinds import EventKind
 from tests.store_fixtures import make_job, make_subjob
 
 
@@ -204,7 +205,7 @@ async def test_wake_ups_come_after_the_commit_and_of_committed_functions_only(st
 
     def event(session: Session) -> None:
         session.add(make_job("a"))
-        add_event(session, "job.received", 1.0, job_id="a")
+        add_event(session, EventKind.JOB_RECEIVED, 1.0, job_id="a")
 
     def breaks(session: Session) -> None:
         wake(session, "never")

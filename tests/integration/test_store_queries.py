@@ -17,6 +17,7 @@ from ejbd.store.queries import LivedInterval, Phase
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_epoch, move_job, move_subjob
+from ejbd.wire.kinds import EventKind
 from tests.store_fixtures import make_epoch, make_job, make_subjob
 
 
@@ -120,7 +121,13 @@ def test_job_counts_name_every_state(jobs: Store) -> None:
 def test_events_are_read_on_from_the_last_one_seen(jobs: Store) -> None:
     def happen(session: Session) -> None:
         for n in range(6):
-            add_event(session, "odd" if n % 2 else "even", float(n), job_id="ab12" if n < 4 else None, n=n)
+            add_event(
+                session,
+                EventKind.DAEMON_STARTED if n % 2 else EventKind.JOB_FAULT,
+                float(n),
+                job_id="ab12" if n < 4 else None,
+                n=n,
+            )
 
     jobs.write_sync(happen)
 
@@ -128,7 +135,7 @@ def test_events_are_read_on_from_the_last_one_seen(jobs: Store) -> None:
         first = queries.events(session, 0, 4)
         rest = queries.events(session, first[-1].id, 4)
         assert [e.data["n"] for e in (*first, *rest)] == [0, 1, 2, 3, 4, 5]
-        assert [e.data["n"] for e in queries.events(session, 0, 10, kinds=["odd"])] == [1, 3, 5]
+        assert [e.data["n"] for e in queries.events(session, 0, 10, kinds=[EventKind.DAEMON_STARTED])] == [1, 3, 5]
         assert queries.events(session, 0, 10, kinds=[]) == []
         assert [e.data["n"] for e in queries.job_events(session, "ab12", first[0].id, 2)] == [1, 2]
 

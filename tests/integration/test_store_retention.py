@@ -17,6 +17,7 @@ from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, 
 from ejbd.store.retention import DAY_S, in_use, prune, prune_all
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 from tests.fakes.batch import Clock, MemoryBatch
 from tests.store_fixtures import make_epoch, make_job, make_move, make_speed, make_subjob
 
@@ -52,7 +53,7 @@ def whole_life(session: Session, job_id: str, *, subjob: str = "completed", inte
     session.flush()
     session.add(Operation(worker_id=f"w-{job_id}", job_id=job_id, kind="exit", payload={}, state="done", created_s=OLD))
     for n in range(EVENTS):
-        add_event(session, "job.something", OLD, job_id=job_id, n=n)
+        add_event(session, EventKind.JOB_FAULT, OLD, job_id=job_id, n=n)
 
 
 def census(session: Session) -> dict[str, int]:
@@ -89,9 +90,9 @@ async def test_what_lives_or_is_recent_stays_whole(store: Store, life: dict[str,
 async def test_old_events_of_no_job_go_and_recent_ones_stay(store: Store) -> None:
     def happen(session: Session) -> None:
         session.add(make_job("live", state="running"))
-        add_event(session, "daemon.started", OLD)
-        add_event(session, "daemon.started", NOW - DAY_S)
-        add_event(session, "job.running", OLD, job_id="live")
+        add_event(session, EventKind.DAEMON_STARTED, OLD)
+        add_event(session, EventKind.DAEMON_STARTED, NOW - DAY_S)
+        add_event(session, EventKind.JOB_RUNNING, OLD, job_id="live")
 
     await store.write(happen)
     assert await prune_all(store, NOW, 90.0) == 1
@@ -133,7 +134,7 @@ async def test_numbers_are_never_given_again(store: Store) -> None:
     await store.write(lambda s: whole_life(s, "old", state="completed", end_s=OLD))
     last = await store.read(lambda s: s.scalar(select(func.max(Event.id))))
     await prune_all(store, NOW, 90.0)
-    await store.write(lambda s: add_event(s, "daemon.started", NOW))
+    await store.write(lambda s: add_event(s, EventKind.DAEMON_STARTED, NOW))
     new = await store.read(lambda s: s.scalar(select(func.max(Event.id))))
     assert last is not None and new is not None and new > last
 

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 from typing import Any
 
-
-class JobKind(StrEnum):
-    """COMMAND: one launch of `argv`. SCRIPT: a shell script whose srun/mpirun/mpiexec lines are the launches."""
-
-    COMMAND = "command"
-    SCRIPT = "script"
+from ejbd.wire.kinds import JobKind as JobKind
 
 
 @dataclass(frozen=True, slots=True)
