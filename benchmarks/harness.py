@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from ejbd.batch.base import Identity  # noqa: E402
 from ejbd.batch.local import LocalBatch  # noqa: E402
 from tests.fakes.daemon import Daemon, ordinary  # noqa: E402
 
@@ -51,7 +52,7 @@ def daemon_on_full_cluster(where: Path, toml: str = "", poll_s: float = 5.0) -> 
     try:
         cluster.mkdir(parents=True)
         blocker = ordinary("blocker", NODES * PROCESSORS, 3600, where, "exec sleep 3600\n")
-        asyncio.run(LocalBatch(cluster, NODES, PROCESSORS).submit(blocker))
+        asyncio.run(LocalBatch(cluster, NODES, PROCESSORS).submit(Identity.own(), blocker))
         daemon.start()
         if daemon.ended():
             raise RuntimeError(f"the daemon did not start: {daemon.log.read_text()}")

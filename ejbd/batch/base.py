@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchState, ClusterView
+from ejbd.errors import BatchError
 
 _TAG = re.compile(r"ejb-[0-9a-f]{1,32}\.[0-9]{1,9}", re.ASCII)
 
@@ -60,6 +64,38 @@ class SubmitRequest:
     asked: AsAsked | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """For whom the batch system is asked to do something: the user whose job it is or becomes.
+
+    Every call that acts names one. An adapter that can act for its own process's user alone refuses every other
+    (:func:`refuse_others`); one with a privileged helper would hand it on.
+    """
+
+    user: str
+
+    @classmethod
+    def own(cls) -> Identity:
+        """That of this process."""
+        return cls(_name_of(os.geteuid()))
+
+
+@cache
+def _name_of(uid: int) -> str:
+    return pwd.getpwuid(uid).pw_name
+
+
+def refuse_others(identity: Identity) -> None:
+    """Raise BatchError, which will not pass, unless this process may act for `identity`: nothing runs as another."""
+    own = Identity.own()
+    if identity != own:
+        raise BatchError(
+            f"this daemon acts as {own.user!r} at the batch system, and not for {identity.user!r}",
+            transient=False,
+            hint="start an ejbd as that user",
+        )
+
+
 LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as")
 """The resource limits that go along with a job, by their names in `resource.RLIMIT_...`."""
 
@@ -96,6 +132,8 @@ class Outcome:
 class BatchSystem(Protocol):
     """Hands on one batch system. Every call has its own time-out and raises :class:`ejbd.errors.BatchError`.
 
+    What acts on a job, or looks for those of one user, is told for whom; `observe` and `outcomes` look at everybody's.
+
     Absence is not an end: a job that is missing from `observe` is unknown until `outcomes` says more.
     """
 
@@ -110,29 +148,31 @@ class BatchSystem(Protocol):
         """The whole cluster in a number of batch commands that does not depend on the number of jobs (at most 2)."""
         ...
 
-    async def submit(self, request: SubmitRequest) -> str:
+    async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         """Submit once and return the batch job's id.
 
         Raises SubmitOutcomeUnknown when the batch system may have taken it, BatchError when it has surely not.
         """
         ...
 
-    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
         """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or nobody knows."""
         ...
 
-    async def find(self, tags: Sequence[str]) -> dict[str, str]:
-        """Tag -> batch id of the jobs (pending, running or recently ended) that carry these names; one batch command.
+    async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
+        """Tag -> batch id of the user's jobs (pending, running or recently ended) with these names; one batch command.
 
         Raises BatchError where the batch system does not answer: only a successful answer proves absence.
         """
         ...
 
-    async def cancel(self, ids: Sequence[str]) -> None:
+    async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         """Cancel these jobs, in one batch command. A job that has ended or is not known is not an error."""
         ...
 
-    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+    async def update(
+        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+    ) -> None:
         """Shorten a job's walltime, or hold or release a pending job."""
         ...
 

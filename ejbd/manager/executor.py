@@ -11,7 +11,7 @@ database takes it; an intent that is marked as executing while nobody is at it i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import structlog
 from sqlalchemy import and_, case, func, not_, or_, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
+from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
 from ejbd.manager import ending, passing, together
@@ -178,16 +178,17 @@ class Executor:
         try:
             # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
             files = await asyncio.to_thread(self._make_files, intent.id)
-            request = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
+            begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
         except EjbError as error:
             trouble = error
             await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
             return
-        if request is None:
+        if begun is None:
             return
+        identity, request = begun
         reach(CrashPoint.SUBMIT_AFTER_BEGIN)
         try:
-            batch_id = await self.batch.submit(request)
+            batch_id = await self.batch.submit(identity, request)
         except SubmitOutcomeUnknown as error:
             message = error.sentence()
             await self._record([intent.id], lambda s: self._unknown(s, intent.id, message))
@@ -223,7 +224,7 @@ class Executor:
             write_atomically(hook, text.encode())
         return _Files(secret, script, hook)
 
-    def _begin_submit(self, session: Session, id: int, files: _Files) -> SubmitRequest | None:
+    def _begin_submit(self, session: Session, id: int, files: _Files) -> tuple[Identity, SubmitRequest] | None:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING:
             return None
@@ -242,7 +243,7 @@ class Executor:
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = together.one_node_only(JobWorld(self.context(session), job), subjob)
-        return self._request(job, subjob, one_node, files)
+        return Identity(job.user), self._request(job, subjob, one_node, files)
 
     def _make_job_folder(self, job: Job) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -347,11 +348,14 @@ class Executor:
 
     async def _look_up(self, intents: Sequence[Intent]) -> None:
         """Adopt what is found under its tag; count an absence for the others."""
-        tags = await self.store.read(
-            lambda s: {i.id: s.get_one(Subjob, i.subjob_id).tag for i in intents if i.subjob_id is not None}
-        )
+        asked = await self.store.read(lambda s: _tags(s, [i.subjob_id for i in intents if i.subjob_id is not None]))
+        for identity, subjobs in asked.items():
+            await self._look_up_of(identity, {i.id: subjobs[i.subjob_id] for i in intents if i.subjob_id in subjobs})
+
+    async def _look_up_of(self, identity: Identity, tags: Mapping[int, str]) -> None:
+        """One user's submissions: intent -> tag."""
         try:
-            found = await self.batch.find(list(tags.values()))
+            found = await self.batch.find(identity, list(tags.values()))
         except BatchError as error:
             log.warning("look-up-failed", error=error.sentence())
             pause = self.clock() + self.settings.limits.settle_s
@@ -381,13 +385,18 @@ class Executor:
     async def _cancel(self, intents: Sequence[Intent]) -> None:
         ids = [i.id for i in intents]
         reach(CrashPoint.CANCEL_BEFORE_BEGIN)
-        batch_ids = await self.store.write(lambda s: _begin_cancels(self.context(s), ids))
-        if not batch_ids:
+        targets = await self.store.write(lambda s: _begin_actions(self.context(s), ids))
+        if not targets:
             return
         reach(CrashPoint.CANCEL_AFTER_BEGIN)
+        for identity, batch_ids in targets.items():
+            await self._cancel_of(identity, batch_ids)
+
+    async def _cancel_of(self, identity: Identity, batch_ids: Mapping[int, str]) -> None:
+        """One user's cancellations: intent -> batch job."""
         begun = list(batch_ids)
         try:
-            await self.batch.cancel(sorted(set(batch_ids.values())))
+            await self.batch.cancel(identity, sorted(set(batch_ids.values())))
         except BatchError as error:
             message = error.sentence()
             await self._record(begun, lambda s: _repeat_later(s, begun, message, self.clock()))
@@ -397,11 +406,12 @@ class Executor:
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:
-        batch_ids = await self.store.write(lambda s: _begin_cancels(self.context(s), [intent.id]))
-        if not batch_ids:
+        targets = await self.store.write(lambda s: _begin_actions(self.context(s), [intent.id]))
+        if not targets:
             return
+        identity, batch_ids = next(iter(targets.items()))
         try:
-            await self.batch.update(batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
+            await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
         except BatchError as error:
             message, transient = error.sentence(), error.transient
             if transient:
@@ -438,11 +448,20 @@ def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], 
     return others + submits[:submissions], next_s
 
 
-def _begin_cancels(ctx: Context, ids: Sequence[int]) -> dict[int, str]:
-    """Intent id -> batch id of those that still have something to act on."""
+def _tags(session: Session, subjobs: Sequence[str]) -> dict[Identity, dict[str, str]]:
+    """By their users: subjob -> its tag."""
+    found: dict[Identity, dict[str, str]] = {}
+    query = select(Subjob.id, Subjob.tag, Job.user).join(Job, Subjob.job_id == Job.id).where(Subjob.id.in_(subjobs))
+    for id, tag, user in session.execute(query):
+        found.setdefault(Identity(user), {})[id] = tag
+    return found
+
+
+def _begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, str]]:
+    """Cancel, hold and release, by the users of the jobs: intent -> batch id, where there is something to act on."""
     session, now = ctx.session, ctx.now
     listed = {job.base_id: job for job in ctx.view.jobs} if ctx.view else {}
-    begun = {}
+    begun: dict[Identity, dict[int, str]] = {}
     for id in ids:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING or intent.batch_id is None:
@@ -455,7 +474,8 @@ def _begin_cancels(ctx: Context, ids: Sequence[int]) -> dict[int, str]:
             move_intent(session, intent, IntentState.DROPPED, now)
             continue
         move_intent(session, intent, IntentState.EXECUTING, now)
-        begun[id] = intent.batch_id
+        user = session.scalars(select(Job.user).where(Job.id == intent.job_id)).one()
+        begun.setdefault(Identity(user), {})[id] = intent.batch_id
     return begun
 
 

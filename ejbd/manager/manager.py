@@ -20,7 +20,7 @@ import structlog
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem
+from ejbd.batch.base import BatchSystem, Identity
 from ejbd.config import Settings
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
@@ -380,7 +380,7 @@ class Manager:
         try:
             async with asyncio.timeout(limit_s + RETRY_S), self._checks:
                 request = await asyncio.to_thread(passing.trial, spec, self.runs_as, self.batch)
-                await self.batch.check(request, limit_s)
+                await self.batch.check(Identity(self.runs_as), request, limit_s)
         except TimeoutError:
             return (*notes, f"not checked by the batch system: it did not answer within {limit_s:g} s")
         except BatchError as error:

@@ -18,6 +18,7 @@ import psutil
 
 from ejbd.batch.local import LocalBatch
 from tests.fakes.daemon import FAST, Daemon, ordinary, until
+from tests.fakes.me import ME
 
 POLL_S = 0.3
 LAUNCHERS_ERRORS = ("srun: error: ", "mpirun: error: ", "mpiexec: error: ")
@@ -133,7 +134,7 @@ class Others:
         script = f"until [ -e '{self._folder}/end-{name}' ]; do sleep 0.1; done"
         (self._folder / f"end-{name}").unlink(missing_ok=True)
         request = ordinary(name, processors, walltime_s, self._folder, script)
-        self._ids[name] = asyncio.run(self._batch.submit(request))
+        self._ids[name] = asyncio.run(self._batch.submit(ME, request))
         until(lambda: self._state(name) == "running", f"{name} did not start")
 
     def end(self, *names: str) -> None:
@@ -144,7 +145,7 @@ class Others:
 
     def cancel_batch_job(self, batch_id: str) -> None:
         """As an operator would, behind EJB's back."""
-        asyncio.run(self._batch.cancel([batch_id]))
+        asyncio.run(self._batch.cancel(ME, [batch_id]))
 
     def unfinished(self) -> list[str]:
         """Names of jobs that run or wait."""

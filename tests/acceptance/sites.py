@@ -24,6 +24,7 @@ from ejbd.batch.base import tag_in
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from tests.fakes.daemon import FAST, ROOT, ordinary, until
+from tests.fakes.me import ME
 from tests.integration.background import Background, fill
 from tests.integration.slurm_clusters import SlurmCluster
 
@@ -101,7 +102,7 @@ class LocalSite:
     def start(self, name: str, processors: int, walltime_s: float = 3600) -> None:
         """Queue an ordinary job that ends when `end` is called."""
         script = f"until [ -e '{self.folder}/end-{name}' ]; do sleep 0.3; done\n"
-        self.ids[name] = asyncio.run(self.batch.submit(ordinary(name, processors, walltime_s, self.folder, script)))
+        self.ids[name] = asyncio.run(self.batch.submit(ME, ordinary(name, processors, walltime_s, self.folder, script)))
 
     def state(self, name: str) -> str:
         return next((job.state for job in self.jobs() if job.id == self.ids[name]), "unknown")

@@ -32,6 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tests.acceptance.journeys import Watch, ranks_of, undisturbed
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.fakes.daemon import Daemon, until
+from tests.fakes.me import ME
 from tests.integration.postgres import PostgresServer
 from tests.integration.postgres import why_not as no_postgres
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -116,7 +117,7 @@ class Soak:
             import asyncio
 
             ids = [job.id for job in self.site.jobs() if job.name == tag and job.live]
-            asyncio.run(self.site.batch.cancel(ids))
+            asyncio.run(self.site.batch.cancel(ME, ids))
 
     def kill_controller(self, dice: random.Random) -> None:
         assert isinstance(self.site, SlurmSite)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.base import Identity, Outcome, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
@@ -82,8 +82,8 @@ class MemoryBatch:
         jobs = tuple(self.jobs.values()) + tuple(self.others)
         return ClusterView(self.clock(), tuple(nodes), jobs, (queue,), Reservations.PROCESSORS)
 
-    async def submit(self, request: SubmitRequest) -> str:
-        self._call(f"submit {request.tag}")
+    async def submit(self, identity: Identity, request: SubmitRequest) -> str:
+        self._call(f"submit {request.tag}", identity)
         if self.refuse is not None:
             raise self.refuse
         if self.hang_submissions:
@@ -107,23 +107,25 @@ class MemoryBatch:
             raise SubmitOutcomeUnknown("sbatch did not answer")
         return id
 
-    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
-        self._call(f"check {request.script}")
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
+        self._call(f"check {request.script}", identity)
         if self.refuse is not None:
             raise self.refuse
 
-    async def find(self, tags: Sequence[str]) -> dict[str, str]:
-        self._call("find")
+    async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
+        self._call("find", identity)
         return {j.name: j.id for j in self.jobs.values() if j.name in tags}
 
-    async def cancel(self, ids: Sequence[str]) -> None:
-        self._call(f"cancel {' '.join(ids)}")
+    async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
+        self._call(f"cancel {' '.join(ids)}", identity)
         for id in ids:
             if id in self.jobs and not self.jobs[id].state.ended:
                 self.jobs[id] = replace(self.jobs[id], state=BatchState.CANCELLED, end_s=self.clock())
 
-    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
-        self._call(f"update {id}")
+    async def update(
+        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+    ) -> None:
+        self._call(f"update {id}", identity)
         if hold is not None and id in self.jobs:
             self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if hold else BatchState.PENDING)
 
@@ -143,7 +145,8 @@ class MemoryBatch:
     async def close(self) -> None:
         return None
 
-    def _call(self, what: str) -> None:
+    def _call(self, what: str, identity: Identity | None = None) -> None:
         self.calls.append(what)
+        assert identity in (None, Identity("ada")), f"{what} for {identity}"
         if self.silent:
             raise BatchError("the batch system does not answer", transient=True)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.batch.base import AsAsked, BatchSystem, SubmitRequest, WorkerScript
+from ejbd.batch.base import AsAsked, BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code
+from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster
 
 NODES, PROCESSORS_PER_NODE = 8, 4
@@ -48,7 +49,7 @@ class Site:
         )
 
     async def submit(self, script: str, tag: str = "ejb-test", processors: int = 1, walltime_s: float = 600) -> str:
-        return await self.adapter.submit(self.request(script, tag, processors, walltime_s))
+        return await self.adapter.submit(ME, self.request(script, tag, processors, walltime_s))
 
     async def view(self, right: Callable[[ClusterView], bool]) -> ClusterView:
         """The first view that is right."""
@@ -144,7 +145,7 @@ async def test_free_processors_go_down_and_up(batch: Site) -> None:
     view = await batch.view(lambda view: free(view) == TOTAL - 7)
     assert windows(view, "batch", view.time_s).available(3600) == TOTAL - 7
     assert {node.name for node in view.nodes if node.free < node.processors} == set((await batch.running(id)).nodes)
-    await batch.adapter.cancel([id])
+    await batch.adapter.cancel(ME, [id])
     await batch.view(lambda view: free(view) == TOTAL)
 
 
@@ -169,11 +170,11 @@ async def test_cancel_pending_and_running_twice_and_unknown(batch: Site) -> None
     running = await batch.submit("sleep 300", processors=TOTAL)
     await batch.running(running)
     pending = await batch.submit("sleep 300", processors=TOTAL)
-    await batch.adapter.cancel([])
-    await batch.adapter.cancel([pending, running])
+    await batch.adapter.cancel(ME, [])
+    await batch.adapter.cancel(ME, [pending, running])
     assert (await batch.ended(pending)).state is BatchState.CANCELLED
     assert (await batch.ended(running)).state is BatchState.CANCELLED
-    await batch.adapter.cancel([running, pending, "999999"])
+    await batch.adapter.cancel(ME, [running, pending, "999999"])
     outcomes = await batch.adapter.outcomes(dict.fromkeys((running, pending), batch.folder / "no exit file"))
     assert {outcome.state for outcome in outcomes.values()} == {BatchState.CANCELLED} and len(outcomes) == 2
 
@@ -185,9 +186,9 @@ async def test_find_by_tag(batch: Site) -> None:
     await batch.running(running)
     pending = await batch.submit("sleep 300", tag="ejb-a3", processors=TOTAL)
     tags = ["ejb-a1", "ejb-a2", "ejb-a3", "EJB-A1", "ejb-a", "ejb-a33"]
-    assert await batch.adapter.find(tags) == {"ejb-a1": ended, "ejb-a2": running, "ejb-a3": pending}
-    assert await batch.adapter.find(["ejb-none"]) == {}
-    assert await batch.adapter.find([]) == {}
+    assert await batch.adapter.find(ME, tags) == {"ejb-a1": ended, "ejb-a2": running, "ejb-a3": pending}
+    assert await batch.adapter.find(ME, ["ejb-none"]) == {}
+    assert await batch.adapter.find(ME, []) == {}
 
 
 ODD_NAMES = [
@@ -212,14 +213,14 @@ async def test_odd_names_neither_lose_nor_forge_a_job(batch: Site) -> None:
     ids = {}
     for name in ODD_NAMES:
         request = replace(batch.request("sleep 300", tag=name), comment=name, hold=True)
-        ids[name] = await batch.adapter.submit(request)
+        ids[name] = await batch.adapter.submit(ME, request)
     view = await batch.adapter.observe()
     live = {job.id: job.name for job in view.jobs if not job.state.ended}
     assert live == {id: name for name, id in ids.items()}
     assert view.unparsed == 0
-    assert await batch.adapter.find(ODD_NAMES) == ids
+    assert await batch.adapter.find(ME, ODD_NAMES) == ids
     assert not (batch.folder / "odd").exists()
-    await batch.adapter.cancel(list(ids.values()))
+    await batch.adapter.cancel(ME, list(ids.values()))
 
 
 async def test_walltime_kill(batch: Site) -> None:
@@ -232,31 +233,31 @@ async def test_walltime_kill(batch: Site) -> None:
 
 
 async def test_hold_and_release(batch: Site) -> None:
-    held = await batch.adapter.submit(replace(batch.request("sleep 300"), hold=True))
+    held = await batch.adapter.submit(ME, replace(batch.request("sleep 300"), hold=True))
     await batch.job(held, lambda job: job.state is BatchState.HELD)
-    await batch.adapter.update(held, hold=False)
+    await batch.adapter.update(ME, held, hold=False)
     await batch.running(held)
     pending = await batch.submit("true", processors=TOTAL)
-    await batch.adapter.update(pending, hold=True)
+    await batch.adapter.update(ME, pending, hold=True)
     await batch.job(pending, lambda job: job.state is BatchState.HELD)
-    await batch.adapter.cancel([held])
+    await batch.adapter.cancel(ME, [held])
     await batch.ended(held)
     assert (await batch.job(pending, lambda job: True)).state is BatchState.HELD
-    await batch.adapter.update(pending, hold=False)
+    await batch.adapter.update(ME, pending, hold=False)
     await batch.ended(pending)
 
 
 async def test_shorten_the_walltime(batch: Site) -> None:
     id = await batch.submit("sleep 300", walltime_s=1200)
     await batch.running(id)
-    await batch.adapter.update(id, walltime_s=300)
+    await batch.adapter.update(ME, id, walltime_s=300)
     job = await batch.job(id, lambda job: job.walltime_s == 300)
     assert job.start_s is not None and job.end_s is not None and abs(job.end_s - job.start_s - 300) < 2
 
 
 async def test_changing_what_is_not_there_is_refused(batch: Site) -> None:
     with pytest.raises(BatchError) as caught:
-        await batch.adapter.update("999999", walltime_s=60)
+        await batch.adapter.update(ME, "999999", walltime_s=60)
     assert not caught.value.transient
 
 
@@ -266,10 +267,29 @@ async def test_changing_what_is_not_there_is_refused(batch: Site) -> None:
 async def test_a_submission_that_cannot_be_right_is_refused(batch: Site, change: dict[str, object]) -> None:
     request = replace(batch.request("true", tag="ejb-refused"), **change)  # type: ignore[arg-type]
     with pytest.raises(BatchError) as caught:
-        await batch.adapter.submit(request)
+        await batch.adapter.submit(ME, request)
     assert caught.value.code is Code.BATCH_REFUSED and not caught.value.transient
     assert len(caught.value.message) > 20
-    assert await batch.adapter.find(["ejb-refused"]) == {}
+    assert await batch.adapter.find(ME, ["ejb-refused"]) == {}
+
+
+async def test_nobody_is_acted_for_but_this_user(batch: Site) -> None:
+    """Nothing is submitted, changed or looked for in somebody else's name, whatever the job."""
+    mine = await batch.submit("sleep 60", "ejb-mine")
+    other, asked = Identity("nobody-at-all"), batch.request("true", "ejb-others")
+    for call in (
+        batch.adapter.submit(other, asked),
+        batch.adapter.check(other, asked, 10),
+        batch.adapter.update(other, mine, hold=True),
+        batch.adapter.find(other, ["ejb-mine"]),
+        batch.adapter.cancel(other, [mine]),
+    ):
+        with pytest.raises(BatchError, match="not for 'nobody-at-all'") as caught:
+            await call
+        assert not caught.value.transient
+    assert await batch.adapter.find(ME, ["ejb-mine", "ejb-others"]) == {"ejb-mine": mine}
+    await batch.adapter.cancel(ME, [mine])
+    await batch.ended(mine)
 
 
 async def test_what_nobody_remembers_is_told_by_the_exit_file(batch: Site) -> None:
@@ -290,7 +310,7 @@ async def test_what_nobody_remembers_is_told_by_the_exit_file(batch: Site) -> No
 async def test_the_environment_that_was_asked_for(batch: Site) -> None:
     environment = {"ASKED": "two words", "SLURM_JOB_NAME": "forged", "SBATCH_TIMELIMIT": "1", "LC_ALL": "C.UTF-8"}
     script = 'echo "$ASKED/${PYTEST_CURRENT_TEST-unset}/$LC_ALL/$PWD"'
-    id = await batch.adapter.submit(replace(batch.request(script), environment=environment))
+    id = await batch.adapter.submit(ME, replace(batch.request(script), environment=environment))
     job = await batch.ended(id)
     assert (job.name, job.walltime_s) == ("ejb-test", 600)
     assert (batch.folder / "output").read_text() == f"two words/unset/C.UTF-8/{batch.folder}\n"
@@ -323,7 +343,7 @@ async def test_a_users_environment_steers_no_command_of_the_daemons(batch: Site)
             job_name="asked",
         )
         request = replace(batch.request("true"), script=script, asked=as_asked)
-        job = await batch.ended(await batch.adapter.submit(request))
+        job = await batch.ended(await batch.adapter.submit(ME, request))
         assert (job.state, job.walltime_s) == (BatchState.COMPLETED, 300)
         seen = json.loads(output.read_text().strip().splitlines()[-1])  # ld.so complains of what it cannot preload
         assert {name: seen.get(name) for name in wanted if name != "SLURM_CONF"} == {
@@ -360,7 +380,7 @@ async def test_the_worker_script_starts_one_worker_a_node(batch: Site) -> None:
     script = batch.adapter.worker_script(WorkerScript(sys.executable, worker, folder, exit_file))
     filler = await batch.submit("sleep 300", tag="filler", processors=2)  # so that the shares are uneven
     await batch.running(filler)
-    id = await batch.adapter.submit(replace(batch.request("", processors=10), script=script))
+    id = await batch.adapter.submit(ME, replace(batch.request("", processors=10), script=script))
     job = await batch.running(id)
     view = await batch.view(lambda _: all((folder / node).exists() for node in job.nodes))
     shares = {node: (folder / node).read_text() for node in job.nodes}
@@ -379,10 +399,10 @@ async def test_workers_hear_of_a_cancellation_and_the_exit_file_is_written(batch
     worker.write_text(WORKER)
     exit_file = batch.folder / "exit"
     script = batch.adapter.worker_script(WorkerScript(sys.executable, worker, batch.folder, exit_file))
-    id = await batch.adapter.submit(replace(batch.request("", processors=6), script=script))
+    id = await batch.adapter.submit(ME, replace(batch.request("", processors=6), script=script))
     nodes = (await batch.running(id)).nodes
     await batch.view(lambda _: all((batch.folder / node).exists() for node in nodes))
-    await batch.adapter.cancel([id])
+    await batch.adapter.cancel(ME, [id])
     assert (await batch.ended(id)).state is BatchState.CANCELLED
     await batch.view(lambda view: free(view) == TOTAL and exit_file.exists())
     assert all((batch.folder / f"term-{node}").exists() for node in nodes)

@@ -21,6 +21,7 @@ from ejbd.batch.base import SubmitRequest
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.core.view import BatchState
+from tests.fakes.me import ME
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HEAT = EXAMPLES / "heat.py"
@@ -360,7 +361,7 @@ async def test_the_batch_script_is_an_ordinary_one(tmp_path: Path, undisturbed: 
     batch = LocalBatch(tmp_path / "cluster")
     try:
         id = await batch.submit(
-            SubmitRequest("heat", "", "batch", 16, 60, shorter, workdir=tmp_path, output=tmp_path / "heat-%j.out")
+            ME, SubmitRequest("heat", "", "batch", 16, 60, shorter, workdir=tmp_path, output=tmp_path / "heat-%j.out")
         )
         deadline = time.monotonic() + PATIENCE_S
         while not (job := next(job for job in (await batch.observe()).jobs if job.id == id)).state.ended:

@@ -20,6 +20,7 @@ from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client, start_server
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
+from tests.fakes.me import ME
 
 NODES, PROCESSORS = 2, 4
 PATIENCE_S = 30.0
@@ -49,6 +50,7 @@ class Site:
         environment: dict[str, str] | None = None,
     ) -> str:
         return await self.batch.submit(
+            ME,
             SubmitRequest(
                 tag=name,
                 comment="",
@@ -60,7 +62,7 @@ class Site:
                 output=self.folder / "out-%j",
                 environment=environment or {},
                 hold=hold,
-            )
+            ),
         )
 
     def output(self, id: str) -> str:
@@ -192,7 +194,7 @@ async def test_a_job_spans_nodes_and_their_processors_are_given_once(site: Site)
     assert set(jobs[one].nodes) == {"n1", "n2"}
     await until_true(lambda: site.output(two).strip() != "")
     assert site.output(two).strip() == f"{jobs[two].nodes[0]}:2"
-    await site.batch.cancel([one, two])
+    await site.batch.cancel(ME, [one, two])
     await site.ended(one, two)
     assert [node.free for node in (await site.batch.observe()).nodes] == [4, 4]
 
@@ -222,7 +224,7 @@ async def test_no_process_of_a_stubborn_tree_is_left(site: Site, how: str) -> No
     id = await site.submit(STUBBORN, walltime_s=2 if how == "walltime" else 60)
     await until_true(lambda: "ready" in site.output(id))
     if how == "cancel":
-        await site.batch.cancel([id])
+        await site.batch.cancel(ME, [id])
         assert (await site.job(id)).state in (BatchState.ENDING, BatchState.CANCELLED)
     [job] = await site.ended(id)
     assert job.state is (BatchState.TIMEOUT if how == "walltime" else BatchState.CANCELLED)
@@ -249,7 +251,7 @@ async def test_a_daemon_that_the_script_left_behind_is_ended_with_it(site: Site)
 async def test_term_reaches_a_script_that_ends_in_order(site: Site) -> None:
     id = await site.submit("trap 'echo told; exit 5' TERM\necho ready\nwhile :; do sleep 0.1; done")
     await until_true(lambda: "ready" in site.output(id))
-    await site.batch.cancel([id])
+    await site.batch.cancel(ME, [id])
     [job] = await site.ended(id)
     assert (job.state, job.exit_code) == (BatchState.CANCELLED, 5)
     assert "told" in site.output(id)
@@ -269,7 +271,7 @@ async def test_a_killed_server_comes_back_to_its_jobs(site: Site) -> None:
     waiting = await site.submit("echo waited >> log", 8, name="waiting")
     held = await site.submit("true", hold=True, name="held")
     doomed = await site.submit("true", name="doomed")
-    await site.batch.cancel([doomed])
+    await site.batch.cancel(ME, [doomed])
     await site.until(lambda view: sum(node.free for node in view.nodes) == 0)
     await until_true((site.folder / "log").exists)
     await site.kill_server()
@@ -281,12 +283,12 @@ async def test_a_killed_server_comes_back_to_its_jobs(site: Site) -> None:
     assert jobs["held"].state is BatchState.HELD
     assert jobs["doomed"].state is BatchState.CANCELLED
     assert sum(node.free for node in view.nodes) == 0
-    assert await site.batch.find(["long", "waiting", "nobody"]) == {"long": long, "waiting": waiting}
+    assert await site.batch.find(ME, ["long", "waiting", "nobody"]) == {"long": long, "waiting": waiting}
     done = await site.ended(long, waiting)
     assert [(job.state, job.exit_code) for job in done] == [(BatchState.FAILED, 6), (BatchState.COMPLETED, 0)]
     assert (site.folder / "log").read_text().split() == ["begin", "end", "waited"]
     assert int(await site.submit("true")) == int(doomed) + 1
-    await site.batch.cancel([held])
+    await site.batch.cancel(ME, [held])
 
 
 async def test_a_job_that_ends_while_no_server_runs_is_known_afterwards(site: Site) -> None:
@@ -346,7 +348,7 @@ async def test_jobs_outlive_the_adapter(site: Site) -> None:
     id = await site.submit("sleep 1; exit 9", name="outlives")
     await site.batch.close()
     site.batch = site.adapter()
-    assert await site.batch.find(["outlives"]) == {"outlives": id}
+    assert await site.batch.find(ME, ["outlives"]) == {"outlives": id}
     assert [job.exit_code for job in await site.ended(id)] == [9]
 
 
@@ -371,7 +373,7 @@ async def test_evil_names_are_names_and_nothing_else(site: Site) -> None:
     jobs = await site.ended(*ids.values())
     assert [job.name for job in jobs] == EVIL
     assert {job.state for job in jobs} == {BatchState.COMPLETED}
-    assert await site.batch.find(EVIL) == ids
+    assert await site.batch.find(ME, EVIL) == ids
     for name, id in ids.items():
         assert (site.folder / f"out-{id}").read_bytes() == name.encode()
     assert not (site.folder / "evil").exists()
@@ -399,19 +401,19 @@ async def test_hold_release_and_shortened_walltimes(site: Site) -> None:
     id = await site.submit("sleep 60", hold=True)
     await site.batch.observe()
     assert (await site.job(id)).state is BatchState.HELD
-    await site.batch.update(id, walltime_s=50)
+    await site.batch.update(ME, id, walltime_s=50)
     with pytest.raises(BatchError, match="shortened only"):
-        await site.batch.update(id, walltime_s=55)
-    await site.batch.update(id, hold=False)
+        await site.batch.update(ME, id, walltime_s=55)
+    await site.batch.update(ME, id, hold=False)
     await site.until(lambda view: view.jobs[0].state is BatchState.RUNNING)
     with pytest.raises(BatchError, match="only a waiting job"):
-        await site.batch.update(id, hold=True)
-    await site.batch.update(id, walltime_s=1)
+        await site.batch.update(ME, id, hold=True)
+    await site.batch.update(ME, id, walltime_s=1)
     [job] = await site.ended(id)
     assert job.state is BatchState.TIMEOUT
     with pytest.raises(BatchError, match="has ended"):
-        await site.batch.update(id, hold=True)
-    await site.batch.cancel([id, "77", "no number"])
+        await site.batch.update(ME, id, hold=True)
+    await site.batch.cancel(ME, [id, "77", "no number"])
 
 
 async def test_racing_starts_make_one_server(site: Site) -> None:
@@ -438,7 +440,7 @@ async def test_another_shape_is_refused(site: Site) -> None:
     await site.kill_server(signal.SIGTERM)
     with pytest.raises(BatchError, match=r"cannot be started.*2 nodes of 4 processors and has jobs"):
         await LocalBatch(site.directory, 8, 4).observe()
-    await site.batch.cancel([id])
+    await site.batch.cancel(ME, [id])
 
 
 async def test_a_server_that_hangs_fails_nobody(site: Site) -> None:
@@ -456,7 +458,7 @@ async def test_a_server_that_hangs_fails_nobody(site: Site) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
     site.batch = site.adapter()
-    found = await site.batch.find(["perhaps"])  # it had been taken
+    found = await site.batch.find(ME, ["perhaps"])  # it had been taken
     assert [job.state for job in await site.ended(found["perhaps"])] == [BatchState.COMPLETED]
 
 
@@ -541,7 +543,7 @@ async def test_the_worker_script(site: Site, how: str) -> None:
     id = await site.submit(script.partition("\n")[2], 5, shell=script.partition("\n")[0][2:])
     await until_true(lambda: sorted(path.name for path in folder.glob("up-*")) == ["up-n1-1", "up-n2-4"])
     if how == "cancelled":
-        await site.batch.cancel([id])
+        await site.batch.cancel(ME, [id])
     [job] = await site.ended(id)
     code = 4 if how == "ends" else 44
     assert (job.state, job.exit_code) == (BatchState.FAILED if how == "ends" else BatchState.CANCELLED, code)
@@ -549,7 +551,7 @@ async def test_the_worker_script(site: Site, how: str) -> None:
     assert [path.name for path in folder.glob("exit*")] == ["exit"]
     if how == "cancelled":
         assert sorted(path.name for path in folder.glob("told-*")) == ["told-n1", "told-n2"]
-    await site.batch.cancel([blocker])
+    await site.batch.cancel(ME, [blocker])
 
 
 async def test_the_command(site: Site) -> None:

@@ -16,6 +16,7 @@ from ejbd.batch.process import Commands, CommandTimedOut, plain_environment
 from ejbd.batch.slurm import SlurmBatch
 from ejbd.core.view import BatchState
 from ejbd.errors import BatchError, Code, SubmitOutcomeUnknown
+from tests.fakes.me import ME
 from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
 from tests.integration.slurm_clusters import SlurmCluster
 
@@ -48,14 +49,14 @@ def batch(slurm: SlurmCluster, faulty: FaultyCommands) -> SlurmBatch:
 async def test_a_poll_is_one_squeue_and_one_sinfo(batch: SlurmBatch, faulty: FaultyCommands, tmp_path: Path) -> None:
     await batch.observe()
     for i in range(20):
-        await batch.submit(request(tmp_path, f"ejb-{i}"))
+        await batch.submit(ME, request(tmp_path, f"ejb-{i}"))
     before = faulty.calls()
     await batch.observe()
     await batch.observe()
     assert faulty.calls() - before == {"squeue": 2, "sinfo": 2}
     assert {name: count.calls for name, count in batch.commands.counts.items()} == dict(faulty.calls())
     before = faulty.calls()
-    assert len(await batch.find([f"ejb-{i}" for i in range(30)])) == 20
+    assert len(await batch.find(ME, [f"ejb-{i}" for i in range(30)])) == 20
     assert faulty.calls() - before == {"squeue": 1}
 
 
@@ -67,12 +68,12 @@ async def test_a_submission_without_an_answer_is_unknown_and_found_by_its_tag(
     faulty.fault("sbatch", fault, once=True)
     began = time.monotonic()
     with pytest.raises(SubmitOutcomeUnknown) as caught:
-        await batch.submit(request(tmp_path, tag))
+        await batch.submit(ME, request(tmp_path, tag))
     assert caught.value.transient and time.monotonic() - began < 30
-    found = await batch.find([tag])
+    found = await batch.find(ME, [tag])
     assert list(found) == ([] if fault == "hang" else [tag])
     if not found:
-        found = {tag: await batch.submit(request(tmp_path, tag))}
+        found = {tag: await batch.submit(ME, request(tmp_path, tag))}
     jobs = [job for job in (await batch.observe()).jobs if job.name == tag]
     assert [job.id for job in jobs] == [found[tag]]
 
@@ -120,7 +121,7 @@ async def test_a_poll_that_cannot_be_read_fails_and_passes(
 
 
 async def test_squeue_answering_nothing_ends_nobody(batch: SlurmBatch, faulty: FaultyCommands, tmp_path: Path) -> None:
-    id = await batch.submit(request(tmp_path))
+    id = await batch.submit(ME, request(tmp_path))
     faulty.fault("squeue", "nothing")
     assert (await batch.observe()).jobs == ()
     assert await batch.outcomes({id: tmp_path / "none"}) == {}
@@ -135,12 +136,12 @@ async def test_a_torn_answer_is_counted_and_proves_no_absence(
     batch: SlurmBatch, faulty: FaultyCommands, tmp_path: Path
 ) -> None:
     for i in range(6):
-        await batch.submit(request(tmp_path, f"ejb-{i}"))
+        await batch.submit(ME, request(tmp_path, f"ejb-{i}"))
     faulty.fault("squeue", "torn")
     view = await batch.observe()
     assert view.unparsed == 1 and view.jobs
     with pytest.raises(BatchError) as caught:
-        await batch.find(["ejb-5"])
+        await batch.find(ME, ["ejb-5"])
     assert caught.value.transient
 
 
@@ -148,7 +149,7 @@ async def test_absence_is_only_proved_by_an_answer(batch: SlurmBatch, faulty: Fa
     for fault in ("hang", "garbage", UNREACHABLE):
         faulty.fault("squeue", fault)
         with pytest.raises(BatchError):
-            await batch.find(["ejb-1"])
+            await batch.find(ME, ["ejb-1"])
 
 
 async def test_exit_files_speak_while_slurm_is_silent(
@@ -163,10 +164,10 @@ async def test_exit_files_speak_while_slurm_is_silent(
 
 
 async def test_a_cancellation_that_failed_is_told(batch: SlurmBatch, faulty: FaultyCommands, tmp_path: Path) -> None:
-    id = await batch.submit(request(tmp_path))
+    id = await batch.submit(ME, request(tmp_path))
     faulty.fault("scancel", "scancel: error: Unable to contact slurm controller (connect failure)")
     with pytest.raises(BatchError) as caught:
-        await batch.cancel([id])
+        await batch.cancel(ME, [id])
     assert caught.value.transient
 
 
@@ -181,9 +182,14 @@ async def test_more_output_than_anybody_can_mean_is_cut(slurm: SlurmCluster, fau
 
 async def test_a_controller_that_is_killed_and_comes_back(own_slurm: SlurmCluster, tmp_path: Path) -> None:
     batch = own_slurm.batch(timeout_s=2, submit_timeout_s=2)
-    id = await batch.submit(request(tmp_path))
+    id = await batch.submit(ME, request(tmp_path))
     os.kill(own_slurm.pids()["slurmctld"], signal.SIGKILL)
-    for call in (batch.observe(), batch.submit(request(tmp_path)), batch.find(["ejb-fault"]), batch.cancel([id])):
+    for call in (
+        batch.observe(),
+        batch.submit(ME, request(tmp_path)),
+        batch.find(ME, ["ejb-fault"]),
+        batch.cancel(ME, [id]),
+    ):
         with pytest.raises(BatchError) as caught:
             await call
         assert caught.value.transient
@@ -192,12 +198,12 @@ async def test_a_controller_that_is_killed_and_comes_back(own_slurm: SlurmCluste
     # It may have forgotten the job, or restarted it; but it answers, and knows its nodes.
     view = await batch.observe()
     assert len(view.nodes) == 3
-    assert set(await batch.find(["ejb-fault"])) <= {"ejb-fault"}
+    assert set(await batch.find(ME, ["ejb-fault"])) <= {"ejb-fault"}
 
 
 async def test_a_node_that_dies_ends_its_job_without_requeue(own_slurm: SlurmCluster, tmp_path: Path) -> None:
     batch = own_slurm.batch()
-    id = await batch.submit(replace(request(tmp_path), processors=2))
+    id = await batch.submit(ME, replace(request(tmp_path), processors=2))
     deadline = time.monotonic() + 60
     while not (job := next(job for job in (await batch.observe()).jobs if job.id == id)).nodes:
         assert time.monotonic() < deadline

@@ -14,6 +14,7 @@ from ejbd.batch.slurm import SlurmBatch
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.core.windows import windows
+from tests.fakes.me import ME
 from tests.integration.background import fill
 from tests.integration.slurm_clusters import SlurmCluster
 
@@ -57,10 +58,10 @@ async def test_a_partition_that_gives_out_whole_nodes(slurm: SlurmCluster, tmp_p
     view = await batch.observe()
     assert {queue.name: queue.processor_quantum for queue in view.queues} == {"batch": 1, "whole": 4}
     assert idle(view, "batch") == idle(view, "whole") == 32
-    await running(batch, await batch.submit(request(tmp_path, 1)))
+    await running(batch, await batch.submit(ME, request(tmp_path, 1)))
     view = await batch.observe()
     assert (idle(view, "batch"), idle(view, "whole")) == (31, 28)
-    whole = await running(batch, await batch.submit(request(tmp_path, 5, queue="whole")))
+    whole = await running(batch, await batch.submit(ME, request(tmp_path, 5, queue="whole")))
     assert (whole.processors, len(whole.nodes)) == (8, 2)
     view = await batch.observe()
     assert (idle(view, "batch"), idle(view, "whole")) == (23, 20)
@@ -68,7 +69,7 @@ async def test_a_partition_that_gives_out_whole_nodes(slurm: SlurmCluster, tmp_p
 
 async def test_a_layout_is_kept(slurm: SlurmCluster, tmp_path: Path) -> None:
     batch = slurm.batch()
-    id = await batch.submit(request(tmp_path, 6, nodes=3, processors_per_node=2))
+    id = await batch.submit(ME, request(tmp_path, 6, nodes=3, processors_per_node=2))
     job = await running(batch, id)
     assert (job.processors, len(job.nodes)) == (6, 3)
 
@@ -90,7 +91,7 @@ async def test_somebody_elses_job_is_neither_found_nor_hidden(slurm: SlurmCluste
     view = await batch.observe()
     ids = {job.id for job in view.jobs if not job.state.ended}
     assert ids == {f"{array}_1", f"{array}_2", f"{array}_[3-9%2]"} or ids == {f"{array}_[1-9%2]"}
-    await batch.cancel([array])
+    await batch.cancel(ME, [array])
 
 
 @pytest.mark.parametrize("layout", [("--ntasks=16",), ("--nodes=4", "--ntasks-per-node=4")])
@@ -107,11 +108,11 @@ async def test_a_wide_job_is_planned_on_the_block_and_the_holes_are_open(
     slots = windows(view, "batch", view.time_s).slots()
     assert [(slot.processors, slot.duration_s) for slot in slots] == [(5, UNLIMITED)]
 
-    first = await running(batch, await batch.submit(request(tmp_path, 5, walltime_s=3600)))
+    first = await running(batch, await batch.submit(ME, request(tmp_path, 5, walltime_s=3600)))
     assert set(first.nodes) == {"n7", "n8"}
     for name, processors in zip(background.fillers, (4, 4, 3), strict=True):
         background.end(name)
-        grown = await running(batch, await batch.submit(request(tmp_path, processors, walltime_s=3600)))
+        grown = await running(batch, await batch.submit(ME, request(tmp_path, processors, walltime_s=3600)))
         assert grown.nodes == (name,)
     assert (await seen(batch, wide, lambda job: True)).state is BatchState.PENDING
     background.end(background.block)
@@ -120,10 +121,10 @@ async def test_a_wide_job_is_planned_on_the_block_and_the_holes_are_open(
 
 async def test_where_accounts_are_kept_they_tell_how_jobs_ended(accounting_slurm: SlurmCluster, tmp_path: Path) -> None:
     batch = accounting_slurm.batch()
-    failed = await batch.submit(request(tmp_path, 1, script="#!/bin/sh\nexit 7\n"))
-    cancelled = await batch.submit(request(tmp_path, 1))
+    failed = await batch.submit(ME, request(tmp_path, 1, script="#!/bin/sh\nexit 7\n"))
+    cancelled = await batch.submit(ME, request(tmp_path, 1))
     await running(batch, cancelled)
-    await batch.cancel([cancelled])
+    await batch.cancel(ME, [cancelled])
     for id in (failed, cancelled):
         await seen(batch, id, lambda job: job.state.ended)
     before = batch.commands.counts["squeue"].calls

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from sqlalchemy import select
 
-from ejbd.batch.base import SubmitRequest
+from ejbd.batch.base import Identity, SubmitRequest
 from ejbd.core.view import BatchState
 from ejbd.errors import Code, EjbError
 from ejbd.logfile import Unbreakable
@@ -54,14 +54,14 @@ class ThenFails(MemoryBatch):
 
     then: Callable[[], None] | None = None
 
-    async def submit(self, request: SubmitRequest) -> str:
-        id = await super().submit(request)
+    async def submit(self, identity: Identity, request: SubmitRequest) -> str:
+        id = await super().submit(identity, request)
         if self.then is not None:
             self.then()
         return id
 
-    async def cancel(self, ids: Any) -> None:
-        await super().cancel(ids)
+    async def cancel(self, identity: Identity, ids: Any) -> None:
+        await super().cancel(identity, ids)
         if self.then is not None:
             self.then()
 

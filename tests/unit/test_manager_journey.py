@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from ejbd.batch.base import Identity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
@@ -256,7 +257,7 @@ async def test_a_submission_of_unknown_outcome_is_looked_up_and_never_doubled(li
 
 async def test_a_late_double_is_cancelled(live: LiveWorld) -> None:
     job = await live.submit()
-    await live.batch.submit(live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
+    await live.batch.submit(Identity("ada"), live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
     await live.poll(1)
     doubles = [j for j in live.batch.jobs.values() if j.name == f"ejb-{job}.0"]
     assert sorted(j.state.value for j in doubles) == ["cancelled", "pending"]
@@ -265,7 +266,7 @@ async def test_a_late_double_is_cancelled(live: LiveWorld) -> None:
 
 async def test_another_users_job_under_our_name_is_left_alone(live: LiveWorld) -> None:
     job = await live.submit()
-    id = await live.batch.submit(live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
+    id = await live.batch.submit(Identity("ada"), live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
     live.batch.jobs[id] = replace(live.batch.jobs[id], user="mallory", foreign=True)
     for _ in range(3):
         await live.poll(40)

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from ejbd.batch.base import SubmitRequest
+from ejbd.batch.base import Identity, SubmitRequest
 from ejbd.batch.local.adapter import QUEUE, LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.core.view import BatchState
@@ -67,6 +67,7 @@ async def _submit(batch: LocalBatch, options: argparse.Namespace) -> None:
     command: list[str] = options.command
     body = batch.rigid_command(command, options.processors) if options.launch else shlex.join(command)
     id = await batch.submit(
+        Identity.own(),
         SubmitRequest(
             tag=options.name or Path(command[0]).name,
             comment="",
@@ -78,7 +79,7 @@ async def _submit(batch: LocalBatch, options: argparse.Namespace) -> None:
             output=options.output.absolute(),
             environment={name: value for name, value in os.environ.items() if not name.startswith("EJB_")},
             hold=options.hold,
-        )
+        ),
     )
     print(id)
 
@@ -125,7 +126,7 @@ async def _run(options: argparse.Namespace) -> None:
     elif options.action == "queue":
         await _queue(batch)
     else:
-        await batch.cancel(options.ids)
+        await batch.cancel(Identity.own(), options.ids)
 
 
 def main() -> int:

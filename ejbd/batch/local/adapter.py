@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.base import Identity, Outcome, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
@@ -89,12 +89,13 @@ class LocalBatch:
         queue = QueueView(QUEUE, True, None, 1, sum(node.processors for node in nodes), default=True)
         return ClusterView(answer["time_s"], nodes, jobs, (queue,), Reservations.PROCESSORS, walltime_quantum_s=1.0)
 
-    async def submit(self, request: SubmitRequest) -> str:
+    async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         """See :meth:`BatchSystem.submit`.
 
         Scripts made for a real cluster are to run here as they are: a layout of nodes is met in its number of
         processors, and options for accounting and mail have no effect. Every other option is refused.
         """
+        refuse_others(identity)
         _check(request)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         environment.update({name: value for name, value in os.environ.items() if name.startswith("LC_")})
@@ -119,21 +120,27 @@ class LocalBatch:
         )
         return str(answer["id"])
 
-    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
         """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not looked at."""
+        refuse_others(identity)
         _check(request)
 
-    async def find(self, tags: Sequence[str]) -> dict[str, str]:
+    async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
         """See :meth:`BatchSystem.find`. The newest of several jobs of one name."""
+        refuse_others(identity)
         found: dict[str, str] = (await self._call("find", names=list(tags)))["ids"]
         return found
 
-    async def cancel(self, ids: Sequence[str]) -> None:
+    async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         """See :meth:`BatchSystem.cancel`: TERM, and KILL after two seconds."""
+        refuse_others(identity)
         await self._call("cancel", ids=list(ids))
 
-    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+    async def update(
+        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+    ) -> None:
         """See :meth:`BatchSystem.update`. A walltime that is longer than the present one is refused."""
+        refuse_others(identity)
         await self._call("update", id=id, walltime_s=walltime_s, hold=hold)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:

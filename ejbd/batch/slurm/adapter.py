@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.base import Identity, Outcome, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.process import (
     HERE,
@@ -86,7 +86,8 @@ class SlurmBatch:
             unparsed=unparsed + listing.unparsed,
         )
 
-    async def submit(self, request: SubmitRequest) -> str:
+    async def submit(self, identity: Identity, request: SubmitRequest) -> str:
+        refuse_others(identity)
         sbatch, run = await self._prepared(request, self._submit_timeout_s)
         try:
             result = await run
@@ -102,7 +103,8 @@ class SlurmBatch:
             raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: sbatch answered {said!r}")
         return id
 
-    async def check(self, request: SubmitRequest, timeout_s: float) -> None:
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
+        refuse_others(identity)
         _, run = await self._prepared(request, timeout_s, test_only=True)
         result = await run
         if result.code != 0:
@@ -186,8 +188,9 @@ class SlurmBatch:
             told[f"SLURM_RLIMIT_{name.upper()}"] = str(limits.get(name, soft) % 2**64)
         return told
 
-    async def find(self, tags: Sequence[str]) -> dict[str, str]:
+    async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
         """Where several jobs carry one tag, a living one is preferred, then the latest."""
+        refuse_others(identity)
         if not tags:
             return {}
         wanted = set(tags)
@@ -202,7 +205,8 @@ class SlurmBatch:
         ours = [row for row in jobs if row.view.mark in wanted and row.uid == uid]
         return {row.view.mark: row.view.base_id for row in sorted(ours, key=_living_and_late_last)}
 
-    async def cancel(self, ids: Sequence[str]) -> None:
+    async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
+        refuse_others(identity)
         if not ids:
             return
         scancel = commands.Scancel(ids, self._timeout_s)
@@ -211,7 +215,10 @@ class SlurmBatch:
         if problem is not None:
             raise problem
 
-    async def update(self, id: str, *, walltime_s: float | None = None, hold: bool | None = None) -> None:
+    async def update(
+        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+    ) -> None:
+        refuse_others(identity)
         if walltime_s is not None:
             if not 0 < walltime_s < math.inf:
                 raise BatchError(f"{walltime_s:g} s is no walltime that a job could be shortened to", transient=False)
