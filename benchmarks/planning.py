@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from ejbd.core.bundling.handlers import BundlingParameters, ElasticState, HeldSubjob, plan_running, plan_wait
+from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
-from ejbd.core.windows import windows
 
 NOW = 1_700_000_000.0
 PROCESSORS_A_NODE = 32

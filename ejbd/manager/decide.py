@@ -12,11 +12,14 @@ from ejbd.core.bundling.candidates import visit_key
 from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.question import Question, Situation
-from ejbd.manager import application, leaving, movability, periodic, setbacks, together
+from ejbd.core.room.claims import less_what_is_coming
+from ejbd.core.room.walltimes import longest_walltime, slack
+from ejbd.manager import application, leaving, movability, periodic, setbacks
+from ejbd.manager.asking import ask, resumes
 from ejbd.manager.context import Context
 from ejbd.manager.decisions import record
 from ejbd.manager.jobworld import JobWorld, holds_shell
-from ejbd.manager.room import START_UP_POLLS, Room, shortened
+from ejbd.manager.room import Room, margins
 from ejbd.manager.roster import JobRow
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.manager.times import work_now
@@ -29,10 +32,10 @@ _RULES = {order: BundlingParameters(least_work_first=order is Order.LEAST_WORK).
 
 
 class Decider:
-    """One poll's decisions. Slots that a job takes are gone for those behind it."""
+    """One poll's decisions. Slots that a job takes are gone for those behind it. `remembers`: see :class:`Room`."""
 
-    def __init__(self, ctx: Context) -> None:
-        self.room = Room(ctx)
+    def __init__(self, ctx: Context, *, remembers: bool = False) -> None:
+        self.room = Room(ctx, remembers=remembers)
         self._listed = {job.mark for job in ctx.view.jobs} if ctx.view else set()
 
     @property
@@ -66,7 +69,7 @@ class Decider:
         if self._not_now(world):
             return True
         try:
-            question = self.ask(world, Situation.WAIT)
+            question = ask(world, Situation.WAIT, self.room)
             decision = question.answer()
         except Exception:
             return False
@@ -111,7 +114,7 @@ class Decider:
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING:
             if j0.id not in job.members:
-                question = self.ask(world, Situation.PLACEHOLDER_STARTED)
+                question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
                 record(world, question, question.answer())
                 _go_to_placeholder(world, j0)
             return
@@ -120,13 +123,13 @@ class Decider:
             return
         if job.members or self._not_now(world):
             return
-        question = self.ask(world, Situation.WAIT)
+        question = ask(world, Situation.WAIT, self.room)
         decision = question.answer()
         if decision.kind is DecisionKind.START and self._fits_as_it_is(world, j0, decision):
             return
         record(world, question, decision)
         if decision.kind is DecisionKind.START:
-            self._request(world, question.situation, decision)
+            self._request(world, question, decision)
 
     def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
         """Whether J0 itself fits into what is free: the batch system is about to start it, unless it is kept back."""
@@ -134,7 +137,7 @@ class Decider:
         waited = self.ctx.now - (j0.submit_s if j0.submit_s is not None else self.ctx.now)
         slots = [decision.slots[r.slot_index] for r in decision.requests if r.processors >= job.processes]
         fits = any(slot.duration_s >= job.walltime_s for slot in slots)
-        return fits and waited <= START_UP_POLLS * self.ctx.settings.poll_s
+        return fits and waited <= margins(self.ctx, 0.0).start_up_s
 
     def _run(self, world: JobWorld) -> None:
         job, now = world.job, self.ctx.now
@@ -153,64 +156,38 @@ class Decider:
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
             return
-        question = self.ask(world, Situation.RUNNING)
+        question = ask(world, Situation.RUNNING, self.room)
         decision = question.answer()
         record(world, question, decision)
         room = settings.max_subjobs - len(job.members)
         if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
-            self._request(world, question.situation, decision)
+            self._request(world, question, decision)
 
     def present(self, world: JobWorld) -> Decision:
         """What the policy says now about a job that waits or runs."""
         running = world.job.state == JobState.RUNNING
-        return self.ask(world, Situation.RUNNING if running else Situation.WAIT).answer()
+        return ask(world, Situation.RUNNING if running else Situation.WAIT, self.room).answer()
 
-    def ask(self, world: JobWorld, situation: Situation) -> Question:
-        """What the policy is asked about this job now."""
-        started = situation is Situation.PLACEHOLDER_STARTED
-        slots = () if started else self.room.windows(world.job.queue).slots()
-        parameters = world.parameters()
-        left_out_s = self._submission_s + self._not_for_ranks(world, situation)
-        slots = shortened(slots, left_out_s, parameters.max_walltime_s)
-        state = world.elastic_state(application.can_move(world), together.node_room(world, situation))
-        return Question(situation, state, slots, self.ctx.now, parameters)
-
-    def _not_for_ranks(self, world: JobWorld, situation: Situation) -> float:
-        """Seconds of a subjob that no plan counts on: for the last checkpoint beyond lambda; for the start-up of a job
-        that has work kept, lest what a suspension has just left look worth coming back to.
-        """
-        resumes = situation is Situation.WAIT and world.job.start_s is not None
-        start_up_s = START_UP_POLLS * self.ctx.settings.poll_s if resumes else 0.0
-        return world.cost.tail_s + start_up_s
-
-    @property
-    def _submission_s(self) -> float:
-        """A slot is seen by a poll and used a little later: what asks for all of it would end after it."""
-        return self.ctx.settings.poll_s
-
-    def _request(self, world: JobWorld, situation: Situation, decision: Decision) -> None:
+    def _request(self, world: JobWorld, question: Question, decision: Decision) -> None:
         """Ask for the subjobs of a START or EXPAND, and take their room."""
-        job = world.job
+        job, cost, again = world.job, world.cost, resumes(world, question.situation)
         begins_shell = holds_shell(job) and job.script_run == 0
         longest = max(decision.requests, key=lambda r: r.length_s)
-        cost = world.cost
+        kept_free = margins(self.ctx, cost.tail_s)
         taken = self.room.windows(job.queue)
         for request in decision.requests:
-            limit_s = decision.slots[request.slot_index].duration_s + self._not_for_ranks(world, situation)
-            queue = self.ctx.view.queue(job.queue) if self.ctx.view else None
-            if queue is not None and queue.max_walltime_s:
-                limit_s = min(limit_s, queue.max_walltime_s)
+            slot = decision.slots[request.slot_index]
+            limit_s = longest_walltime(slot.duration_s, again, kept_free, question.parameters.max_walltime_s)
             subjob = add_subjob(
                 world,
                 SubjobRole.SUBJOB,
                 request.processors,
                 request.length_s,
-                slack_s=cost.kept_s + START_UP_POLLS * self.ctx.settings.poll_s,
+                slack_s=slack(cost.kept_s, kept_free),
                 limit_s=limit_s,
                 anchor=begins_shell and request is longest,
             )
-            fits = min(subjob.processors, taken.available(subjob.usable_s))
-            taken = taken.take(fits, subjob.usable_s)
+            taken = less_what_is_coming(taken, [(subjob.processors, subjob.usable_s)])
         self.room.keep(job.queue, taken)
 
     # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
@@ -218,7 +195,7 @@ class Decider:
     def _placeholder_started(self, world: JobWorld, j0: Subjob) -> None:
         if world.moving:
             return  # the move that is under way is brought to its end first
-        question = self.ask(world, Situation.PLACEHOLDER_STARTED)
+        question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
         decision = question.answer()
         record(world, question, decision)
         if decision.kind is DecisionKind.KEEP_SUBJOBS:

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from sqlalchemy import select
 
 from ejbd.config import QueueSettings
+from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView
-from ejbd.core.windows import windows
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
 from ejbd.manager.elasticity import elasticity

@@ -10,19 +10,18 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Elasticity
-from ejbd.core.bundling.plan import ElasticState
-from ejbd.core.question import Question, Situation
+from ejbd.core.question import Situation
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
-from ejbd.manager import ending, together
+from ejbd.manager import ending
+from ejbd.manager.asking import ask
 from ejbd.manager.checkpointing import Carried, check_mpi, settle
 from ejbd.manager.context import Context
-from ejbd.manager.decide import Decider
 from ejbd.manager.elasticity import elasticity
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.room import shortened
+from ejbd.manager.room import Room
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.states import JobState, SubjobState
@@ -203,34 +202,42 @@ def _new_id(session: Session) -> str:
             return id
 
 
+def _unstored(ctx: Context, spec: JobSpec, user: str, queue: str, how: Carried) -> Job:
+    """The row that a submission would make, once its J0 waits."""
+    return Job(
+        id="dry-run",
+        user=user,
+        queue=queue,
+        state=JobState.WAITING,
+        elastic=how.elastic,
+        kind=spec.kind.value,
+        engine=how.engine,
+        application=application_of(user, spec, how.engine),
+        processes=spec.processes,
+        walltime_s=spec.walltime_s,
+        spec=spec.to_json(),
+        held=spec.hold,
+        submit_s=ctx.now,
+        work_s=0.0,
+        work_rate=0.0,
+        members=[],
+        script_run=0,
+        not_movable="",
+        not_before_s=0.0,
+    )
+
+
 def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
     """What :func:`submit` would do now, and why; nothing is stored."""
     queue, how = carried(ctx, spec)
     spec = how.spec
     decision = cost = penalty = None
-    slots = Decider(ctx).room.windows(queue.partition(",")[0]).slots()
+    room = Room(ctx)
+    slots = room.windows(queue.partition(",")[0]).slots()
     if how.elastic:
-        probe = Job(
-            id="dry-run",
-            queue=queue,
-            state=JobState.WAITING,
-            kind=spec.kind.value,
-            engine=how.engine,
-            processes=spec.processes,
-            walltime_s=spec.walltime_s,
-            spec=spec.to_json(),
-            script_run=0,
-        )
-        probe.application = application_of(user, spec, how.engine)
-        world = JobWorld(ctx, probe)
-        room = together.node_room(world, Situation.WAIT)
-        state = ElasticState(
-            "dry-run", spec.processes, spec.walltime_s, movable=together.can_move(world), together=room
-        )
+        world = JobWorld(ctx, _unstored(ctx, spec, user, queue, how), _subjobs=[])
         cost, penalty = world.cost, world.penalty
-        parameters = world.parameters()
-        usable = shortened(slots, cost.tail_s, parameters.max_walltime_s)
-        decision = Question(Situation.WAIT, state, usable, ctx.now, parameters).answer().to_json()
+        decision = ask(world, Situation.WAIT, room).answer().to_json()
     return {
         "queue": queue,
         "elastic": how.elastic,

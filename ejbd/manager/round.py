@@ -42,7 +42,7 @@ class Round:
     """
 
     def __init__(self, ctx: Context, roster: Roster, changed: Collection[str], specs: Specs) -> None:
-        self._decider = Decider(ctx)
+        self._decider = Decider(ctx, remembers=True)
         self._roster = roster
         self._changed = changed
         self._specs = specs

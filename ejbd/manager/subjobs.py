@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
+from ejbd.core.room.walltimes import asked_walltime, length_for_ranks
 from ejbd.core.view import BatchJobView
 from ejbd.manager import arrays
 from ejbd.manager.context import Context
@@ -58,8 +59,7 @@ def add_subjob(
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
-    wanted = math.ceil((length_s + slack_s) / quantum - 1e-6) * quantum
-    walltime_s = wanted if wanted <= limit_s else max(length_s, math.floor(limit_s / quantum) * quantum)
+    walltime_s = asked_walltime(length_s, slack_s, limit_s, quantum)
     ordinal = len(world.subjobs)
     id = f"{job.id}.{ordinal}"
     subjob = Subjob(
@@ -71,7 +71,7 @@ def add_subjob(
         state=SubjobState.PLANNED,
         processors=processors,
         walltime_s=walltime_s,
-        usable_s=max(min(length_s, walltime_s), walltime_s - world.cost.kept_s) if slack_s else walltime_s,
+        usable_s=length_for_ranks(walltime_s, length_s, world.cost.kept_s) if slack_s else walltime_s,
         anchor=anchor,
         created_s=ctx.now,
         nodes=[],

@@ -14,9 +14,9 @@ from ejbd.core.bundling.candidates import (
     wait_options,
 )
 from ejbd.core.bundling.plan import Rules
-from ejbd.core.easy import easy_slots
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import round_up
+from ejbd.core.room.slots import easy_slots
 from ejbd.sim.cluster import dequeue, hold
 from ejbd.sim.elastic import advance, held_processors, hold_subjob, is_late, plan_next, take_row, work_left
 from ejbd.sim.world import (

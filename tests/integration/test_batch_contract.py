@@ -15,8 +15,8 @@ import pytest
 from ejbd.batch.base import AsAsked, BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
+from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
-from ejbd.core.windows import windows
 from ejbd.errors import BatchError, Code
 from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster

@@ -11,9 +11,9 @@ import pytest
 
 from ejbd.batch.base import SubmitRequest
 from ejbd.batch.slurm import SlurmBatch
+from ejbd.core.room.windows import windows
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
-from ejbd.core.windows import windows
 from tests.fakes.me import ME
 from tests.integration.background import fill
 from tests.integration.slurm_clusters import SlurmCluster

@@ -22,9 +22,9 @@ from ejbd.core.bundling.handlers import (
 )
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.progress import degree, fewest, round_up
+from ejbd.core.room.windows import Windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.timeline import PlannedKind
-from ejbd.core.windows import Windows
 from tests.fakes.eq3 import completion, work
 
 NOW = 10_000

@@ -7,7 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, easy_schedule, easy_slots, planned_starts
+from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, easy_schedule, planned_starts
+from ejbd.core.room.slots import easy_slots
 
 QUEUE = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 60)), max_size=10).map(
     lambda shapes: [QueuedJob(f"q{i}", p, float(w)) for i, (p, w) in enumerate(shapes)]

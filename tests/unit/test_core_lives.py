@@ -27,8 +27,8 @@ from ejbd.core.bundling.handlers import (
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
 from ejbd.core.progress import rate
+from ejbd.core.room.windows import Windows, windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
-from ejbd.core.windows import Windows, windows
 
 SLACK = 1e-6
 

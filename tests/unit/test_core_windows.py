@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass
+from ejbd.core.room.windows import Windows, windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
-from ejbd.core.windows import Windows, windows
 
 NOW = 1000.0
 HORIZON = 200

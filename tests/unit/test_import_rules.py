@@ -112,7 +112,7 @@ def test_the_simulated_and_the_live_world_never_meet() -> None:
         ("core", "import ejbd.batch.base"),
         ("core", "from ..store import tables"),
         ("core", "def f():\n    from ejbd import manager"),
-        ("cli", "from ejbd.core import windows"),
+        ("cli", "from ejbd.core import room"),
         ("sim", "from ejbd.manager import decider"),
         ("manager", "import ejbd.sim"),
         ("batch", "import workers.ejb_worker"),
@@ -126,7 +126,7 @@ def test_an_offence_is_seen(room: str, source: str) -> None:
     ("room", "source"),
     [
         ("core", "from ejbd.core import shapes\nfrom .view import ClusterView\nimport math"),
-        ("manager", "from ejbd.core.windows import windows\nfrom ejbd.errors import EjbError"),
+        ("manager", "from ejbd.core.room.windows import windows\nfrom ejbd.errors import EjbError"),
         ("cli", "from ejbd.errors import EjbError\nimport httpx\nfrom ejbd.cli import output"),
     ],
 )

@@ -201,7 +201,7 @@ def test_the_other_commands_do_not_wait_for_the_simulator() -> None:
 
 def test_the_live_daemons_core_needs_no_compiler() -> None:
     code = (
-        "import sys, ejbd.core.bundling.handlers, ejbd.core.windows\n"
+        "import sys, ejbd.core.bundling.handlers, ejbd.core.room.windows\n"
         "print([m for m in ('numpy', 'numba') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ejbd.core.bundling.handlers import BundlingParameters
-from ejbd.core.easy import easy_slots
+from ejbd.core.room.slots import easy_slots
+from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
-from ejbd.core.windows import windows
 from ejbd.sim.engine import play_elastic
 from ejbd.sim.offering import asked_walltime
 from ejbd.sim.run import Policy, SimulationError, refuse_fault, run

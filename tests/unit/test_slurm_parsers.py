@@ -18,8 +18,8 @@ from ejbd.batch.slurm import commands, refusals, states
 from ejbd.batch.slurm.checks import check_config
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
 from ejbd.batch.slurm.script import rigid_command
+from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView, Reservations
-from ejbd.core.windows import windows
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 RECORDED = Path(__file__).parent / "recorded" / "slurm-22.05"

@@ -7,14 +7,13 @@ that reserves for every waiting job gives more.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 from ejbd.core.easy import shadow_of
-from ejbd.core.progress import ROUNDING_SLACK_S
+from ejbd.core.room.slots import in_whole_units
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 
@@ -166,19 +165,8 @@ def _share(job: BatchJobView, nodes: dict[str, NodeView]) -> int:
 
 def _staircase(stairs: Iterable[Stair], queue: QueueView, walltime_quantum_s: float) -> tuple[BackfillSlot, ...]:
     """Whole units of processors and of walltime, cut at the queue's walltime limit. `stairs`: the longest first."""
-    limit = UNLIMITED if queue.max_walltime_s is None else queue.max_walltime_s
-    steps: dict[float, int] = {}
-    for seconds, processors in stairs:
-        if seconds >= limit:
-            duration = limit
-        else:
-            duration = math.floor((seconds + ROUNDING_SLACK_S) / walltime_quantum_s) * walltime_quantum_s
-        if duration > 0:
-            steps[duration] = processors // queue.processor_quantum * queue.processor_quantum
-    result: list[BackfillSlot] = []
-    last = 0
-    for duration, processors in steps.items():
-        if processors > last:
-            result.append(BackfillSlot(processors, duration))
-            last = processors
-    return tuple(result)
+    found = list(stairs)
+    durations, processors = [seconds for seconds, _ in found], [count for _, count in found]
+    limit_s = UNLIMITED if queue.max_walltime_s is None else queue.max_walltime_s
+    count = in_whole_units(processors, durations, len(found), queue.processor_quantum, walltime_quantum_s, limit_s)
+    return tuple(BackfillSlot(processors[index], durations[index]) for index in range(count))

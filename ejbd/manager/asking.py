@@ -1,0 +1,25 @@
+"""Asking a policy about a job: as it is at a poll, or as it would be if it were submitted now."""
+
+from __future__ import annotations
+
+from ejbd.core.question import Question, Situation
+from ejbd.core.room.slots import usable_slots
+from ejbd.manager import together
+from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.room import Room, margins
+
+
+def ask(world: JobWorld, situation: Situation, room: Room) -> Question:
+    """What the policy is asked about this job now, with the slots that it may use of what there is room for."""
+    parameters = world.parameters()
+    started = situation is Situation.PLACEHOLDER_STARTED
+    slots = () if started else room.windows(world.job.queue).slots()
+    kept_free = margins(world.ctx, world.cost.tail_s)
+    slots = usable_slots(slots, resumes(world, situation), kept_free, parameters.max_walltime_s)
+    state = world.elastic_state(together.can_move(world), together.node_room(world, situation))
+    return Question(situation, state, slots, world.ctx.now, parameters)
+
+
+def resumes(world: JobWorld, situation: Situation) -> bool:
+    """Whether it is asked about a job that waits with work kept."""
+    return situation is Situation.WAIT and world.job.start_s is not None
