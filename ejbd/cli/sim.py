@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ejbd.cli import sim_live, sim_replay, sim_sweep
+from ejbd.cli import sim_compare, sim_live, sim_replay, sim_sweep
 from ejbd.cli.options import AsJson, MaybeFloat, MaybeText, output
 from ejbd.cli.output import json_text
 from ejbd.cli.sim_options import (
@@ -169,44 +169,6 @@ def target(
     out.result(report, lambda: out.table(["FIGURE", "VALUE"], rows, frozenset({1})))
 
 
-@sim_app.command("compare")
-def compare(
-    trace: Trace,
-    settings: Annotated[
-        list[str], typer.Argument(metavar="POLICY[:KEY=VALUE,...]...", help="E.g. easy ejb ejb:omax=16,suspend.")
-    ],
-    procs: Procs = None,
-    ties: TiesOption = TiesName.paper,
-    limit: Limit = None,
-    trim: Trim = TrimName.none,
-    rule: Rule = RuleName.archive,
-    as_json: AsJson = False,
-) -> None:
-    """Simulate a log under several settings; changes are against the first."""
-    from ejbd.sim.progress import part
-    from ejbd.sim.settings import Setting, parse_setting, play
-
-    base = Setting().having({"ties": ties.value, "trim": trim.value})
-    parsed = [parse_setting(text, base) for text in settings]
-    reports = []
-    with shown():
-        for number, (text, setting) in enumerate(zip(settings, parsed, strict=True)):
-            with part(text, number / len(parsed), (number + 1) / len(parsed)):
-                source = source_of(trace, procs, limit, rule)
-                workload, _, report = play(source, setting, again=len(parsed) - number)
-            reports.append({"setting": text, **report})
-    tell_rows(workload)
-    keys = ("mean_wait_s", "mean_turnaround_s", "mean_bounded_slowdown", "idle_procs_while_queued", "utilization")
-    rows = []
-    for report in reports:
-        first, own = reports[0]["mean_turnaround_s"], report["mean_turnaround_s"]
-        change = f"{100 * (own / first - 1):+.1f} %" if first and own is not None else ""
-        rows.append([report["setting"], *(figure(report[key]) for key in keys), change])
-    head = ["SETTING", "WAIT", "TURNAROUND", "SLOWDOWN", "IDLE", "UTILIZATION", "CHANGE"]
-    out = output(as_json, False)
-    out.result(reports, lambda: out.table(head, rows, frozenset(range(1, 7))))
-
-
 @sim_app.command("generate")
 def generate(
     out_file: Annotated[Path, typer.Argument(metavar="FILE", help="The log to write (.gz, .xz; - is stdout).")],
@@ -260,6 +222,7 @@ def compile_kernels() -> None:
     print(f"the kernels are compiled ({seconds:.0f} s)")
 
 
+sim_app.command("compare")(sim_compare.compare)
 sim_app.command("sweep")(sim_sweep.sweep)
 sim_app.command("replay")(sim_replay.replay)
 sim_app.command("live")(sim_live.live)

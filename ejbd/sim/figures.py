@@ -15,6 +15,7 @@ BEFORE, AFTER = "#9a9a9a", "#1b6ca8"
 _LINES = ("#1b6ca8", "#c0504d", "#4f8a3d", "#7a5195")
 _MARKS = ("o", "s", "^", "D")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)))
+_SHIFTS_S = 60.0 * np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0])
 _ERROR_BARS = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capsize": 2}
 
 
@@ -184,3 +185,27 @@ def loads(folder: Path, panels: Mapping[str, Sequence[tuple[float, float, float]
     first.set_ylabel("mean turnaround time (h)")
     _legend_above(figure, first)
     return _save(figure, folder, "figure-12-utilization")
+
+
+def later_and_earlier(folder: Path, panels: Mapping[str, tuple[FloatArray, FloatArray]]) -> list[Path]:
+    """For each log the differences (s) of the starts of jobs that are not elastic, and of the ends of elastic ones:
+    which share of them is later by more than so much, to the right, and which is earlier, to the left."""
+    figure, all_axes = _plt().subplots(1, len(panels), figsize=(2.6 * len(panels), 2.6), sharey=True)
+    kinds = (("non-elastic: start", BEFORE, _DASHES[1], "o"), ("elastic: end", AFTER, _DASHES[0], "s"))
+    for axes, (trace, values) in zip(np.atleast_1d(all_axes), panels.items(), strict=True):
+        for differences, (label, colour, dashes, mark) in zip(values, kinds, strict=True):
+            look = {"color": colour, "linestyle": dashes, "marker": mark, "ms": 3.5}
+            for sign in (-1, 1):
+                beyond = np.sort(sign * differences)
+                shares = 100 * (beyond.size - np.searchsorted(beyond, _SHIFTS_S, side="right")) / max(1, beyond.size)
+                axes.plot(sign * _SHIFTS_S / 60, shares, label=label if sign > 0 else None, **look)
+        axes.set_xscale("symlog", linthresh=1.0, linscale=0.4)
+        axes.set_xticks([-1000, -10, 0, 10, 1000], ["1000", "10", "0", "10", "1000"])
+        axes.axvline(0.0, color="black", linewidth=0.6)
+        axes.set_title(trace)
+        axes.set_xlabel("earlier | later by more than (min)")
+    first = np.atleast_1d(all_axes)[0]
+    first.set_ylim(bottom=0.0)
+    first.set_ylabel("share of the jobs (%)")
+    _legend_above(figure, first)
+    return _save(figure, folder, "figure-later")

@@ -12,7 +12,8 @@ import numpy as np
 
 from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.sim.choosing import Choice
-from ejbd.sim.metrics import Outcome, idle_while_queued, makespan, means, paper_trim, utilization
+from ejbd.sim.fairness import max_bounded_slowdown, priority_inversions, shares
+from ejbd.sim.metrics import Outcome, finite, idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties
 from ejbd.sim.workload import Workload
 
@@ -50,6 +51,8 @@ def run_report(
             given["elastic_jobs"] = len(choice.jobs)
     report |= means(jobs, outcome, kept).to_json()
     report |= {
+        "max_bounded_slowdown": finite(max_bounded_slowdown(jobs, outcome, kept)),
+        "priority_inversions": priority_inversions(jobs.submit[kept], outcome.start[kept]),
         "makespan_s": makespan(jobs, outcome),
         "utilization": utilization(jobs, outcome, workload.processors),
         "idle_procs_while_queued": idle_while_queued(outcome),
@@ -62,9 +65,12 @@ def run_report(
         report["non_elastic"] = means(jobs, outcome, kept & ~elastic).to_json()
         report["all"] = means(jobs, outcome, kept).to_json()
         chosen = kept & elastic
+        several, moved = shares(outcome, chosen)
         report["elastic"] |= {
             "mean_subjobs": float(outcome.subjobs[chosen].mean()) if chosen.any() else 0.0,
             "mean_migrations": float(outcome.moves[chosen].mean()) if chosen.any() else 0.0,
+            "several_subjobs_share": finite(several),
+            "moved_share": finite(moved),
         }
     report["rows"] = rows_told(workload)
     return report

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
+from ejbd.sim.fairness import beside
 from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim
 from ejbd.sim.report import rows_told, run_report
 from ejbd.sim.run import Policy, Ties, run
@@ -193,17 +196,19 @@ def play(
 
 
 def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> dict[str, Any]:
-    """The report of :func:`play`, and the change of the mean turnaround against EASY over the jobs that both count."""
+    """The report of :func:`play`, and what differs from EASY over the jobs that both count."""
     workload, outcome, report = play(source, setting, again=again)
     easy = _easy(source, source.stamp, setting.ties, setting.arrivals)
     jobs = workload.jobs
-    kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else slice(None)
+    everybody = np.full(len(workload), True)
+    kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else everybody
     before, after = means(jobs, easy, kept), means(jobs, outcome, kept)
     return {
         "setting": setting.name,
         **report,
         "easy_mean_turnaround_s": finite(before.mean_turnaround_s),
         "turnaround_change_percent": finite(change(before.mean_turnaround_s, after.mean_turnaround_s)),
+        "beside_easy": beside(jobs, easy, outcome, kept).to_json(),
     }
 
 

@@ -41,6 +41,7 @@ def draw_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Drawn:
     sizes = np.arange(1.0, 60.0)
     figures.fairness(tmp_path, dict.fromkeys(LOGS, (sizes, 400 * sizes, 300 * sizes)))
     figures.loads(tmp_path, {name: [(0.4, 4000.0, 3900.0), (0.6, 5000.0, 4500.0)] for name in LOGS})
+    figures.later_and_earlier(tmp_path, dict.fromkeys(LOGS, (dice.normal(0, 3e3, 300), dice.normal(-5e3, 6e3, 300))))
     return found
 
 
@@ -53,6 +54,19 @@ def test_lines_are_told_apart_without_colour(drawn: Drawn) -> None:
             assert len(dashes) == len(lines), name
             marks = {line.get_marker() for line in lines}
             assert len(marks) == len(lines) or name == "figure-11-fairness", name
+
+
+def test_who_is_later_and_who_is_earlier(drawn: Drawn) -> None:
+    """By how much at least, on either side; each kind of jobs has its dashes and its marker."""
+    for axes in drawn["figure-later"].axes:
+        lines = [line for line in axes.lines if len(line.get_xdata()) > 2]
+        assert len(lines) == 4
+        assert len({(str(line._unscaled_dash_pattern), line.get_marker()) for line in lines}) == 2
+        for line in lines:
+            shares = list(line.get_ydata())
+            assert shares == sorted(shares, reverse=True)
+            assert shares[-1] < shares[0] <= 100
+        assert sum(line.get_ydata()[0] for line in lines[:2]) == pytest.approx(100, abs=1)  # later, earlier, alike
 
 
 def test_no_label_lies_on_a_bar_or_on_another_label(drawn: Drawn) -> None:
