@@ -53,7 +53,7 @@ def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -
         for number in range(count):
             overrides = Overrides(ntasks=str(dice.choice(SIZES)), time=str(dice.randint(10, 1440)))
             request = JobRequest(cwd="/tmp", command=("./heat",), env=ENVIRONMENT, overrides=overrides)
-            requests.submit(ctx, read(request).settle(True), "ada", f"key-{number}", "hash")
+            requests.submit(ctx, read(request), "ada", f"key-{number}", "hash")
 
     def accept(session: Session) -> int:
         pending = session.scalars(select(Intent).where(Intent.state == IntentState.PENDING)).all()

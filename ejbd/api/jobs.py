@@ -21,7 +21,7 @@ from ejbd.api.models import (
 )
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import SELECTION, Selector, select_job
-from ejbd.api.submission import read_submission, settle
+from ejbd.api.submission import read_submission
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
@@ -64,13 +64,16 @@ async def submit(
 ) -> JobCreated:
     """Store a job. It is durable when this answers."""
     reading, digest = await read_submission(body)
-    spec, notes = await settle(manager, reading, caller.user)
-    taken = await manager.submit(spec, caller.user, key, digest)
+    taken = await manager.submit(reading, caller.user, key, digest)
     response.status_code = 201 if taken.created else 200
     response.headers["Location"] = f"/v1/jobs/{taken.id}"
-    told = [*(notes if taken.elastic else ()), *taken.notes]
     return JobCreated(
-        id=taken.id, name=spec.name, created=taken.created, elastic=taken.elastic, why=taken.why, notes=told
+        id=taken.id,
+        name=reading.spec.name,
+        created=taken.created,
+        elastic=taken.elastic,
+        why=taken.why,
+        notes=list(taken.notes),
     )
 
 
@@ -78,12 +81,9 @@ async def submit(
 async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
     """What would be done with such a job now, and why. Nothing is kept."""
     reading, _ = await read_submission(body)
-    spec, notes = await settle(manager, reading, caller.user)
-    found = await manager.plan(spec, caller.user)
+    found, spec = await manager.plan(reading, caller.user), reading.spec
     shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}
-    if not found["elastic"]:
-        notes = await manager.check(spec)
-    return Plan.model_validate({**found, **shape, "notes": list(notes)})
+    return Plan.model_validate({**found, **shape})
 
 
 @router.get("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ejbd.config import Settings
-from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobspec import Reading
 from ejbd.manager.requests import Accepted
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.store import Store
@@ -18,26 +18,19 @@ class ManagerPort(Protocol):
     store: Store
     telemetry: Telemetry
 
-    async def submit(self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
-        """The job's id, how it is carried and why, and whether it is new (else this key and body were answered before).
+    async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
+        """The job's id, how it is taken and why, and whether it is new (else this key and body were answered before).
 
         The job is durable when this returns. KEY_REUSED: the key was used with another body. BATCH_REFUSED: it would
         be passed through, and the batch system says that it would not take it.
         """
         ...
 
-    async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
-        """What would be done with such a job now; nothing is kept.
+    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
+        """What would be done with such a job now; nothing is kept. BATCH_REFUSED as for :meth:`submit`.
 
         {"queue", "elastic", "why", "engine", "slots": [...], "decision": Decision JSON or None,
-        "placeholder": {"processors", "walltime_s"}}.
-        """
-        ...
-
-    async def check(self, spec: JobSpec) -> tuple[str, ...]:
-        """What the batch system says to a job that would be passed through, and what of it cannot be had: notes.
-
-        BATCH_REFUSED: it would not take it.
+        "placeholder": {"processors", "walltime_s"}, "notes": [sentence, ...]}.
         """
         ...
 

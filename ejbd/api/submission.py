@@ -1,23 +1,20 @@
-"""From a submission's body to a spec that the manager takes."""
+"""From a submission's body to the job that the manager takes."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ejbd.api.models import JobSubmission, OverridesBody
-from ejbd.api.port import ManagerPort
-from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
+from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 
 # A thread of their own for texts that take longer to read than a thread costs: however many come, they keep neither the
 # event loop nor the threads of others busy.
 _READER = ThreadPoolExecutor(1, thread_name_prefix="submission-reader")
 _LONG_TEXT = 16_384  # characters, below a millisecond or two
-_UNSTATED_WALLTIME_S = 3600.0  # for the question whether such a job would be elastic at all
 
 
 def request_of(body: JobSubmission) -> JobRequest:
@@ -43,32 +40,6 @@ def _overrides(body: OverridesBody) -> Overrides:
             values[key] = str(values[key])
     values["options"] = tuple(values["options"])
     return Overrides(**values)
-
-
-async def settle(manager: ManagerPort, reading: Reading, user: str) -> tuple[JobSpec, tuple[str, ...]]:
-    """The spec as it is to be submitted, and what in it an elastic job does without.
-
-    Raises EjbError (UNSUPPORTED) where the job itself wants to be elastic and cannot be. Where that is only what its
-    queue does with jobs it is passed through instead: sbatch would have run it.
-    """
-    spec, notes = reading.spec, reading.notes
-    if spec.elastic is not None or not (reading.refusals or spec.rigid_options):
-        return reading.settle(bool(spec.elastic)), notes
-    walltime_s = spec.walltime_s or _UNSTATED_WALLTIME_S
-    name = spec.queue.partition(",")[0] if spec.queue is not None else None
-    found = await manager.plan(dataclasses.replace(spec, queue=name, rigid_options=(), walltime_s=walltime_s), user)
-    elastic, why = bool(found["elastic"]), str(found["why"])
-    if elastic and reading.refusals:
-        first = reading.refusals[0]
-        elastic, why = False, f"{first.where}: {first.message}"
-    spec = reading.settle(elastic)
-    return spec if elastic else passed_through(spec, why), notes
-
-
-def passed_through(spec: JobSpec, why: str) -> JobSpec:
-    """Marked as one that is not to be elastic, and why, although its user did not say so."""
-    asked = dataclasses.replace(spec.asked, why=why) if spec.asked is not None else None
-    return dataclasses.replace(spec, elastic=False, asked=asked)
 
 
 async def read_submission(body: JobSubmission) -> tuple[Reading, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ejbd.manager import together
 from ejbd.manager.context import Context, Offer
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.mpi import Profile, is_open_mpi, linked_with, mpi_of_launch, profile_named
+from ejbd.manager.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.store.models import Event
 from ejbd.wire.kinds import EventKind
 
@@ -75,16 +75,6 @@ def check_mpi(settings: Settings, spec: JobSpec) -> None:
         profile_named(settings, spec.mpi)
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How a job is carried: `spec` with its MPI where that is known by now, elastic or not, by which engine, why."""
-
-    spec: JobSpec
-    elastic: bool
-    engine: str
-    why: str
-
-
 def with_mpi(spec: JobSpec) -> JobSpec:
     """A command that is linked with Open MPI says so from now on. It reads the program: not for the store's threads."""
     if spec.mpi == "auto" and spec.kind is JobKind.COMMAND and linked_with(spec.argv, spec.cwd, spec.env) == "openmpi":
@@ -92,25 +82,7 @@ def with_mpi(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def settle(ctx: Context, spec: JobSpec, queue: str, elastic: bool, why: str) -> Carried:
-    """The engine of an elastic job; an Open MPI job that could not be moved is passed through.
-
-    Raises EjbError (UNSUPPORTED) for what cannot be had.
-    """
-    if not elastic:
-        return Carried(spec, False, "none", why)
-    engine, about = choose_engine(ctx, spec)
-    if is_open_mpi(ctx.settings, spec.mpi):
-        obstacle = _open_mpi_obstacle(ctx, spec, queue, engine)
-        if obstacle and spec.elastic:
-            raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
-        if obstacle:
-            return Carried(spec, False, "none", obstacle)
-        about = f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
-    return Carried(spec, True, engine, "; ".join(part for part in (why, about) if part))
-
-
-def _open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> str:
+def open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> str:
     """Why an Open MPI job cannot be elastic, or ""."""
     if engine == "none":
         return "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"

@@ -48,8 +48,10 @@ BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusa
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What was written before a submission: the secret of its workers, and what a passed-through job needs."""
+    """What was read and written before a submission: the job's specification, the secret of its workers, and what a
+    passed-through job needs."""
 
+    spec: JobSpec
     secret: str
     script: Path | None = None
     hook: Path | None = None
@@ -209,20 +211,20 @@ class Executor:
             return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id
 
         job, subjob = self.store.read_sync(look)
+        spec = JobSpec.from_json(job.spec)
         if job.elastic:
-            self._make_job_folder(job)
+            self._make_job_folder(job.id, spec)
         # The embedded cluster's processors are virtual: there is nothing to bind to.
         binding = "none" if self.settings.batch == "local" else "auto"
         secret = new_secret()
         folder = self.spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            return _Files(secret)
-        spec = JobSpec.from_json(job.spec)
+            return _Files(spec, secret)
         script, hook = passing.file_to_submit(spec, folder), None
         if self.settings.batch == "slurm" and (text := hook_for(spec, self.spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
             write_atomically(hook, text.encode())
-        return _Files(secret, script, hook)
+        return _Files(spec, secret, script, hook)
 
     def _begin_submit(self, session: Session, id: int, files: _Files) -> tuple[Identity, SubmitRequest] | None:
         intent = session.get_one(Intent, id)
@@ -245,18 +247,17 @@ class Executor:
         one_node = together.one_node_only(JobWorld(self.context(session), job), subjob)
         return Identity(job.user), self._request(job, subjob, one_node, files)
 
-    def _make_job_folder(self, job: Job) -> None:
+    def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
-        if self.spool.env_file(job.id).exists():
+        if self.spool.env_file(id).exists():
             return
-        spec = JobSpec.from_json(job.spec)
         command = None
         if spec.script is None:
             command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
-        self.spool.make_job(job.id, env=spec.env, script=spec.script, command=command)
+        self.spool.make_job(id, env=spec.env, script=spec.script, command=command)
 
     def _request(self, job: Job, subjob: Subjob, one_node: bool, files: _Files) -> SubmitRequest:
-        spec = JobSpec.from_json(job.spec)
+        spec = files.spec
         folder = self.spool.subjob_dir(job.id, subjob.id)
         if subjob.role == SubjobRole.RIGID:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlalchemy import func, select
 
@@ -29,7 +30,7 @@ class JobRows:
     _epoch: Epoch | None = None
     _epoch_loaded: bool = False
 
-    @property
+    @cached_property
     def spec(self) -> JobSpec:
         return JobSpec.from_json(self.job.spec)
 

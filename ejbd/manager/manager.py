@@ -35,7 +35,7 @@ from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor, submissions_due
 from ejbd.manager.guard import guarded
 from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Remembered
-from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import LOOK_S
 from ejbd.manager.output import check_output
@@ -346,31 +346,31 @@ class Manager:
     # -- requests of users --------------------------------------------------------------------------------------------
 
     async def submit(
-        self, spec: JobSpec, user: str, idempotency_key: str | None, request_hash: str
+        self, job: Reading, user: str, idempotency_key: str | None, request_hash: str
     ) -> requests.Accepted:
         """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
         self._refuse_others(user)
         await self._see()
-        spec = await _looked_at(spec)
+        job, elastic_notes = await _looked_at(job), job.notes
         notes: tuple[str, ...] = ()
-        if spec.asked is not None:
-            known, how = await self.store.read(
-                lambda s: requests.look(self._context(s), spec, user, idempotency_key, request_hash)
+        if job.spec.asked is not None:
+            known, taken = await self.store.read(
+                lambda s: requests.look(self._context(s), job, user, idempotency_key, request_hash)
             )
             if known is not None:
-                return known
-            if how.elastic:
-                await asyncio.to_thread(check_output, how.spec, user)
+                return replace(known, notes=elastic_notes if known.elastic else ())
+            if taken.elastic:
+                await asyncio.to_thread(check_output, taken.spec, user)
             else:
-                notes = await self.check(how.spec)
-                spec = passing.marked(how.spec, how.why)
+                notes = await self._check(taken.spec)
+                job = Reading(taken.spec)
         answer = await self.store.write(
-            lambda s: requests.submit(self._context(s), spec, user, idempotency_key, request_hash)
+            lambda s: requests.submit(self._context(s), job, user, idempotency_key, request_hash)
         )
         reach(CrashPoint.JOB_AFTER_COMMIT)
-        return replace(answer, notes=notes)
+        return replace(answer, notes=elastic_notes if answer.elastic else notes)
 
-    async def check(self, spec: JobSpec) -> tuple[str, ...]:
+    async def _check(self, spec: JobSpec) -> tuple[str, ...]:
         """Ask the batch system about a job that would be passed through; notes for its user.
 
         Raises EjbError (BATCH_REFUSED) where it would not take it. Where it does not answer in time, that is noted.
@@ -389,15 +389,16 @@ class Manager:
             return (*notes, f"not checked by the batch system: {error.sentence()}")
         return notes
 
-    async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
+    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""
         self._refuse_others(user)
         await self._see()
-        spec = await _looked_at(spec)
-        found = await self.store.read(lambda s: requests.plan(self._context(s), spec, user))
-        if found["elastic"]:
-            await asyncio.to_thread(check_output, spec, user)
-        return found
+        job = await _looked_at(job)
+        taken, found = await self.store.read(lambda s: requests.plan(self._context(s), job, user))
+        if taken.elastic:
+            await asyncio.to_thread(check_output, taken.spec, user)
+        notes = job.notes if taken.elastic else await self._check(taken.spec)
+        return {**found, "notes": list(notes)}
 
     def _refuse_others(self, user: str) -> None:
         """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""
@@ -528,8 +529,8 @@ async def _every(period_s: float, what: Callable[[], Awaitable[None]], *, at_onc
         due_s = max(due_s + period_s, loop.time())  # what was missed is not made up for
 
 
-async def _looked_at(spec: JobSpec) -> JobSpec:
+async def _looked_at(job: Reading) -> Reading:
     try:
-        return await apart(lambda: with_mpi(spec), LOOK_S)
+        return replace(job, spec=await apart(lambda: with_mpi(job.spec), LOOK_S))
     except TimeoutError:
-        return spec
+        return job

@@ -24,11 +24,6 @@ TRIAL_TAG = "ejb-0.0"
 DEFAULT_OUTPUT, DEFAULT_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"  # of sbatch
 
 
-def marked(spec: JobSpec, why: str) -> JobSpec:
-    """A job that is not to become elastic by a change of its queue meanwhile, and why it is not."""
-    return replace(spec, elastic=False, asked=None if spec.asked is None else replace(spec.asked, why=why))
-
-
 def lowered_limits(spec: JobSpec) -> tuple[str, ...]:
     """Notes on resource limits that the job will not get, since the daemon itself may not have them."""
     limits = spec.asked.limits if spec.asked is not None else {}

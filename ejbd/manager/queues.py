@@ -11,8 +11,8 @@ from ejbd.config import QueueSettings
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
+from ejbd.manager.admission import queue_allows
 from ejbd.manager.context import Context
-from ejbd.manager.elasticity import elasticity
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
@@ -29,7 +29,7 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
             "overridden": overridden.get(q.name, []),
             "waiting": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.PENDING),
             "running": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.RUNNING),
-            "elastic_now": elasticity(ctx, q.name, q.total_processors, None)[0],
+            "elastic_now": queue_allows(ctx, q.name, q.total_processors)[0],
         }
         for q in view.queues
     ]

@@ -9,17 +9,14 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from ejbd.config import Elasticity
 from ejbd.core.question import Situation
-from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import ending
+from ejbd.manager.admission import Admission, admit
 from ejbd.manager.asking import ask
-from ejbd.manager.checkpointing import Carried, check_mpi, settle
 from ejbd.manager.context import Context
-from ejbd.manager.elasticity import elasticity
 from ejbd.manager.history import application_of
-from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.room import Room
 from ejbd.manager.subjobs import add_intent, release
@@ -28,7 +25,6 @@ from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, insert_row, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
-ENGINES = ("auto", "application", "dmtcp", "none")
 _ANSWERED = select(IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
     IdempotencyKey.user == bindparam("user"), IdempotencyKey.key == bindparam("key")
 )
@@ -44,83 +40,6 @@ class Accepted:
     elastic: bool
     why: str
     notes: tuple[str, ...] = ()
-
-
-def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
-    """The queue a job goes to, or several with commas between. Raises EjbError where it does not exist."""
-    if view is None:
-        if spec.queue is None:
-            if spec.elastic is False:
-                return ""  # the batch system will say
-            raise EjbError(
-                Code.BATCH_UNAVAILABLE,
-                "the batch system does not answer, so its default queue is not known",
-                transient=True,
-                hint="name the queue with -p, or try again",
-            )
-        return spec.queue
-    names = ", ".join(q.name for q in view.queues)
-    if spec.queue is not None and "," in spec.queue:
-        for name in spec.queue.split(","):
-            if view.queue(name) is None:
-                raise EjbError(Code.INVALID, f"there is no queue {name!r}", hint=f"the queues are: {names}")
-        return spec.queue
-    if spec.queue is None:
-        found = next((q for q in view.queues if q.default), view.queues[0] if len(view.queues) == 1 else None)
-        if found is None:
-            raise EjbError(Code.INVALID, "the batch system has no default queue", hint=f"name one with -p: {names}")
-    else:
-        found = view.queue(spec.queue)
-        if found is None:
-            raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint=f"the queues are: {names}")
-    return found.name
-
-
-def _check_shape(queue: QueueView, spec: JobSpec) -> None:
-    if spec.processes > queue.total_processors:
-        raise EjbError(
-            Code.INVALID,
-            f"{spec.processes} processors are more than queue {queue.name} has ({queue.total_processors})",
-            hint="ask for fewer with -n, or for another queue with -p",
-        )
-    if queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s:
-        raise EjbError(
-            Code.INVALID,
-            f"{spec.walltime_s:g} s are more than queue {queue.name} allows ({queue.max_walltime_s:g} s)",
-            hint="ask for less with -t, or for another queue with -p",
-        )
-
-
-def make_elastic(ctx: Context, queue: str, spec: JobSpec) -> tuple[bool, str]:
-    """Whether this job is made elastic and why; refuses what elasticity cannot hold."""
-    if spec.elastic is False and spec.asked is not None and spec.asked.why:
-        return False, spec.asked.why
-    first, several, _ = queue.partition(",")
-    elastic, why = elasticity(ctx, first, spec.processes, spec.elastic)
-    if not elastic and spec.elastic:
-        settings = ctx.queue_settings(first)
-        narrow = settings.elasticity is not Elasticity.OFF and spec.processes < settings.min_processors
-        change = f"min_processors={spec.processes}" if narrow else "elasticity=on"
-        raise EjbError(
-            Code.UNSUPPORTED,
-            f"the job asks for elasticity, but {why}",
-            hint=f"an admin can change that: ejb queue set {first} {change}",
-        )
-    if elastic and several and spec.elastic is None:
-        return False, "an elastic job waits in one partition, not in several"
-    if elastic and spec.rigid_options:
-        if spec.elastic is None:
-            return False, f"an elastic job cannot keep {' '.join(spec.rigid_options)}"
-        raise EjbError(
-            Code.UNSUPPORTED,
-            f"an elastic job cannot keep {' '.join(spec.rigid_options)}",
-            hint="remove it, or submit with --elastic off",
-        )
-    if spec.engine not in ENGINES:
-        raise EjbError(Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(ENGINES)}")
-    if elastic:
-        check_mpi(ctx.settings, spec)
-    return elastic, why
 
 
 def answered(ctx: Context, user: str, key: str | None, request_hash: str) -> Accepted | None:
@@ -141,29 +60,21 @@ def answered(ctx: Context, user: str, key: str | None, request_hash: str) -> Acc
     return Accepted(known.job_id, False, bool(told.get("elastic")), str(told.get("reason", "")))
 
 
-def look(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> tuple[Accepted | None, Carried]:
-    """What :func:`submit` would answer again, and how it would carry the job now."""
-    return answered(ctx, user, key, request_hash), carried(ctx, spec)[1]
+def look(
+    ctx: Context, job: Reading, user: str, key: str | None, request_hash: str
+) -> tuple[Accepted | None, Admission]:
+    """What :func:`submit` would answer again, and how it would take the job now."""
+    return answered(ctx, user, key, request_hash), admit(ctx, job)
 
 
-def carried(ctx: Context, spec: JobSpec) -> tuple[str, Carried]:
-    """The queue that a job goes to, and how it is carried there. Raises EjbError for what cannot be had."""
-    queue = queue_for(ctx.view, spec)
-    how = settle(ctx, spec, queue, *make_elastic(ctx, queue, spec))
-    found = ctx.view.queue(queue) if ctx.view is not None else None
-    if how.elastic and found is not None:
-        _check_shape(found, spec)
-    return queue, how
-
-
-def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash: str) -> Accepted:
+def submit(ctx: Context, job: Reading, user: str, key: str | None, request_hash: str) -> Accepted:
     """Store a job. The same key and body from the same user get the same job."""
     session = ctx.session
     before = answered(ctx, user, key, request_hash)
     if before is not None:
         return before
-    queue, how = carried(ctx, spec)
-    spec = replace(how.spec, asked=None) if how.elastic else how.spec.passed_through()
+    taken = admit(ctx, job)
+    spec = replace(taken.spec, asked=None) if taken.elastic else taken.spec.passed_through()
     job_id = _new_id(session)
     insert_row(
         session,
@@ -171,13 +82,13 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
         id=job_id,
         name=spec.name,
         user=user,
-        queue=queue,
+        queue=taken.queue,
         state=JobState.RECEIVED,
         incarnation=1,
-        elastic=how.elastic,
+        elastic=taken.elastic,
         kind=spec.kind.value,
-        engine=how.engine,
-        application=application_of(user, spec, how.engine),
+        engine=taken.engine,
+        application=application_of(user, spec, taken.engine),
         processes=spec.processes,
         walltime_s=spec.walltime_s,
         spec=spec.to_json(),
@@ -189,9 +100,17 @@ def submit(ctx: Context, spec: JobSpec, user: str, key: str | None, request_hash
     if key is not None:
         entry = {"user": user, "key": key, "request_hash": request_hash}
         insert_row(session, IdempotencyKey, **entry, job_id=job_id, created_s=ctx.now)
-    add_event(session, EventKind.JOB_RECEIVED, ctx.now, job_id=job_id, queue=queue, elastic=how.elastic, reason=how.why)
+    add_event(
+        session,
+        EventKind.JOB_RECEIVED,
+        ctx.now,
+        job_id=job_id,
+        queue=taken.queue,
+        elastic=taken.elastic,
+        reason=taken.why,
+    )
     wake(session, INTENTS_TOPIC)
-    return Accepted(job_id, True, how.elastic, how.why)
+    return Accepted(job_id, True, taken.elastic, taken.why)
 
 
 def _new_id(session: Session) -> str:
@@ -202,17 +121,18 @@ def _new_id(session: Session) -> str:
             return id
 
 
-def _unstored(ctx: Context, spec: JobSpec, user: str, queue: str, how: Carried) -> Job:
+def _unstored(ctx: Context, taken: Admission, user: str) -> Job:
     """The row that a submission would make, once its J0 waits."""
+    spec = taken.spec
     return Job(
         id="dry-run",
         user=user,
-        queue=queue,
+        queue=taken.queue,
         state=JobState.WAITING,
-        elastic=how.elastic,
+        elastic=taken.elastic,
         kind=spec.kind.value,
-        engine=how.engine,
-        application=application_of(user, spec, how.engine),
+        engine=taken.engine,
+        application=application_of(user, spec, taken.engine),
         processes=spec.processes,
         walltime_s=spec.walltime_s,
         spec=spec.to_json(),
@@ -227,22 +147,22 @@ def _unstored(ctx: Context, spec: JobSpec, user: str, queue: str, how: Carried) 
     )
 
 
-def plan(ctx: Context, spec: JobSpec, user: str) -> dict[str, Any]:
-    """What :func:`submit` would do now, and why; nothing is stored."""
-    queue, how = carried(ctx, spec)
-    spec = how.spec
+def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, Any]]:
+    """How :func:`submit` would take the job, and what would be done with it now; nothing is stored."""
+    taken = admit(ctx, job)
+    queue, spec = taken.queue, taken.spec
     decision = cost = penalty = None
     room = Room(ctx)
     slots = room.windows(queue.partition(",")[0]).slots()
-    if how.elastic:
-        world = JobWorld(ctx, _unstored(ctx, spec, user, queue, how), _subjobs=[])
+    if taken.elastic:
+        world = JobWorld(ctx, _unstored(ctx, taken, user), _subjobs=[])
         cost, penalty = world.cost, world.penalty
         decision = ask(world, Situation.WAIT, room).answer().to_json()
-    return {
+    return taken, {
         "queue": queue,
-        "elastic": how.elastic,
-        "why": how.why,
-        "engine": how.engine,
+        "elastic": taken.elastic,
+        "why": taken.why,
+        "engine": taken.engine,
         "slots": [
             {"processors": s.processors, "duration_s": None if s.duration_s == float("inf") else s.duration_s}
             for s in slots

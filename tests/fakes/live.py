@@ -11,7 +11,7 @@ from sqlalchemy import select
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
 from ejbd.manager.clock import SteadyClock
 from ejbd.manager.executor import Executor
-from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
@@ -153,7 +153,7 @@ class LiveWorld:
             "output": "ejb-%j.out",
             "engine": "application",
         }
-        job = (await self.manager.submit(JobSpec(**(given | spec)), user, None, "hash")).id
+        job = (await self.manager.submit(Reading(JobSpec(**(given | spec))), user, None, "hash")).id
         await self.act()
         return job
 

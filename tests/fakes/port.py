@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.errors import Code, EjbError
-from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.requests import Accepted
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
@@ -58,8 +58,9 @@ class FakeManager:
         self.ok = True
         self._events = asyncio.Condition()
 
-    async def submit(self, spec: JobSpec, user: str, key: str | None, request_hash: str) -> Accepted:
-        self._check(spec)
+    async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
+        key = idempotency_key
+        spec, elastic, why = self._admit(job)
         id = secrets.token_hex(4)
 
         def add(session: Session) -> tuple[str, bool]:
@@ -78,25 +79,29 @@ class FakeManager:
 
         answer = await self.store.write(add)
         await self.announce()
-        elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"
-        why = spec.asked.why if spec.asked is not None and spec.asked.why else f"elasticity is {self.elasticity}"
-        return Accepted(*answer, elastic, f"{why} in queue main" if elastic else why, await self.check(spec))
+        return Accepted(*answer, elastic, why, job.notes if elastic else ())
 
-    async def check(self, spec: JobSpec) -> tuple[str, ...]:
-        return ()
-
-    async def plan(self, spec: JobSpec, user: str) -> dict[str, Any]:
-        self._check(spec)
-        elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"
+    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
+        spec, elastic, why = self._admit(job)
         return {
             "queue": "main",
             "elastic": elastic,
-            "why": f"elasticity is {self.elasticity} in queue main",
+            "why": why,
             "engine": spec.engine,
             "slots": DECISION["slots"],
             "decision": DECISION if elastic else None,
             "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
+            "notes": list(job.notes) if elastic else [],
         }
+
+    def _admit(self, job: Reading) -> tuple[JobSpec, bool, str]:
+        """As :func:`ejbd.manager.admission.admit` does, with a queue that has no limits."""
+        spec, why = job.spec, f"elasticity is {self.elasticity} in queue main"
+        self._check(spec)
+        elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"
+        if spec.elastic is None and elastic and job.refusals:
+            elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
+        return job.elastic_spec() if elastic else job.passed_through(why), elastic, why
 
     def _check(self, spec: JobSpec) -> None:
         if self.fault is not None:

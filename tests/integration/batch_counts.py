@@ -86,7 +86,7 @@ async def submit_until(manager: Manager, waiting: int, timeout_s: float) -> floa
     request = JobRequest(cwd="/", command=("/bin/true",), env={"PATH": "/usr/bin:/bin"}, overrides=overrides)
     already, _ = await manager.store.read(counted)
     for _ in range(waiting - already):
-        await manager.submit(read(request).settle(True), manager.runs_as, None, "")
+        await manager.submit(read(request), manager.runs_as, None, "")
     while (found := await manager.store.read(counted)) != (waiting, 0):
         if time.monotonic() > begun + timeout_s:
             raise TimeoutError(f"{found[0]} of {waiting} jobs wait after {timeout_s:g} s")

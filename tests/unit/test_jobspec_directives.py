@@ -172,8 +172,8 @@ def test_what_is_not_acted_on_is_told() -> None:
         JobRequest(cwd="/", script=script("#SBATCH -n 4 -t 5 --mail-type=END --comment=x --no-requeue --requeue"))
     )
     assert len(reading.notes) == 4 and all(note.startswith("line 2: --") for note in reading.notes)
-    assert reading.settle(True).rigid_options == ()
-    assert reading.settle(False).rigid_options == ("--mail-type=END",)
+    assert reading.elastic_spec().rigid_options == ()
+    assert reading.passed_through("").rigid_options == ("--mail-type=END",)
 
 
 def test_no_walltime_and_an_endless_one_need_a_passed_through_job() -> None:
@@ -301,7 +301,7 @@ def test_any_overrides_are_a_job_or_an_error(some: dict[str, str], more: dict[st
 def test_what_an_elastic_job_cannot_be_is_left_to_sbatch_where_it_is_passed_through(lines: str, words: str) -> None:
     reading = read(JobRequest(cwd="/home/ada", script=f"#!/bin/sh\n#SBATCH -t 5\n{lines}\nhostname\n"))
     assert any(words in refusal.message for refusal in reading.refusals)
-    assert reading.settle(False).elastic is False
+    assert reading.passed_through("").elastic is False
 
 
 def test_options_are_read_as_sbatch_reads_them() -> None:

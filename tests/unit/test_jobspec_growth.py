@@ -123,6 +123,6 @@ def test_a_long_script_is_read_off_the_event_loop(monkeypatch: pytest.MonkeyPatc
 def test_a_thousand_refusals_are_told_in_a_short_answer() -> None:
     reading = read(JobRequest(cwd="/", script="#!/bin/bash\n#SBATCH -n 4 -t 5\n" + "srun a &\n" * 1000))
     with pytest.raises(EjbError) as caught:
-        reading.settle(True)
+        reading.elastic_spec()
     assert len(caught.value.details["also"]) == 21
     assert caught.value.details["also"][-1] == "and 979 more"

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from ejbd.core.question import Question
 from ejbd.manager.history import KEPT, application_of, program_of, remember
-from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.spool import Spool
 from ejbd.store.models import Move
 from ejbd.store.store import Store
@@ -87,7 +87,7 @@ async def test_the_next_job_of_the_application_begins_with_it(live: LiveWorld) -
     live.batch.free = 0
     again = await live.submit()
     assert (await live.manager.explain(again))["cost"]["lambda_s"] == 10.0
-    planned = await live.manager.plan(heat, "ada")
+    planned = await live.manager.plan(Reading(heat), "ada")
     assert planned["cost"]["lambda_s"] == 10.0
     for other in ({"argv": ("./cool",)}, {"processes": 8}, {"engine": "none"}):
         job = await live.submit(**other)

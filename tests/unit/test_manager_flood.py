@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Intent, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -27,7 +27,7 @@ async def test_a_flood_is_taken_up_as_the_batch_system_may_be_given_it(tmp_path:
         live = LiveWorld(tmp_path, store)
         await live.poll()
         job = spec(live)
-        ids = [(await live.manager.submit(job, "ada", f"key-{n}", "hash")).id for n in range(100)]
+        ids = [(await live.manager.submit(Reading(job), "ada", f"key-{n}", "hash")).id for n in range(100)]
         while await store.write(live.manager._receive):
             pass
         planned = await store.read(lambda s: s.scalar(select(func.count()).select_from(Intent)))
@@ -57,7 +57,7 @@ async def test_a_job_number_that_comes_twice_is_drawn_anew(
         drawn = itertools.chain(["0badcafe", "0badcafe"], (f"{n:08x}" for n in itertools.count(1)))
         monkeypatch.setattr(secrets, "token_hex", lambda _: next(drawn))
         for n in range(2):
-            await live.manager.submit(spec(live), "ada", f"key-{n}", "hash")
+            await live.manager.submit(Reading(spec(live)), "ada", f"key-{n}", "hash")
         assert await store.read(lambda s: set(s.scalars(select(Job.id)))) == {"0badcafe", "00000001"}
     finally:
         store.close()

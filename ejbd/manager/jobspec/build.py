@@ -35,24 +35,29 @@ class Reading:
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def settle(self, elastic: bool) -> JobSpec:
-        """The spec, once it is known whether the job will be elastic.
+    def elastic_spec(self) -> JobSpec:
+        """The job as an elastic one, without what the notes say that it does without.
 
-        Raises EjbError (UNSUPPORTED) for an elastic job that cannot be one. A job that can only be passed through is
-        marked so, lest it become elastic by a change of its queue meanwhile.
+        Raises EjbError (UNSUPPORTED) where it surely cannot be one; of what is merely doubted its user knows better.
         """
         certain = tuple(refusal for refusal in self.refusals if not refusal.doubt)
-        if elastic and certain:
+        if certain:
             raise certain[0].error(certain[1:])
-        if elastic:
-            return replace(self.spec, rigid_options=())  # the notes say what it does without
-        return replace(self.spec, elastic=False) if certain else self.spec
+        return replace(self.spec, rigid_options=()) if self.spec.rigid_options else self.spec
+
+    def passed_through(self, why: str) -> JobSpec:
+        """The job as one that is handed on as it is, and `why`: also if its queue's settings change meanwhile."""
+        asked = replace(self.spec.asked, why=why) if self.spec.asked is not None else None
+        return replace(self.spec, elastic=False, asked=asked)
 
 
-def build_spec(request: JobRequest, *, elastic: bool = True) -> JobSpec:
-    """The JobSpec of a request. Raises EjbError (INVALID, or UNSUPPORTED where an elastic job cannot be held)."""
+def build_spec(request: JobRequest) -> JobSpec:
+    """The JobSpec of a request, of an elastic job unless it says `elastic=off`.
+
+    Raises EjbError (INVALID, or UNSUPPORTED where an elastic job cannot be held).
+    """
     reading = read(request)
-    return reading.settle(elastic if reading.spec.elastic is None else reading.spec.elastic)
+    return reading.spec if reading.spec.elastic is False else reading.elastic_spec()
 
 
 def parse_script(text: str, *, cwd: str = "/", name: str = "job") -> JobSpec:

@@ -1,0 +1,142 @@
+"""How a job is taken: whether it is elastic, in which queue, by which engine, and why.
+
+The one answer, for submissions, dry runs and the list of queues. What a job itself rules out is in its
+:class:`ejbd.manager.jobspec.Reading`; what its queue and the site allow is asked here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ejbd.config import Elasticity
+from ejbd.core.view import ClusterView, QueueView
+from ejbd.errors import Code, EjbError
+from ejbd.manager.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
+from ejbd.manager.context import Context
+from ejbd.manager.jobspec import JobSpec, Reading
+from ejbd.manager.mpi import is_open_mpi
+
+ENGINES = ("auto", "application", "dmtcp", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through)."""
+
+    spec: JobSpec
+    queue: str
+    elastic: bool
+    engine: str
+    why: str
+
+
+def admit(ctx: Context, job: Reading) -> Admission:
+    """How the job would be taken now. Raises EjbError for what cannot be had.
+
+    A job that asks to be elastic and cannot be is refused. Where that is only what its queue does with jobs it is
+    passed through instead: sbatch would have run it.
+    """
+    queue = queue_for(ctx.view, job.spec)
+    spec = job.elastic_spec() if job.spec.elastic else job.spec
+    first = queue.partition(",")[0]
+    elastic, why = queue_allows(ctx, first, spec.processes, spec.elastic)
+    if spec.elastic and not elastic:
+        raise _cannot_ask(ctx, first, spec, why)
+    if spec.elastic is False and spec.asked is not None and spec.asked.why:
+        why = spec.asked.why
+    if spec.engine not in ENGINES:
+        raise EjbError(Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(ENGINES)}")
+    engine = "none"
+    if elastic:
+        check_mpi(ctx.settings, spec)
+        engine, about = choose_engine(ctx, spec)
+        if is_open_mpi(ctx.settings, spec.mpi):
+            obstacle = open_mpi_obstacle(ctx, spec, first, engine)
+            if obstacle and spec.elastic:
+                raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
+            about = (
+                f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
+            )
+            elastic, why = not obstacle, obstacle or why
+        why = "; ".join(part for part in (why, about) if part) if elastic else why
+    if elastic and job.refusals and not spec.elastic:
+        elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
+    if not elastic:
+        return Admission(job.passed_through(why), queue, False, "none", why)
+    if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
+        _check_shape(found, spec)
+    return Admission(job.elastic_spec(), queue, True, engine, why)
+
+
+def queue_allows(ctx: Context, queue: str, processes: int, wanted: bool | None = None) -> tuple[bool, str]:
+    """Whether a queue makes a job elastic that arrives now, by its settings and by what the job wants; and why."""
+    settings = ctx.queue_settings(queue)
+    if wanted is False:
+        return False, "the job asked for elastic=off"
+    if settings.elasticity is Elasticity.OFF:
+        return False, f"elasticity is off in queue {queue}"
+    if processes < settings.min_processors:
+        return False, f"{processes} processors are fewer than the queue's minimum of {settings.min_processors}"
+    if settings.elasticity is Elasticity.AUTO:
+        waiting = sum(1 for j in ctx.view.jobs if j.queue == queue and j.state == "pending") if ctx.view else 0
+        threshold = settings.auto_queue_length
+        if waiting < threshold:
+            return False, f"{waiting} jobs wait in queue {queue}; elasticity begins at {threshold}"
+        return True, f"{waiting} jobs wait in queue {queue}, at least {threshold}"
+    return True, f"elasticity is on in queue {queue}"
+
+
+def _cannot_ask(ctx: Context, queue: str, spec: JobSpec, why: str) -> EjbError:
+    settings = ctx.queue_settings(queue)
+    narrow = settings.elasticity is not Elasticity.OFF and spec.processes < settings.min_processors
+    change = f"min_processors={spec.processes}" if narrow else "elasticity=on"
+    return EjbError(
+        Code.UNSUPPORTED,
+        f"the job asks for elasticity, but {why}",
+        hint=f"an admin can change that: ejb queue set {queue} {change}",
+    )
+
+
+def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
+    """The queue a job goes to, or several with commas between. Raises EjbError where it does not exist."""
+    if view is None:
+        if spec.queue is None:
+            if spec.elastic is False:
+                return ""  # the batch system will say
+            raise EjbError(
+                Code.BATCH_UNAVAILABLE,
+                "the batch system does not answer, so its default queue is not known",
+                transient=True,
+                hint="name the queue with -p, or try again",
+            )
+        return spec.queue
+    names = ", ".join(q.name for q in view.queues)
+    if spec.queue is not None and "," in spec.queue:
+        for name in spec.queue.split(","):
+            if view.queue(name) is None:
+                raise EjbError(Code.INVALID, f"there is no queue {name!r}", hint=f"the queues are: {names}")
+        return spec.queue
+    if spec.queue is None:
+        found = next((q for q in view.queues if q.default), view.queues[0] if len(view.queues) == 1 else None)
+        if found is None:
+            raise EjbError(Code.INVALID, "the batch system has no default queue", hint=f"name one with -p: {names}")
+    else:
+        found = view.queue(spec.queue)
+        if found is None:
+            raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint=f"the queues are: {names}")
+    return found.name
+
+
+def _check_shape(queue: QueueView, spec: JobSpec) -> None:
+    if spec.processes > queue.total_processors:
+        raise EjbError(
+            Code.INVALID,
+            f"{spec.processes} processors are more than queue {queue.name} has ({queue.total_processors})",
+            hint="ask for fewer with -n, or for another queue with -p",
+        )
+    if queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s:
+        raise EjbError(
+            Code.INVALID,
+            f"{spec.walltime_s:g} s are more than queue {queue.name} allows ({queue.max_walltime_s:g} s)",
+            hint="ask for less with -t, or for another queue with -p",
+        )

@@ -1,0 +1,127 @@
+"""Whether a job is elastic, and why: one answer, for whoever asks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.errors import Code, EjbError
+from ejbd.manager import admission
+from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
+from ejbd.manager.jobworld import JobWorld
+from ejbd.store.models import Job
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+SCRIPT = "#!/bin/sh\n#SBATCH -n 16 -t 10\n{}\nsrun ./heat\n"
+
+
+def reading(live: LiveWorld, lines: str = "", script: str | None = None, **overrides: Any) -> Reading:
+    text = SCRIPT.format(lines) if script is None else script
+    return read(JobRequest(cwd=str(live.folder), script=text, overrides=Overrides(engine="application", **overrides)))
+
+
+def stored(live: LiveWorld, id: str) -> JobSpec:
+    return live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(id)).spec)
+
+
+@pytest.mark.parametrize(
+    ("lines", "elastic", "why", "notes"),
+    [
+        ("", True, "elasticity is on in queue batch", 0),
+        # EJB does without it: the command line over HTTP said elastic, the manager asked directly said passed through.
+        ("#SBATCH --mail-type=END", True, "elasticity is on in queue batch", 1),
+        ("#SBATCH --mem=4G", False, "line 3: an elastic job cannot keep --mem", 0),
+        ("make -j", True, "elasticity is on in queue batch", 0),
+    ],
+)
+async def test_a_dry_run_and_a_submission_give_the_same_answer(
+    live: LiveWorld, lines: str, elastic: bool, why: str, notes: int
+) -> None:
+    await live.poll()
+    job = reading(live, lines)
+    planned = await live.manager.plan(job, "ada")
+    taken = await live.manager.submit(job, "ada", None, "")
+    assert planned["elastic"] is taken.elastic is live.job(taken.id).elastic is elastic
+    assert planned["why"] == taken.why and taken.why.startswith(why)
+    assert planned["notes"] == list(taken.notes)
+    assert len([note for note in taken.notes if "is not acted on" in note]) == notes
+    assert stored(live, taken.id).rigid_options == (() if elastic else ("--mem=4G",))
+
+
+async def test_one_that_says_it_is_elastic_is_refused_where_it_cannot_be(live: LiveWorld) -> None:
+    await live.poll()
+    for job in (reading(live, "#SBATCH --mem=4G", elastic="on"), reading(live, "#SBATCH -n 1", elastic="on")):
+        for ask in (live.manager.plan(job, "ada"), live.manager.submit(job, "ada", None, "")):
+            with pytest.raises(EjbError) as refused:
+                await ask
+            assert refused.value.code is Code.UNSUPPORTED
+    assert live.store.read_sync(lambda s: s.query(Job).count()) == 0
+
+
+async def test_of_what_is_merely_doubted_the_user_knows_better(live: LiveWorld) -> None:
+    await live.poll()
+    script = "#!/bin/sh\n#SBATCH -n 16 -t 10\n./pipeline\n"
+    doubted, insisted = (reading(live, script=script, elastic=word) for word in (None, "on"))
+    assert doubted.refusals and all(refusal.doubt for refusal in doubted.refusals)
+    assert not (await live.manager.submit(doubted, "ada", None, "")).elastic
+    assert (await live.manager.submit(insisted, "ada", None, "")).elastic
+
+
+async def test_what_is_passed_through_stays_so_when_its_queue_changes_between_the_look_and_the_commit(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.poll()
+    await live.manager.set_queue("batch", {"elasticity": "off"}, "root")
+    checked = live.manager._check
+
+    async def changed(spec: JobSpec) -> tuple[str, ...]:
+        await live.manager.set_queue("batch", {"elasticity": "on"}, "root")
+        return await checked(spec)
+
+    monkeypatch.setattr(live.manager, "_check", changed)
+    taken = await live.manager.submit(reading(live), "ada", None, "")
+    assert not taken.elastic and taken.why == "elasticity is off in queue batch"
+    assert (await live.manager.submit(reading(live), "ada", None, "")).elastic
+
+
+async def test_the_list_of_queues_says_what_a_job_would_be_told(live: LiveWorld) -> None:
+    await live.poll()
+    for changes in ({"elasticity": "off"}, {"elasticity": "on"}, {"elasticity": "auto", "auto_queue_length": 5}):
+        shown = (await live.manager.set_queue("batch", changes, "root"))["elastic_now"]
+        assert shown is (await live.manager.plan(reading(live), "ada"))["elastic"], changes
+
+
+def test_nobody_else_asks_a_queue_whether_it_makes_jobs_elastic() -> None:
+    """The settings' words are compared in one place, and one name stands for the answer."""
+    package = Path(admission.__file__).parents[1]
+    asks = re.compile(r"Elasticity\.(OFF|ON|AUTO)\b|def (settle|elasticity|make_elastic|carried)\(")
+    found = {str(file.relative_to(package)) for file in package.rglob("*.py") if asks.search(file.read_text())}
+    assert found == {"manager/admission.py", "config.py"}
+
+
+async def test_a_specification_is_parsed_once(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once by a transaction, however often it is asked for; once by what prepares and makes a submission."""
+    await live.poll()
+    parsed: list[str] = []
+    parse = JobSpec.from_json.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: type[JobSpec], data: dict[str, Any]) -> JobSpec:
+        parsed.append(data["name"])
+        spec: JobSpec = parse(cls, data)
+        return spec
+
+    monkeypatch.setattr(JobSpec, "from_json", classmethod(counted))
+    job = await live.submit()
+    assert live.batch.of(f"ejb-{job}.0").state == "pending" and len(parsed) == 1
+    world = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)))
+    assert world.spec is world.spec and len(parsed) == 2
