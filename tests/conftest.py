@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
-from tests.store_fixtures import postgres_server, postgres_url, sqlite_url, store, store_url
+from tests.store_fixtures import postgres_server, postgres_url, sqlite_url, sqlite_with_tables, store, store_url
 
 __all__ = [
     "postgres_server",
@@ -14,6 +14,7 @@ __all__ = [
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
     "sqlite_url",
+    "sqlite_with_tables",
     "store",
     "store_url",
 ]

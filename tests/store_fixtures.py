@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,21 @@ def store_url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
 
 
+@pytest.fixture(scope="session")
+def sqlite_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that nobody has written to, to be copied: to make one takes longer than most tests."""
+    path = tmp_path_factory.mktemp("tables") / "ejbd.sqlite"
+    opened = Store(f"sqlite:///{path}")
+    opened.upgrade()
+    opened.close()
+    return path
+
+
 @pytest.fixture
-def store(store_url: str) -> Iterator[Store]:
+def store(store_url: str, request: pytest.FixtureRequest) -> Iterator[Store]:
     """A store with its tables."""
+    if store_url.startswith("sqlite"):
+        shutil.copyfile(request.getfixturevalue("sqlite_with_tables"), store_url.removeprefix("sqlite:///"))
     opened = Store(store_url)
     opened.upgrade()
     yield opened

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from alembic import command
 from alembic.config import Config
@@ -23,12 +25,12 @@ def upgrade(url: URL, revision: str = "head") -> None:
 
     Raises EjbError if they are of a revision not known here, since a newer daemon has been there.
     """
-    _migrate(url, lambda config: command.upgrade(config, revision))
+    _migrate(url, revision, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(url: URL, revision: str) -> None:
     """Take the tables back to `revision` (`base`: none at all). Data that it has no room for is lost."""
-    _migrate(url, lambda config: command.downgrade(config, revision))
+    _migrate(url, revision, lambda config: command.downgrade(config, revision))
 
 
 def revision(connection: Connection) -> str | None:
@@ -36,13 +38,17 @@ def revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _migrate(url: URL, step: Callable[[Config], None]) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+def _migrate(url: URL, wanted: str, step: Callable[[Config], None]) -> None:
+    config = _config()
     engine = migration_engine(url)
     try:
         with engine.begin() as connection:
-            _refuse_newer(connection, config, url)
+            found = revision(connection)
+            known, newest = _revisions()
+            if found is not None and found not in known:
+                _refuse_newer(found, url)
+            if found is not None and found == (newest if wanted == "head" else wanted):
+                return
             config.attributes["connection"] = connection
             step(config)
     except DBAPIError as error:
@@ -53,13 +59,23 @@ def _migrate(url: URL, step: Callable[[Config], None]) -> None:
         engine.dispose()
 
 
-def _refuse_newer(connection: Connection, config: Config, url: URL) -> None:
-    found = revision(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
-        raise EjbError(
-            Code.STORE,
-            f"the database is of revision {found}, which this version of ejbd does not know",
-            where=place(url),
-            hint="start the newer ejbd that made it, or give this one another database_url",
-        )
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+@functools.cache
+def _revisions() -> tuple[frozenset[str], str | None]:
+    """Every revision that this version knows, and the newest: read once, since every file of them is run for that."""
+    scripts = ScriptDirectory.from_config(_config())
+    return frozenset(script.revision for script in scripts.walk_revisions()), scripts.get_current_head()
+
+
+def _refuse_newer(found: str, url: URL) -> NoReturn:
+    raise EjbError(
+        Code.STORE,
+        f"the database is of revision {found}, which this version of ejbd does not know",
+        where=place(url),
+        hint="start the newer ejbd that made it, or give this one another database_url",
+    )
