@@ -275,4 +275,6 @@ def _put(data: bytes) -> int:
     return len(data)
 
 
-__all__ = ["cancel", "events", "explain", "hold", "logs", "release", "timeline", "watch"]
+def add_to(app: typer.Typer) -> None:
+    for command in (watch, explain, events, timeline, logs, cancel, hold, release):
+        app.command()(command)

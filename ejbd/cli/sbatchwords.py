@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from typer.core import TyperOption
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ejbd.errors import Code, EjbError
-from ejbd.sbatch import BY_LETTER, BY_NAME, Argument, Option, matching
+
+if TYPE_CHECKING:
+    from ejbd.sbatch import Option
+
+# The table of sbatch's options is imported where a line has one that the command does not: most lines have none.
 
 OTHER = "--option"
 
 
-class Known:
-    """The options that a command has: spelling -> whether a value follows."""
-
-    def __init__(self, parameters: Iterable[object]) -> None:
-        self._takes_value = {
-            spelling: not (one.is_flag or one.count)
-            for one in parameters
-            if isinstance(one, TyperOption)
-            for spelling in (*one.opts, *one.secondary_opts)
-        }
-
-    def __contains__(self, spelling: str) -> bool:
-        return spelling in self._takes_value
-
-    def takes_value(self, spelling: str) -> bool:
-        return self._takes_value[spelling]
+Known = Mapping[str, bool]
+"""The options that a command has: spelling -> whether a value follows."""
 
 
 def translated(words: Sequence[str], known: Known) -> list[str]:
@@ -57,15 +46,23 @@ def behind_the_script(words: Sequence[str], known: Known) -> str | None:
         if word == "--":
             return None
         name = word.partition("=")[0]
-        if word.startswith("--") and (name in known or name.removeprefix("--") in BY_NAME):
+        if word.startswith("--") and (name in known or _is_of_sbatch(name)):
             return name
     return None
+
+
+def _is_of_sbatch(spelling: str) -> bool:
+    from ejbd.sbatch import BY_NAME
+
+    return spelling.removeprefix("--") in BY_NAME
 
 
 def _long(word: str, rest: list[str], known: Known) -> list[str]:
     spelling, equals, value = word.partition("=")
     if spelling in known:
         return [word, *_value_of(spelling, not equals, rest, known)]
+    from ejbd.sbatch import matching
+
     options = matching(spelling.removeprefix("--"))
     if not options:
         return [word]  # the command says that it does not know it
@@ -82,9 +79,11 @@ def _long(word: str, rest: list[str], known: Known) -> list[str]:
 def _short(word: str, rest: list[str], known: Known) -> list[str]:
     spelling, attached = word[:2], word[2:]
     if spelling in known:
-        if known.takes_value(spelling):
+        if known[spelling]:
             return [word, *_value_of(spelling, not attached, rest, known)]
         return [spelling, *(_short(f"-{attached}", rest, known) if attached else ())]
+    from ejbd.sbatch import BY_LETTER, Argument
+
     option = BY_LETTER.get(spelling[1])
     if option is None:
         return [word]
@@ -95,10 +94,12 @@ def _short(word: str, rest: list[str], known: Known) -> list[str]:
 
 def _value_of(spelling: str, apart: bool, rest: list[str], known: Known) -> list[str]:
     """The word behind an option that the command has, where that is its value."""
-    return [rest.pop(0)] if apart and rest and known.takes_value(spelling) else []
+    return [rest.pop(0)] if apart and rest and known[spelling] else []
 
 
 def _other(option: Option, value: str | None, rest: list[str]) -> list[str]:
+    from ejbd.sbatch import Argument
+
     if value is None and option.argument is Argument.REQUIRED:
         if not rest:
             raise EjbError(Code.INVALID, "a value must follow", where=option.spelling)

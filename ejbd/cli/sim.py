@@ -237,3 +237,7 @@ def tell_compiler(elapsed_s: float) -> None:
     else:
         hint = "`ejb sim compile` (a minute, once) makes it ten times as fast"
     print(f"ejb: this was interpreted; {hint}", file=sys.stderr)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(sim_app, name="sim")

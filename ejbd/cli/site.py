@@ -215,3 +215,10 @@ def doctor(
     out.result({"good": good, "findings": findings}, human)
     if not good:
         raise typer.Exit(1)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(window)
+    app.command()(doctor)
+    app.add_typer(queue_app, name="queue")
+    app.add_typer(token_app, name="token")

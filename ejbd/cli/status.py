@@ -115,3 +115,7 @@ def _states(words: list[str] | None) -> list[str] | None:
             raise EjbError(Code.INVALID, f"{word!r} is not the state of a job", where="--state", hint=hint)
         found.update(dict.fromkeys(state.value for state in meant))
     return list(found) or None
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(status)

@@ -1,172 +1,91 @@
-"""`ejb submit`."""
+"""What `ejb submit` does once its line is read. It is started often: nothing slow is imported before it is needed."""
 
 from __future__ import annotations
 
 import os
 import resource
 import sys
-import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperCommand
-
-from ejbd.cli import completion, following, sbatchwords, showing
-from ejbd.cli.client import segment
-from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
-from ejbd.cli.output import Output, printable
+from ejbd.cli import sbatchwords, submit_words
+from ejbd.cli.client import Client, from_environment, segment
+from ejbd.cli.output import Output, choose, printable
+from ejbd.cli.submit_words import KNOWN, OVERRIDES, Typed
 from ejbd.errors import Code, EjbError
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
-_IS_COMMAND = "ejb.is_command"
-_STRAYED = "ejb.strayed"
 _LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as")
 
 
-class SubmitCommand(TyperCommand):
-    """Takes every option of sbatch, and knows whether a `--` stood before the words, which makes them a command."""
+def quickly(words: Sequence[str]) -> int | None:
+    """Submit by a plain line of `ejb`; its exit code. None: it is not plain, or no submission: typer reads it.
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        known = sbatchwords.Known(self.params)
-        given = sbatchwords.translated(args, known)
-        rest = super().parse_args(ctx, list(given))
-        words = list(ctx.params.get("words") or [])
-        before = given[: len(given) - len(words)]
-        ctx.meta[_IS_COMMAND] = bool(before) and before[-1] == "--"
-        ctx.meta[_STRAYED] = None if ctx.meta[_IS_COMMAND] else sbatchwords.behind_the_script(words[1:], known)
-        return rest
+    Loading typer and what it checks values with would take several times as long as all the rest. A line is plain where
+    typer would have nothing to say: no help, no mistake, no value that is odd.
+    """
+    rest = list(words)
+    where: dict[str, str] = {}
+    while rest and rest[0].startswith("--"):
+        name, equals, value = rest.pop(0).removeprefix("--").partition("=")
+        if name not in ("url", "socket") or not (equals or rest):
+            return None
+        where[name] = value if equals else rest.pop(0)
+    if rest[:1] != ["submit"]:
+        return None
+    typed = submit_words.read(sbatchwords.translated(rest[1:], KNOWN))
+    if typed is None:
+        return None
+    return submit(typed, from_environment(where.get("url"), where.get("socket")))
 
 
-def submit(
-    context: typer.Context,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SCRIPT [ARGS]... | -- COMMAND [ARGS]...",
-            help="An sbatch script as it is (`-`: from standard input), or a command to be started on every rank.",
-        ),
-    ] = None,
-    ntasks: Annotated[int | None, typer.Option("-n", "--ntasks", help="Processes (ranks).")] = None,
-    nodes: Annotated[int | None, typer.Option("-N", "--nodes", help="Nodes.")] = None,
-    ntasks_per_node: Annotated[int | None, typer.Option("--ntasks-per-node", help="Processes on each node.")] = None,
-    time: Annotated[MaybeText, typer.Option("-t", "--time", help="Walltime, as sbatch takes it.")] = None,
-    partition: Annotated[
-        MaybeText, typer.Option("-p", "--partition", "--queue", help="Queue.", autocompletion=completion.queues)
-    ] = None,
-    name: Annotated[MaybeText, typer.Option("-J", "--job-name", help="Name.")] = None,
-    account: Annotated[MaybeText, typer.Option("-A", "--account", help="Account.")] = None,
-    qos: Annotated[MaybeText, typer.Option("-q", "--qos", help="Quality of service.")] = None,
-    stdout: Annotated[MaybeText, typer.Option("-o", "--output", help="File of standard output.")] = None,
-    stderr: Annotated[MaybeText, typer.Option("-e", "--error", help="File of standard error.")] = None,
-    chdir: Annotated[MaybeText, typer.Option("-D", "--chdir", help="Working directory.")] = None,
-    export: Annotated[
-        MaybeText, typer.Option("--export", help="Environment: ALL, NONE, or NAME,NAME=value,...")
-    ] = None,
-    elastic: Annotated[
-        MaybeText,
-        typer.Option(
-            "--elastic", metavar="on|off|auto", help="auto: as the queue says.", autocompletion=completion.elasticities
-        ),
-    ] = None,
-    engine: Annotated[
-        MaybeText,
-        typer.Option(
-            "--engine",
-            metavar="auto|application|dmtcp|none",
-            help="Checkpoint engine.",
-            autocompletion=completion.engines,
-        ),
-    ] = None,
-    mpi: Annotated[
-        MaybeText,
-        typer.Option(
-            "--mpi",
-            metavar="auto|mpich|openmpi|none|PROFILE",
-            help="Wire-up of the ranks.",
-            autocompletion=completion.mpis,
-        ),
-    ] = None,
-    omax: Annotated[int | None, typer.Option("--omax", help="Most ranks on a processor.")] = None,
-    lambda_s: Annotated[float | None, typer.Option("--lambda", help="Seconds that a move costs.")] = None,
-    delta: Annotated[float | None, typer.Option("--delta", help="Overhead of over-subscription.")] = None,
-    checkpoint: Annotated[
-        MaybeText, typer.Option("--checkpoint", metavar="off|auto|SECONDS", help="Checkpoints against lost nodes.")
-    ] = None,
-    restartable: Annotated[
-        bool | None, typer.Option("--restartable/--no-restartable", help="The script may be started again.")
-    ] = None,
-    hold: Annotated[bool, typer.Option("-H", "--hold", help="Do not start until `ejb release`.")] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("-O", "--option", help="An option of sbatch in one word (--mem=4G alone does, too)."),
-    ] = None,
-    idempotency_key: Annotated[
-        MaybeText, typer.Option("--idempotency-key", help="Submitting again with the same key gives the same job.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and why.")] = False,
-    wait: Annotated[bool, typer.Option("-W", "--wait", help="Wait for the end; exit as the job does.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Submit a job: an sbatch script as it is, or a command."""
-    out = output(as_json, quiet)
-    overrides = {
-        "ntasks": ntasks,
-        "nodes": nodes,
-        "ntasks_per_node": ntasks_per_node,
-        "time": time,
-        "name": name,
-        "partition": partition,
-        "account": account,
-        "qos": qos,
-        "output": stdout,
-        "error": stderr,
-        "chdir": chdir,
-        "export": export,
-        "elastic": elastic,
-        "engine": engine,
-        "mpi": mpi,
-        "omax": omax,
-        "lambda_s": lambda_s,
-        "delta": delta,
-        "checkpoint": checkpoint,
-        "restartable": restartable,
-        "hold": hold or None,
-        "options": option or None,
-    }
+def submit(typed: Typed, daemon: Client) -> int:
+    """Submit what was typed; the exit code. Raises EjbError."""
+    given, words = typed.given, typed.words
+    out = choose(as_json=bool(given.get("as_json")), quiet=bool(given.get("quiet")))
+    overrides = {option.name: given.get(option.name) for option in OVERRIDES}
+    overrides["hold"] = overrides["hold"] or None
+    overrides["options"] = overrides["options"] or None
     body: dict[str, Any] = {
         "cwd": _cwd(),
         "env": _environment(out),
         "overrides": {key: value for key, value in overrides.items() if value is not None},
-        **_work(words or [], bool(context.meta.get(_IS_COMMAND))),
+        **_work(words, typed.is_command),
         **_surroundings(),
     }
-    if strayed := context.meta.get(_STRAYED):
-        script = (words or [""])[0]
-        out.note(f"{strayed} stands behind {script} and goes to it; options of ejb stand before the script's name")
-    daemon = client(context)
-    if dry_run:
+    strayed = None if typed.is_command else sbatchwords.behind_the_script(words[1:], KNOWN)
+    if strayed:
+        out.note(f"{strayed} stands behind {words[0]} and goes to it; options of ejb stand before the script's name")
+    if given.get("dry_run"):
+        from ejbd.cli import showing
+
         plan = daemon.request("POST", "/v1/jobs/plan", body=body).json()
         out.result(plan, lambda: showing.plan(plan, out), quiet="elastic" if plan["elastic"] else "passed-through")
-        return
-    key = idempotency_key or f"ejb-{uuid.uuid4()}"
+        return 0
+    key = given.get("idempotency_key") or f"ejb-{os.urandom(16).hex()}"
     job = daemon.request_repeatedly("POST", "/v1/jobs", body=body, key=key).json()
     for note in job["notes"]:
         out.note(note)
-    if not wait:
-        out.result(job, lambda: out.line(f"Submitted job {job['id']}"), quiet=job["id"])
-        out.note(_carried(job))
-        return
+    if given.get("wait"):
+        return _waited_for(job, daemon, out)
+    out.result(job, lambda: out.line(f"Submitted job {job['id']}"), quiet=job["id"])
+    out.note(_carried(job))
+    return 0
+
+
+def _waited_for(job: dict[str, Any], daemon: Client, out: Output) -> int:
+    from ejbd.cli import following, showing
+
     out.note(f"submitted job {job['id']}, {_carried(job)}")
     try:
         for _ in following.events(daemon, job["id"], out):
             pass
         detail = daemon.get(f"/v1/jobs/{segment(job['id'])}")
     except KeyboardInterrupt:
-        raise typer.Exit(following.left_running(out, job["id"])) from None
+        return following.left_running(out, job["id"])
     out.result(detail, lambda: out.line(showing.outcome(detail)), quiet=job["id"])
-    raise typer.Exit(following.exit_code(detail))
+    return following.exit_code(detail)
 
 
 def _work(words: list[str], is_command: bool) -> dict[str, Any]:

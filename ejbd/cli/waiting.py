@@ -72,3 +72,7 @@ def _at_most(seconds: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(wait)

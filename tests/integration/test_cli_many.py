@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.cli.sbatchwords import Known, behind_the_script, translated
-from ejbd.cli.submit import SubmitCommand
+from ejbd.cli.submit_words import KNOWN as SUBMIT
 from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.sbatch import OPTIONS, Argument
 from ejbd.store.states import JobState
@@ -127,7 +127,7 @@ def test_any_option_of_sbatch_is_known_on_the_command_line(shell: Shell) -> None
     assert "--nonsense" in shell.ejb("submit", "--nonsense", shell.script(), code=2)[1]
 
 
-KNOWN = Known([])
+KNOWN: Known = {}
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -160,22 +160,15 @@ def test_words_as_getopt_reads_them(words: list[str], expected: list[str]) -> No
 
 
 def test_options_that_the_command_has_keep_their_values() -> None:
-    from typer.main import get_command
-
-    from ejbd.cli.main import app
-
-    command = get_command(app).commands["submit"]  # type: ignore[attr-defined]
-    assert isinstance(command, SubmitCommand)
-    known = Known(command.params)
     words = ["-n", "4", "-O", "--mem=1", "--part", "q", "-HW", "--time=5", "--mem", "2G", "s.sh", "--mem", "3"]
-    assert translated(words, known) == [
+    assert translated(words, SUBMIT) == [
         *["-n", "4", "-O", "--mem=1", "--partition", "q", "-H", "-W", "--time=5", "--option=--mem=2G"],
         *["s.sh", "--mem", "3"],
     ]
-    assert behind_the_script(["a", "--dry-run"], known) == "--dry-run"
-    assert behind_the_script(["--mine", "-n", "3"], known) is None
+    assert behind_the_script(["a", "--dry-run"], SUBMIT) == "--dry-run"
+    assert behind_the_script(["--mine", "-n", "3"], SUBMIT) is None
     with pytest.raises(EjbError):
-        translated(["--ntasks-per"], known)
+        translated(["--ntasks-per"], SUBMIT)
 
 
 def completed(shell: Shell, line: str, socket: str | None = None) -> tuple[set[str], str]:

@@ -1,0 +1,155 @@
+"""The options of `ejb submit`, said once: the command, its help and completion, and its quick start read this table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class Kind(Enum):
+    """What an option takes."""
+
+    TEXT = "text"
+    WHOLE = "a whole number"
+    NUMBER = "a number"
+    FLAG = "nothing"
+    SWITCH = "nothing, and has an opposite"
+    TEXTS = "text, each time that it is given"
+
+
+class Option(NamedTuple):
+    """An option. `offers`: what the shell offers for its value, as ejbd.cli.completion calls it."""
+
+    name: str
+    spellings: tuple[str, ...]
+    kind: Kind
+    help: str
+    metavar: str | None = None
+    offers: str = ""
+
+    @property
+    def opposites(self) -> tuple[str, ...]:
+        """The spellings that say no."""
+        return tuple(f"--no-{one.removeprefix('--')}" for one in self.spellings) if self.kind is Kind.SWITCH else ()
+
+    @property
+    def takes_value(self) -> bool:
+        return self.kind not in (Kind.FLAG, Kind.SWITCH)
+
+
+_TEXT, _WHOLE, _NUMBER, _FLAG = Kind.TEXT, Kind.WHOLE, Kind.NUMBER, Kind.FLAG
+
+# What the request overrides of the script, in the order of the help.
+OVERRIDES = (
+    Option("ntasks", ("-n", "--ntasks"), _WHOLE, "Processes (ranks)."),
+    Option("nodes", ("-N", "--nodes"), _WHOLE, "Nodes."),
+    Option("ntasks_per_node", ("--ntasks-per-node",), _WHOLE, "Processes on each node."),
+    Option("time", ("-t", "--time"), _TEXT, "Walltime, as sbatch takes it."),
+    Option("partition", ("-p", "--partition", "--queue"), _TEXT, "Queue.", offers="queues"),
+    Option("name", ("-J", "--job-name"), _TEXT, "Name."),
+    Option("account", ("-A", "--account"), _TEXT, "Account."),
+    Option("qos", ("-q", "--qos"), _TEXT, "Quality of service."),
+    Option("output", ("-o", "--output"), _TEXT, "File of standard output."),
+    Option("error", ("-e", "--error"), _TEXT, "File of standard error."),
+    Option("chdir", ("-D", "--chdir"), _TEXT, "Working directory."),
+    Option("export", ("--export",), _TEXT, "Environment: ALL, NONE, or NAME,NAME=value,..."),
+    Option("elastic", ("--elastic",), _TEXT, "auto: as the queue says.", "on|off|auto", "elasticities"),
+    Option("engine", ("--engine",), _TEXT, "Checkpoint engine.", "auto|application|dmtcp|none", "engines"),
+    Option("mpi", ("--mpi",), _TEXT, "Wire-up of the ranks.", "auto|mpich|openmpi|none|PROFILE", "mpis"),
+    Option("omax", ("--omax",), _WHOLE, "Most ranks on a processor."),
+    Option("lambda_s", ("--lambda",), _NUMBER, "Seconds that a move costs."),
+    Option("delta", ("--delta",), _NUMBER, "Overhead of over-subscription."),
+    Option("checkpoint", ("--checkpoint",), _TEXT, "Checkpoints against lost nodes.", "off|auto|SECONDS"),
+    Option("restartable", ("--restartable",), Kind.SWITCH, "The script may be started again."),
+    Option("hold", ("-H", "--hold"), _FLAG, "Do not start until `ejb release`."),
+    Option("options", ("-O", "--option"), Kind.TEXTS, "An option of sbatch in one word (--mem=4G alone does, too)."),
+)
+# What concerns the command itself.
+OWN = (
+    Option("idempotency_key", ("--idempotency-key",), _TEXT, "Submitting again with the same key gives the same job."),
+    Option("dry_run", ("--dry-run",), _FLAG, "Show what would be done, and why."),
+    Option("wait", ("-W", "--wait"), _FLAG, "Wait for the end; exit as the job does."),
+    Option("as_json", ("--json",), _FLAG, "Print one JSON document."),
+    Option("quiet", ("--quiet",), _FLAG, "Print nothing but what a script needs."),
+)
+OPTIONS = (*OVERRIDES, *OWN)
+HELP = ("-h", "--help")
+
+BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (*option.spellings, *option.opposites)}
+KNOWN = {**{word: option.takes_value for word, option in BY_SPELLING.items()}, **dict.fromkeys(HELP, False)}
+"""Every spelling that the command knows, and whether a value follows it."""
+
+
+class Typed(NamedTuple):
+    """A line as it was typed: the options by their names, and the words behind them, which a `--` makes a command."""
+
+    given: dict[str, Any]
+    words: list[str]
+    is_command: bool
+
+
+def is_command(words: Sequence[str]) -> bool:
+    """Whether a `--` stands before the words that are no options."""
+    rest = list(words)
+    for _ in _options(rest):
+        pass
+    return rest[:1] == ["--"]
+
+
+def read(words: Sequence[str]) -> Typed | None:
+    """A line that is as plain as most are. None: not for this reader, as help, an odd value or a mistake is."""
+    rest = list(words)
+    given: dict[str, Any] = {}
+    for spelling, value in _options(rest):
+        option = BY_SPELLING.get(spelling)
+        if option is None or option.takes_value is (value is None):
+            return None
+        found = _value(option, spelling, value)
+        if found is None:
+            return None
+        given[option.name] = [*given.get(option.name, ()), found] if option.kind is Kind.TEXTS else found
+    command = rest[:1] == ["--"]
+    if not all(map(_is_text, rest)):
+        return None
+    return Typed(given, rest[1:] if command else rest, command)
+
+
+def _options(rest: list[str]) -> Iterator[tuple[str, str | None]]:
+    """Take the options off the front of `rest`: each one's spelling, with its value where it has one."""
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        word = rest.pop(0)
+        value: str | None
+        if word.startswith("--"):
+            spelling, equals, value = word.partition("=")
+            attached = bool(equals)
+        else:
+            spelling, value = word[:2], word[2:]
+            attached = bool(value)
+        if not attached:
+            value = rest.pop(0) if KNOWN.get(spelling) and rest else None
+        yield spelling, value
+
+
+def _value(option: Option, spelling: str, text: str | None) -> Any:
+    """The value of an option; None where it is not plain."""
+    if text is None:
+        return spelling not in option.opposites
+    if option.kind is Kind.WHOLE:
+        return int(text) if _digits(text) else None
+    if option.kind is Kind.NUMBER:
+        whole, point, rest = text.partition(".")
+        return float(text) if _digits(whole) and (not point or _digits(rest)) else None
+    return text if _is_text(text) else None
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
