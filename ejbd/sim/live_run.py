@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.room.slots import margins_of
+from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
 from ejbd.sim.live import Fate, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
@@ -22,7 +24,6 @@ from ejbd.sim.workload import Workload, workload_of
 
 # The real system looks once a second, at times that nobody knows: simulations that differ in that, and their mean.
 SIMULATIONS, GRAIN_S, SEED = 21, 1.0, 1
-START_UP_POLLS = 3.0  # what the manager adds to the length of a subjob, beside one lambda
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _compared(setting: LiveSetting, workload: Workload, overheads: Overheads, un
         suspend=setting.suspend,
         least_work_first=True,
     )
-    slack_s = setting.lambda_s + START_UP_POLLS * setting.poll_s
+    slack_s = slack(setting.lambda_s, margins_of(setting.poll_s, 0.0))
     grain = np.random.default_rng(SEED)
     simulations = []
     for number in range(SIMULATIONS):

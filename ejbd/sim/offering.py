@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ejbd.core.bundling.candidates import (
     ADD_TWO,
     GROWS,
@@ -15,8 +13,8 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.plan import Rules
 from ejbd.core.kernel import kernel
-from ejbd.core.progress import round_up
-from ejbd.core.room.slots import easy_slots
+from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
+from ejbd.core.room.walltimes import asked_walltime, longest_walltime
 from ejbd.sim.cluster import dequeue, hold
 from ejbd.sim.elastic import advance, held_processors, hold_subjob, is_late, plan_next, take_row, work_left
 from ejbd.sim.world import (
@@ -27,9 +25,12 @@ from ejbd.sim.world import (
     LAUNCH_S,
     NOW,
     OVERCOMMITTED,
+    POLL_S,
     QUEUED,
     RUNNING,
     SLACK_S,
+    START_UP_S,
+    TAIL_S,
     TOO_WIDE,
     UNIT,
     VISITS,
@@ -38,29 +39,36 @@ from ejbd.sim.world import (
     World,
 )
 
-_SLACK = 1e-6
-
 
 @kernel
 def find_slots(w: World, rules: Rules) -> int:
+    """The slots that there are, as a live manager has them of its windows: how many."""
     head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
     slots = easy_slots(
         head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations,
         w.count[UNIT],
     )  # fmt: skip
-    quantum = rules.walltime_quantum_s
-    if quantum <= 1.0:
-        return slots
-    kept = 0
-    for index in range(slots):  # whole quanta, as the live windows have it
-        duration = w.slot_durations[index]
-        if not math.isinf(duration):
-            duration = math.floor((duration + _SLACK) / quantum) * quantum
-        if duration > 0.0:
-            w.slot_processors[kept] = w.slot_processors[index]
-            w.slot_durations[kept] = duration
-            kept += 1
-    return kept
+    return in_whole_units(
+        w.slot_processors, w.slot_durations, slots,
+        rules.processor_quantum, rules.walltime_quantum_s, rules.max_walltime_s,
+    )  # fmt: skip
+
+
+@kernel
+def show_slots(w: World, slots: int, resumes: bool, rules: Rules) -> int:
+    """What of the slots a decision may use: how many, the first ones, for `shown_durations`."""
+    return shorten(w.slot_durations, slots, left_out(resumes, margins(w)), rules.max_walltime_s, w.shown_durations)
+
+
+@kernel
+def resumes(w: World, job: int) -> bool:
+    """Whether a job waits with work kept."""
+    return w.mode[job] == WAITING and w.start[job] >= 0.0
+
+
+@kernel
+def margins(w: World) -> Margins:
+    return Margins(w.clock[POLL_S], w.clock[START_UP_S], w.clock[TAIL_S])
 
 
 @kernel
@@ -118,15 +126,17 @@ def offer_slots(w: World, rules: Rules) -> bool:
 def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
     o = w.options
     processes = w.processors[job]
+    again = resumes(w, job)
+    shown = show_slots(w, slots, again, rules)
     _, best = wait_options(
-        processes, w.work[job], work_left(w, job), w.slot_processors, w.slot_durations, slots, rules, o
+        processes, w.work[job], work_left(w, job), w.slot_processors, w.shown_durations, shown, rules, o
     )
     if best < 0:
         return False
     launch_s = begin_on_slots(w, job, rules)
     if w.count[FAULT] != 0:
         return True
-    _add(w, job, best, o.kind[best] == TWO_SUBJOBS, rules)
+    _add(w, job, best, o.kind[best] == TWO_SUBJOBS, again, rules)
     w.expected[job] += launch_s
     if w.candidate[job] == WITHOUT_J0 and o.kind[best] != SUSPENDED_RUN:
         dequeue(w, job)
@@ -154,6 +164,7 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
     o = w.options
     advance(w, job, rules)
     row = w.row[job]
+    shown = show_slots(w, slots, False, rules)
     code, _, best = running_options(
         w.processors[job],
         work_left(w, job),
@@ -165,8 +176,8 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
         w.anchors,
         w.held_count[job],
         w.slot_processors,
-        w.slot_durations,
-        slots,
+        w.shown_durations,
+        shown,
         w.clock[NOW],
         rules,
         w.scratch,
@@ -175,7 +186,7 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
     if code != GROWS or best < 0:
         return False
     begin_to_grow(w, job, rules)
-    _add(w, job, best, o.kind[best] == ADD_TWO, rules)
+    _add(w, job, best, o.kind[best] == ADD_TWO, False, rules)
     return True
 
 
@@ -188,21 +199,15 @@ def begin_to_grow(w: World, job: int, rules: Rules) -> None:
 
 
 @kernel
-def asked_walltime(w: World, length: float, limit: float, rules: Rules) -> float:
-    """What a subjob asks for: its plan's length and the slack, as far as its slot lasts."""
-    if w.clock[SLACK_S] <= 0.0:
-        return length
-    return max(length, min(round_up(length + w.clock[SLACK_S], rules.walltime_quantum_s), limit))
-
-
-@kernel
-def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
-    """Submit the subjobs of an option."""
+def _add(w: World, job: int, best: int, two: bool, again: bool, rules: Rules) -> None:
+    """Submit the subjobs of an option. `again`: the job had waited with work kept."""
     o = w.options
     expected = w.clock[NOW] + o.seconds[best]
-    add_subjob(w, job, o.processors[best], o.length[best], w.slot_durations[o.slot[best]], rules)
+    limit = longest_walltime(w.shown_durations[o.slot[best]], again, margins(w), rules.max_walltime_s)
+    add_subjob(w, job, o.processors[best], o.length[best], limit, rules)
     if two:
-        add_subjob(w, job, o.processors_2[best], o.length_2[best], w.slot_durations[o.slot_2[best]], rules)
+        limit = longest_walltime(w.shown_durations[o.slot_2[best]], again, margins(w), rules.max_walltime_s)
+        add_subjob(w, job, o.processors_2[best], o.length_2[best], limit, rules)
     if is_late(w, job, expected):
         w.count[FAULT] = LATER
     w.expected[job] = expected
@@ -212,7 +217,7 @@ def _add(w: World, job: int, best: int, two: bool, rules: Rules) -> None:
 @kernel
 def add_subjob(w: World, job: int, processors: int, length: float, limit: float, rules: Rules) -> None:
     """Submit a subjob; it fits, so it starts at once."""
-    end = w.clock[NOW] + asked_walltime(w, length, limit, rules)
+    end = w.clock[NOW] + asked_walltime(length, w.clock[SLACK_S], limit, rules.walltime_quantum_s)
     hold(w, processors, end)
     hold_subjob(w, job, processors, end)
 

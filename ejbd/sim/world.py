@@ -8,6 +8,7 @@ import numpy as np
 
 from ejbd.core.bundling.candidates import Options, Scratch
 from ejbd.core.kernel import Floats, Ints
+from ejbd.core.room.slots import NO_MARGINS, Margins
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
 # RELEASING: it is done, but its processors are not given back yet.
@@ -19,9 +20,9 @@ STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 # Entries of `count`. UNIT: reservations are of whole units.
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT = range(14)
 COUNTS = 14
-# Entries of `clock`. The last four are the costs of candidates, :class:`Costs`.
-NOW, IDLE_S, QUEUED_S, SHADOW, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S = range(8)
-CLOCKS = 8
+# Entries of `clock`. The last seven are the costs of candidates, :class:`Costs`, and its margins.
+NOW, IDLE_S, QUEUED_S, SHADOW, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(11)
+CLOCKS = 11
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -42,13 +43,15 @@ class Costs(NamedTuple):
 
     `launch_s`: from the start of the first subjob until its ranks compute. `release_s`: from the application's end
     until its processors are free. `slack_s`: what a subjob asks for beyond its plan, as far as its slot lasts.
-    `keep_s`: from the start of a J0 that is moved to until the old subjobs are given back.
+    `keep_s`: from the start of a J0 that is moved to until the old subjobs are given back. `margins`: what decisions
+    are not shown of slots that end.
     """
 
     launch_s: float = 0.0
     release_s: float = 0.0
     slack_s: float = 0.0
     keep_s: float = 0.0
+    margins: Margins = NO_MARGINS
 
 
 FREE_OF_COSTS = Costs()
@@ -115,6 +118,7 @@ class World(NamedTuple):
     started: Ints
     slot_processors: Ints
     slot_durations: Floats
+    shown_durations: Floats
     anchors: Ints
     scratch: Scratch
     options: Options
@@ -178,7 +182,8 @@ def new_world(
     counts[HEAD] = -1
     counts[UNIT] = unit
     clock = floats(CLOCKS)
-    clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs
+    clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs[:4]
+    clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins
     spare = ints(rows)
     for index in range(rows):
         spare[index] = rows - 1 - index
@@ -189,6 +194,6 @@ def new_world(
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),
         floats(n + 1), ints(n + 1), ints(n + 1), ints(n, -1),
         ints(n), floats(n), floats(n), floats(n), floats(n), floats(n), ints(n), ints(n, -1), ints(n), held, spare,
-        ints(n + 1), ints(n + 1), ints(2), floats(2), ints(wide),
+        ints(n + 1), ints(n + 1), ints(2), floats(2), floats(2), ints(wide),
         Scratch(ints(wide), floats(wide), ints(wide), ints(wide), floats(0)), options,
     )  # fmt: skip

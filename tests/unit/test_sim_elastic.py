@@ -10,10 +10,10 @@ import pytest
 
 from ejbd.core.bundling.handlers import BundlingParameters
 from ejbd.core.room.slots import easy_slots
+from ejbd.core.room.walltimes import asked_walltime
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.sim.engine import play_elastic
-from ejbd.sim.offering import asked_walltime
 from ejbd.sim.run import Policy, SimulationError, refuse_fault, run
 from ejbd.sim.settings import differing
 from ejbd.sim.targets import run_targets
@@ -166,12 +166,10 @@ def test_a_candidate_that_starts_at_once_pays_them_too() -> None:
 
 
 def test_a_subjob_asks_for_more_than_its_plan_as_far_as_its_slot_lasts() -> None:
-    load = workload([(0, 1, 1, 1)], 1)
-    rules = BundlingParameters(walltime_quantum_s=60).rules
-    asked = {}
-    for slack_s in (0.0, 30.0):
-        w = new_world(load.jobs, 1, np.zeros(1), elastic_rows=1, plain=True, costs=Costs(slack_s=slack_s))
-        asked[slack_s] = [asked_walltime(w, 240.0, limit, rules) for limit in (np.inf, 300.0, 240.0)]
+    asked = {
+        slack_s: [asked_walltime(240.0, slack_s, limit, 60.0) for limit in (np.inf, 300.0, 240.0)]
+        for slack_s in (0.0, 30.0)
+    }
     assert asked == {0.0: [240, 240, 240], 30.0: [300, 300, 240]}
 
 
