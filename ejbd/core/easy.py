@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ejbd.core.kernel import Floats, Ints, kernel
+from ejbd.core.progress import whole_units
 
 Release = tuple[float, int]  # (planned end in seconds, processors that come free then)
 
@@ -200,7 +201,7 @@ def shadow_time(
     Every planned end up to and including the shadow time counts. What is left over is beside whole units (nodes of
     `unit` processors), as far as there are any.
     """
-    reserved = processors + (-processors) % unit
+    reserved = whole_units(processors, unit)
     if processors <= free:
         return now, max(0, free - reserved)
     index = 0

@@ -35,6 +35,12 @@ def fewest(processes: int, degree: int) -> int:
 
 
 @kernel
+def whole_units(processors: int, unit: int) -> int:
+    """`processors` rounded up to whole units: nodes, where those are given out or reserved as a whole."""
+    return -(-processors // unit) * unit
+
+
+@kernel
 def stretch(degree: int, delta: float) -> float:
     """How many seconds one second of full-speed work takes at this degree (Eq. 2): 1, or Delta times the degree."""
     return 1.0 if degree <= 1 else delta * degree

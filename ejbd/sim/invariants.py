@@ -9,6 +9,7 @@ from __future__ import annotations
 from ejbd.core.bundling.plan import Rules
 from ejbd.core.easy import shadow_time
 from ejbd.core.kernel import kernel
+from ejbd.core.progress import whole_units
 from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.elastic import held_processors
 from ejbd.sim.world import (
@@ -49,8 +50,7 @@ def check(w: World, policy: int, rules: Rules) -> None:
         job = w.visits[index]
         if w.work[job] > w.run[job] + 1.0 + _SLACK:  # the last whole second may not be needed in full
             w.count[FAULT] = BROKEN_PROGRESS
-        unit = rules.processor_quantum
-        if held_processors(w, job) > -(-w.processors[job] // unit) * unit:
+        if held_processors(w, job) > whole_units(w.processors[job], rules.processor_quantum):
             w.count[FAULT] = TOO_WIDE
         if w.row[job] >= 0 and w.held_count[job] > 0 and w.held.ends[w.row[job]][0] < now - _SLACK:
             w.count[FAULT] = KILLED

@@ -13,6 +13,7 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.plan import Rules
 from ejbd.core.kernel import kernel
+from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
 from ejbd.core.room.walltimes import asked_walltime, longest_walltime
 from ejbd.sim.cluster import dequeue, hold
@@ -225,7 +226,7 @@ def add_subjob(w: World, job: int, processors: int, length: float, limit: float,
 @kernel
 def check_and_plan_next(w: World, job: int, rules: Rules) -> None:
     """After subjobs were added: nobody has too many processors, and the job's next event is another one."""
-    if held_processors(w, job) > -(-w.processors[job] // rules.processor_quantum) * rules.processor_quantum:
+    if held_processors(w, job) > whole_units(w.processors[job], rules.processor_quantum):
         w.count[FAULT] = TOO_WIDE
     if w.count[FREE] < 0:
         w.count[FAULT] = OVERCOMMITTED

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ejbd.core.bundling.plan import Rules, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch
+from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch, whole_units
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO = 4, 5  # and for a running one
@@ -45,12 +45,6 @@ def room_for(count: int) -> Options:
     i = [[-1] * count for _ in range(8)]
     f = [[0.0] * count for _ in range(3)]
     return Options(i[0], i[1], i[2], i[3], f[0], i[4], i[5], f[1], i[6], i[7], f[2])
-
-
-@kernel
-def whole_units(processors: int, unit: int) -> int:
-    """`processors` rounded up to whole units."""
-    return -(-processors // unit) * unit
 
 
 @kernel

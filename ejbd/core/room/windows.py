@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ejbd.core.easy import shadow_of
+from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import in_whole_units
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
@@ -48,7 +49,7 @@ class Windows:
         Processors are rounded up to whole units. The job is taken to get those processors that are of the least use to
         others, that is, whose own end comes first after the job's. Raises ValueError where the job does not fit.
         """
-        units = -(-processors // self.processor_quantum) * self.processor_quantum
+        units = whole_units(processors, self.processor_quantum)
         left_at_end = self.available(duration_s) - units
         if processors < 0 or left_at_end < 0:
             raise ValueError(
@@ -118,8 +119,11 @@ def _by_processors(
 ) -> list[Stair]:
     """Running minimum of the processors free over time, by planned ends and planned starts on the queue's nodes.
 
-    Where no pending job has a planned start, the first that does not fit gets its shadow time by EASY's own rule.
+    Where no pending job has a planned start, the first that does not fit gets its shadow time by EASY's own rule. A
+    batch system that reserves nodes reserves whole ones there, too.
     """
+    by_nodes = view.reservations is Reservations.NODES
+    unit = max((node.processors for node in nodes.values()), default=1) if by_nodes else queue.processor_quantum
     neighbours = {name for node in nodes.values() for name in node.queues} | {queue.name}
     free = sum(node.free for node in nodes.values())
     releases: list[tuple[float, int]] = []
@@ -140,9 +144,10 @@ def _by_processors(
         changes[end] = changes.get(end, 0) + processors
     for planned, job in starts:
         start = max(planned, now)
-        changes[start] = changes.get(start, 0) - job.processors
+        reserved = whole_units(job.processors, unit)
+        changes[start] = changes.get(start, 0) - reserved
         if job.walltime_s is not None:
-            changes[start + job.walltime_s] = changes.get(start + job.walltime_s, 0) + job.processors
+            changes[start + job.walltime_s] = changes.get(start + job.walltime_s, 0) + reserved
     level = least = free
     falls: list[Stair] = []
     for time in sorted(changes):
