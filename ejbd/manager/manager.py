@@ -39,10 +39,11 @@ from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import LOOK_S
 from ejbd.manager.output import check_output
-from ejbd.manager.roster import Roster, Specs, SubjobRow
+from ejbd.manager.roster import Specs, SubjobRow
 from ejbd.manager.spool import Spool
 from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
+from ejbd.manager.workingset import WorkingSet
 from ejbd.store import marks
 from ejbd.store.models import Event, Job, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
@@ -91,6 +92,7 @@ class Manager:
         self._spool_speed: float | None = None
         self._remembered = Remembered()
         self._specs = Specs()
+        self._open = WorkingSet(store)
         self._health = Health(settings, store)
         self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._seen)
         store.on_commit(self._forget)
@@ -182,7 +184,7 @@ class Manager:
                     view = await self.batch.observe()
                 if self.clock.drift():  # set in between: the view's times are of another clock than ours
                     return
-                roster = await self.store.read(Roster.read)
+                roster = await self._open.now()
                 unlisted = roster.unlisted(view)
                 lost = {
                     id: self.spool.exit_file(subjob.job_id, subjob.id)

@@ -21,7 +21,7 @@ from ejbd.manager.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
-from ejbd.store.transitions import add_event, move_job, move_subjob
+from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
@@ -62,7 +62,7 @@ class Reconciler:
 
     def pieces(self) -> Iterator[None]:
         listed = {job.id: job for job in self._view.jobs}
-        plans: list[dict[str, Any]] = []
+        plans: list[tuple[str, dict[str, Any]]] = []
         for at, (id, rows) in enumerate(self._roster.subjobs.items()):
             if not all(self._goes_on(row, _seen(row, listed), plans) for row in rows if row.batch_id is not None):
                 self.looked_at.add(id)
@@ -70,7 +70,9 @@ class Reconciler:
                 yield
         yield
         for some in _batches(plans, ROWS_AT_ONCE):
-            self._context().session.connection().execute(_PLAN, some)
+            session = self._context().session
+            session.connection().execute(_PLAN, [plan for _, plan in some])
+            wake(session, *(job_topic(job) for job, _ in some))
             yield
         # In order of arrival; those whose job is over, and who are on their way out, at last.
         order = [id for id in self._roster.jobs if id in self.looked_at]
@@ -83,7 +85,7 @@ class Reconciler:
         _find_silent_workers(self._context())
         yield
 
-    def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[dict[str, Any]]) -> bool:
+    def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[tuple[str, dict[str, Any]]]) -> bool:
         """Whether there is nothing to do about a subjob but to note what the batch system plans.
 
         It says so of the many, each of whom would have to be loaded otherwise; whom it does not know goes to
@@ -101,7 +103,7 @@ class Reconciler:
         if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
             return False  # its first promise
         if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
-            plans.append({"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason})
+            plans.append((row.job_id, {"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason}))
         return True
 
     def _look_at(self, ids: Sequence[str], listed: Mapping[str, BatchJobView]) -> None:

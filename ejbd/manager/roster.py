@@ -1,13 +1,13 @@
 """All that is open, in the few columns by which a poll sees who has to be looked at.
 
 Most jobs only wait, and reading them whole (a specification holds a user's environment) was most of what a poll cost.
-A roster is read anew by each poll, from one snapshot of the database, and never kept: nothing in it can be out of step
-with a transaction that was rolled back. It says whom to leave alone, which is what a poll a moment earlier would have
-done; whatever is changed is loaded again by the transaction that changes it.
+It says whom to leave alone, which is what a poll a moment earlier would have done; whatever is changed is loaded again
+by the transaction that changes it. :mod:`ejbd.manager.workingset` keeps it between polls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ SubjobRow = Row[Any]
 OPEN_JOB = [state.value for state in JobState if state not in TERMINAL_JOB]  # what is looked for by an index,
 OPEN_SUBJOB = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]  # however many have ended
 SPECS_AT_ONCE = 500
+JOBS_AT_ONCE = 500
 _LONG = frozenset({"env", "script", "argv", "asked"})  # of a specification; no decision depends on them
 _JOB = select(
     Job.seq,
@@ -56,7 +57,7 @@ _SUBJOB = select(
 ).where(Subjob.state.in_(OPEN_SUBJOB))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Roster:
     """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making."""
 
@@ -66,15 +67,38 @@ class Roster:
     @classmethod
     def read(cls, session: Session) -> Roster:
         """All of it, as of now. Two statements."""
-        rows: list[JobRow] = [*session.execute(_JOB)]
-        jobs = {row.id: row for row in sorted(rows, key=lambda row: int(row.seq))}
-        subjobs: dict[str, list[SubjobRow]] = {}
-        for row in session.execute(_SUBJOB):
-            subjobs.setdefault(row.job_id, []).append(row)
-        for rows in subjobs.values():
+        return cls._sorted(session.execute(_JOB), session.execute(_SUBJOB))
+
+    @classmethod
+    def of(cls, session: Session, ids: Sequence[str]) -> Roster:
+        """What is open of these jobs."""
+        jobs: list[JobRow] = []
+        subjobs: list[SubjobRow] = []
+        for at in range(0, len(ids), JOBS_AT_ONCE):
+            some = ids[at : at + JOBS_AT_ONCE]
+            jobs += session.execute(_JOB.where(Job.id.in_(some)))
+            subjobs += session.execute(_SUBJOB.where(Subjob.job_id.in_(some)))
+        return cls._sorted(jobs, subjobs)
+
+    @classmethod
+    def _sorted(cls, jobs: Iterable[JobRow], subjobs: Iterable[SubjobRow]) -> Roster:
+        found: dict[str, list[SubjobRow]] = {}
+        for row in subjobs:
+            found.setdefault(row.job_id, []).append(row)
+        for rows in found.values():
             if len(rows) > 1:
                 rows.sort(key=lambda row: row.ordinal)
-        return cls(jobs, subjobs)
+        return cls({row.id: row for row in sorted(jobs, key=lambda row: int(row.seq))}, found)
+
+    def replace(self, ids: Iterable[str], now: Roster) -> None:
+        """Let go of these jobs, but for what is open of them `now`."""
+        for id in ids:
+            if id not in now.jobs:
+                self.jobs.pop(id, None)
+            if id not in now.subjobs:
+                self.subjobs.pop(id, None)
+        self.jobs.update(now.jobs)  # who was there stays in his place, and who is new came after everybody
+        self.subjobs.update(now.subjobs)
 
     def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
         """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.store import marks, schema
+from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.engine import (
     in_transaction,
     is_sqlite,
@@ -138,13 +139,14 @@ class Store:
             fenced=self.fenced,
         )
 
-    def on_commit(self, callback: OnCommit) -> Callable[[], None]:
+    def on_commit(self, callback: OnCommit, *, on_writer: bool = False) -> Callable[[], None]:
         """Have `callback` told the topics of each commit, before its writers are answered. Returns how to stop it.
 
-        It is called on the event loop that runs here and now; without one, on the writer's thread.
+        It is called on the event loop that runs here and now; without one, or `on_writer`, on the writer's thread.
+        There it is also told (`ANY_JOB_TOPIC`) of a commit that failed: the database may have made it all the same.
         """
         try:
-            loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+            loop: asyncio.AbstractEventLoop | None = None if on_writer else asyncio.get_running_loop()
         except RuntimeError:
             loop = None
         entry = (callback, loop)
@@ -265,7 +267,7 @@ class Store:
 
     def _run(self, connection: Connection, request: _Request[Any]) -> bool:
         """Run one function in a savepoint. False: it failed alone and was told so. Raises if the batch is lost."""
-        session = Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+        session = WriterSession(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
         try:
             request.value = request.fn(session)
             session.commit()
@@ -341,6 +343,7 @@ class Store:
 
     def _fail(self, requests: Iterable[_Request[Any]], error: BaseException) -> None:
         self._disconnect()
+        self._announce(frozenset({ANY_JOB_TOPIC}), elsewhere=False)
         told = error if isinstance(error, EjbError) else store_error(self.url, error)
         self._error = told.message
         if self._failing_since is None:
@@ -355,12 +358,12 @@ class Store:
             if not request.future.done():
                 request.future.set_exception(error if isinstance(error, EjbError) else store_error(self.url, error))
 
-    def _announce(self, topics: frozenset[str]) -> None:
+    def _announce(self, topics: frozenset[str], *, elsewhere: bool = True) -> None:
         for callback, loop in self._listeners if topics else ():
             try:
                 if loop is None:
                     callback(topics)
-                else:
+                elif elsewhere:
                     loop.call_soon_threadsafe(callback, topics)
             except Exception:  # a listener's fault, or its loop has ended: the commit stands
                 with contextlib.suppress(Exception):

@@ -36,11 +36,12 @@ from ejbd.wire.kinds import EPOCH_EVENT, INTENT_EVENT, JOB_EVENT, SUBJOB_EVENT, 
 WAKE = "wake"  # key of Session.info: a set of topics that Store.write hands out after the commit
 EVENTS_TOPIC = "events"
 INTENTS_TOPIC = "intents"
+JOB_TOPICS = "job:"  # with a job's id behind it
 
 
 def job_topic(job_id: str) -> str:
     """The topic of everything that happens to this job."""
-    return f"job:{job_id}"
+    return JOB_TOPICS + job_id
 
 
 def wake(session: Session, *topics: str) -> None:

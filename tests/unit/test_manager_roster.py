@@ -158,6 +158,9 @@ def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(empty: Path, s
                 live.clock.now += 5
                 if dice.random() < 0.3:
                     fail_in(live, dice)
+                kept, anew = asyncio.run(live.manager._open.now()), store.read_sync(Roster.read)
+                assert (kept.jobs, kept.subjobs) == (anew.jobs, anew.subjobs), f"seed {seed}, turn {turn}"
+                assert list(kept.jobs) == list(anew.jobs)
                 expected = look_at_everybody(live, folder / f"copy{turn}.sqlite")
                 asyncio.run(live.manager.poll())
                 found = everything(store)
