@@ -120,7 +120,7 @@ class AsAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchEnd:
     """How a batch job ended, and who said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`)."""
 
     state: BatchState
@@ -176,7 +176,7 @@ class BatchSystem(Protocol):
         """Shorten a job's walltime, or hold or release a pending job."""
         ...
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """How jobs that are no longer listed ended: batch id -> the exit file that the job writes (may be missing).
 
         At most one batch command whatever the number of ids. A job of which nobody knows is left out.

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ejbd.batch.base import Outcome
+from ejbd.batch.base import BatchEnd
 from ejbd.core.view import BatchState
 from ejbd.userfiles import apart, read_plain
 
 _LONGEST = 64  # bytes
 
 
-async def exit_files(paths: Mapping[str, Path]) -> dict[str, Outcome]:
+async def exit_files(paths: Mapping[str, Path]) -> dict[str, BatchEnd]:
     """What the exit files of these batch jobs say; nothing where the file system does not answer."""
     try:
         found = await apart(lambda: {id: exit_file_outcome(path) for id, path in paths.items()})
@@ -22,7 +22,7 @@ async def exit_files(paths: Mapping[str, Path]) -> dict[str, Outcome]:
     return {id: outcome for id, outcome in found.items() if outcome is not None}
 
 
-def exit_file_outcome(path: Path) -> Outcome | None:
+def exit_file_outcome(path: Path) -> BatchEnd | None:
     """How the script ended and when; None where it has written nothing (yet), or nothing that is an exit code."""
     try:
         data, found = read_plain(path, _LONGEST, owner=os.geteuid())
@@ -32,4 +32,4 @@ def exit_file_outcome(path: Path) -> Outcome | None:
     if not (word.isascii() and word.isdigit() and len(word) <= 3 and int(word) <= 255):
         return None
     code = int(word)
-    return Outcome(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, found.st_mtime, "exit-file")
+    return BatchEnd(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, found.st_mtime, "exit-file")

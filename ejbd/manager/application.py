@@ -14,13 +14,22 @@ from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
 from ejbd.manager import movability, together, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
+from ejbd.manager.concluding import conclude
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
-from ejbd.manager.ending import end_job, finish, stop_ranks, workers_with_ranks
+from ejbd.manager.ending import finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
 from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.lead import ensure_lead, is_up
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
+from ejbd.manager.outcomes import (
+    Again,
+    ApplicationEnded,
+    GoesOn,
+    PeersFailed,
+    move_pause_s,
+    placement_pause_s,
+)
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release
 from ejbd.manager.times import set_rate, usable_end, work_now
@@ -31,7 +40,6 @@ from ejbd.wire.kinds import EventKind, JobKind, OperationKind, SubjobRole
 
 CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
-SETBACK_PAUSES_S = 0.0, 0.0, 1.0, 5.0, 15.0, 30.0  # before the next placement, by the setbacks so far
 PATIENCE = 4  # a checkpoint has failed when it takes so many times what is known of the application's
 
 
@@ -118,9 +126,9 @@ def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
     stops = world.operations(OperationKind.STOP, epoch=epoch.number)
     if not any(o.state == OperationState.ABANDONED for o in stops):
         return False
-    if job.setbacks >= world.ctx.settings.limits.max_setbacks:
-        return False
-    job.setbacks += 1
+    decided = conclude(world, PeersFailed(job.setbacks, epoch.reason))
+    if not isinstance(decided, Again) or decided.whole:
+        return not isinstance(decided, GoesOn)
     launch.exit_code = None
     job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, world.ctx.now
     add_event(
@@ -161,8 +169,7 @@ def _pauses(world: JobWorld) -> bool:
         return False
     if any((o.result or {}).get("spoiled") for o in world.operations(OperationKind.LAUNCH, epoch=epoch.number)):
         return False  # waiting mends no checkpoint
-    pause = SETBACK_PAUSES_S[min(world.job.setbacks, len(SETBACK_PAUSES_S) - 1)]
-    return world.ctx.now < (epoch.ended_s or 0.0) + pause
+    return world.ctx.now < (epoch.ended_s or 0.0) + placement_pause_s(world.job.setbacks)
 
 
 def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
@@ -308,7 +315,7 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
 
 
 def _end_by_code(world: JobWorld, code: int, reason: str) -> None:
-    end_job(world, JobState.FAILED if code else JobState.COMPLETED, code, reason if code else "")
+    conclude(world, ApplicationEnded(code, reason))
 
 
 # -- a placement is live ----------------------------------------------------------------------------------------------
@@ -434,7 +441,7 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
         reason = f"checkpoint failed: {errors}"
         move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, setback=True, reason=reason, rate=speed)
         set_rate(job, speed, ctx.now)
-        job.move_not_before_s = ctx.now + max(10.0, world.cost.lambda_s)
+        job.move_not_before_s = ctx.now + move_pause_s(world.cost.lambda_s)
         return True
     movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
     fail_epoch(world, epoch, f"checkpoint incomplete: {errors}", members=list(epoch.members))

@@ -13,7 +13,7 @@ from typing import Any
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 from sqlalchemy import Row
 
-from ejbd.batch.base import Outcome
+from ejbd.batch.base import BatchEnd
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.store.models import Subjob
 
@@ -55,7 +55,7 @@ def families(view: ClusterView) -> dict[str, list[BatchJobView]]:
     return found
 
 
-def note(subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, Outcome]) -> None:
+def note(subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, BatchEnd]) -> None:
     """Keep what is said of the elements: by a listing, or by the accounts of those that are listed no more."""
     kept = subjob.elements or {"all": None, "ended": {}, "code": 0}
     ended = {state: RangeSet(text) for state, text in kept["ended"].items()}

@@ -15,6 +15,7 @@ from ejbd.config import QueueSettings, Settings
 from ejbd.core.view import ClusterView
 from ejbd.manager.history import History, Remembered
 from ejbd.manager.spool import Spool
+from ejbd.manager.subscribers import Subscribers
 from ejbd.store.models import QueueOverride
 
 Offer = tuple[str, dict[str, Any]]
@@ -43,6 +44,7 @@ class Context:
     looked_s: float | None = None  # when the poll before this one looked
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
+    subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:

@@ -8,7 +8,6 @@ from ejbd.manager.deaths import last_words
 from ejbd.manager.generations import drop_all
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.lead import hand_over
-from ejbd.manager.measuring import note_run
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.subjobs import release
 from ejbd.manager.times import set_rate
@@ -45,8 +44,6 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
         launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
     set_rate(job, 0.0, ctx.now)
     job.exit_code, job.final_state = code, final
-    if final is JobState.COMPLETED and code == 0:
-        note_run(world)
     lead = world.worker(job.lead_worker)
     for subjob in world.open_subjobs:
         if subjob.state != SubjobState.RUNNING:

@@ -22,13 +22,15 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import ending, passing, together
+from ejbd.manager import passing, together
+from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.exithook import hook_for
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import is_open_mpi, profile_named
+from ejbd.manager.outcomes import Again, SubmissionRefused, pause_s
 from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret
 from ejbd.manager.spool import Spool, write_atomically
@@ -36,14 +38,14 @@ from ejbd.manager.subjobs import is_ours
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_job, move_subjob, wake
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
 
 PROOFS_OF_ABSENCE = 2
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
-BACKOFF_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after each further transient refusal
+POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,8 @@ class Executor:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
-            request = passing.request_for(spec, script, names, files.script, files.hook)
+            given = passing.with_walltime(spec, job.walltime_s)
+            request = passing.request_for(given, script, names, files.script, files.hook)
             return replace(request, hold=job.held)
         start = WorkerScript(
             python=self.settings.worker_python,
@@ -312,31 +315,33 @@ class Executor:
 
     def _refused(self, session: Session, id: int, error: BatchError) -> None:
         """The batch system surely has not taken it."""
-        now = self.clock()
+        now, said = self.clock(), error.sentence()
         intent = session.get_one(Intent, id)
-        if error.transient:
-            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=error.sentence())
-            intent.not_before_s = now + BACKOFF_S[min(intent.attempts, len(BACKOFF_S)) - 1]
-            return
-        move_intent(session, intent, IntentState.FAILED, now, reason=error.sentence())
         subjob = session.get_one(Subjob, intent.subjob_id)
-        move_subjob(session, subjob, SubjobState.FAILED, now, reason=error.sentence())
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
         world = JobWorld(self.context(session), job)
-        if subjob.role == SubjobRole.SUBJOB:
+        role = SubjobRole(subjob.role)
+        end = SubmissionRefused(role, error.transient, intent.attempts, job.failed_starts, bool(job.members), said)
+        if not error.transient:
+            move_intent(session, intent, IntentState.FAILED, now, reason=said)
+            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
+        decided = conclude(world, end)
+        if error.transient and isinstance(decided, Again) and not decided.whole:
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
+            intent.not_before_s = now + decided.after_s
+        elif error.transient:
+            move_intent(session, intent, IntentState.FAILED, now, reason=said)
+            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
+        elif role is SubjobRole.SUBJOB and isinstance(decided, Again):
             job.failed_starts += 1
-            job.not_before_s = now + BACKOFF_S[min(job.failed_starts, len(BACKOFF_S)) - 1]
-        elif job.elastic and not job.members:
-            ending.end_job(world, JobState.FAILED, None, error.sentence())
-        elif not job.elastic:
-            move_job(session, job, JobState.FAILED, now, reason=error.sentence())
+            job.not_before_s = now + decided.after_s
 
     def _postpone(self, session: Session, id: int, error: EjbError) -> None:
         """The spool or the store did not take it: nothing has happened, try again later."""
         now = self.clock()
         intent = session.get_one(Intent, id)
         intent.error = error.sentence()
-        intent.not_before_s = now + BACKOFF_S[2]
+        intent.not_before_s = now + POSTPONED_S
         wake(session, INTENTS_TOPIC)
         add_event(
             session,
@@ -494,7 +499,7 @@ def _repeat_later(session: Session, ids: Sequence[int], message: str, now: float
         intent = session.get_one(Intent, id)
         intent.attempts += 1
         move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=message)
-        intent.not_before_s = now + BACKOFF_S[min(intent.attempts, len(BACKOFF_S)) - 1]
+        intent.not_before_s = now + pause_s(intent.attempts)
 
 
 def _delay(session: Session, ids: Sequence[int], until_s: float) -> None:

@@ -30,6 +30,11 @@ class JobRows:
     _epoch: Epoch | None = None
     _epoch_loaded: bool = False
 
+    def read_again(self) -> None:
+        """Forget the rows that were loaded: some of them may have been taken back."""
+        self._subjobs = self._workers = self._epoch = None
+        self._epoch_loaded = False
+
     @cached_property
     def spec(self) -> JobSpec:
         return JobSpec.from_json(self.job.spec)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from ejbd.core.bundling.handlers import next_shrink
 from ejbd.core.bundling.plan import BundlingParameters, Shrink
-from ejbd.manager import application, ending, movability, setbacks
+from ejbd.manager import application, movability, setbacks
+from ejbd.manager.concluding import conclude
 from ejbd.manager.jobworld import JobWorld, holds_shell
+from ejbd.manager.outcomes import Again, PlanOutlived
 from ejbd.manager.times import work_now
-from ejbd.store.states import JobState, SubjobState
+from ejbd.store.states import SubjobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
@@ -117,11 +119,10 @@ def _can_save(world: JobWorld) -> bool:
 def _give_up_room(world: JobWorld, why: str) -> None:
     """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
     job, epoch = world.job, world.live_epoch
-    planned = not _cut_short(world)
-    if epoch is None or not (_can_save(world) if planned else _savable(world)):
-        asked = f"{job.walltime_s:g} s at full width"
-        ending.end_job(world, JobState.TIMEOUT, None, f"{why} (it asked for {asked})")
-        return
-    job.overruns += planned
-    job.members = []
-    application.begin_checkpoint(world, epoch)
+    cut_short = _cut_short(world)
+    end = PlanOutlived(_savable(world), cut_short, job.overruns, job.walltime_s, why)
+    decided = conclude(world, end)
+    if isinstance(decided, Again) and not decided.whole and epoch is not None:
+        job.overruns += not cut_short
+        job.members = []
+        application.begin_checkpoint(world, epoch)

@@ -37,10 +37,12 @@ from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.mpi import LOOK_S
 from ejbd.manager.output import check_output
 from ejbd.manager.roster import Specs, SubjobRow
 from ejbd.manager.spool import Spool
+from ejbd.manager.subscribers import Subscribers
 from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
 from ejbd.manager.workingset import WorkingSet
@@ -60,6 +62,8 @@ RETRY_S = 1.0
 PRUNE_S = 6 * 3600.0
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
+SUBSCRIBERS = Subscribers(told=(learn_of_end,))
+"""Who is asked and told when something ends."""
 
 
 class Manager:
@@ -72,7 +76,9 @@ class Manager:
         batch: BatchSystem,
         clock: SteadyClock | None = None,
         runs_as: str | None = None,
+        subscribers: Subscribers = SUBSCRIBERS,
     ) -> None:
+        self.subscribers = subscribers
         self.settings = settings
         self.store = store
         self.batch = batch
@@ -159,6 +165,7 @@ class Manager:
             spool_speed=self._spool_speed,
             remembered=self._remembered,
             up_since=self.started_s,
+            subscribers=self.subscribers,
             looked_s=self._looked_s,
             fitting=self._fitting,
         )

@@ -18,7 +18,9 @@ from ejbd.core.progress import degree
 from ejbd.manager import movability
 from ejbd.manager.history import remember, work_of
 from ejbd.manager.jobworld import JobWorld
-from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Subjob, Worker
+from ejbd.manager.outcomes import End, Final, Outcome, PassedThroughEnded
+from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Worker
+from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
 NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
@@ -157,7 +159,17 @@ def _waited(world: JobWorld, since_s: float) -> bool:
     return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
-def note_run(world: JobWorld) -> None:
+def learn_of_end(world: JobWorld, end: End, decided: Outcome) -> None:
+    """What a job that came to its end, and well, teaches of its application: a subscriber to all ends."""
+    if not isinstance(decided, Final) or decided.state is not JobState.COMPLETED or decided.exit_code != 0:
+        return
+    if not isinstance(end, PassedThroughEnded):
+        _note_run(world)
+    elif end.start_s is not None and end.end_s is not None:
+        _keep_run(world, end.end_s - end.start_s, {})
+
+
+def _note_run(world: JobWorld) -> None:
     """An elastic job has come to its end, and well: keep how long its ranks computed, and how over-subscribed.
 
     Not where anything was done twice (a setback), where ranks went on with a checkpoint that failed, or where the
@@ -179,12 +191,6 @@ def note_run(world: JobWorld) -> None:
         by_degree[1] += _beside_launches(world)
     full_s = by_degree.pop(1)
     _keep_run(world, full_s, {str(k): seconds for k, seconds in sorted(by_degree.items())})
-
-
-def note_rigid_run(world: JobWorld, subjob: Subjob, end_s: float | None) -> None:
-    """A passed-through job has come to its end, and well, at `end_s` as the batch system says (None: it does not)."""
-    if subjob.start_s is not None and end_s is not None:
-        _keep_run(world, end_s - subjob.start_s, {})
 
 
 def _beside_launches(world: JobWorld) -> float:

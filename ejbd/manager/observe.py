@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import defer
 
-from ejbd.batch.base import Outcome
+from ejbd.batch.base import BatchEnd
 from ejbd.core.question import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
-from ejbd.manager import application, arrays, ending, setbacks, together, workers
+from ejbd.manager import application, arrays, setbacks, together, workers
+from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.guard import guarded
 from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.measuring import note_rigid_run
+from ejbd.manager.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
 from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.times import CLOCKS_S
@@ -28,14 +29,6 @@ JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
 SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
 
-ENDED_AS: dict[BatchState, SubjobState] = {
-    BatchState.COMPLETED: SubjobState.COMPLETED,
-    BatchState.FAILED: SubjobState.FAILED,
-    BatchState.TIMEOUT: SubjobState.TIMEOUT,
-    BatchState.CANCELLED: SubjobState.CANCELLED,
-    BatchState.NODE_FAIL: SubjobState.LOST,
-    BatchState.PREEMPTED: SubjobState.LOST,
-}
 _PLAN = (
     update(Subjob.__table__)  # type: ignore[arg-type]
     .where(Subjob.id == bindparam("subjob"), Subjob.state == SubjobState.PENDING.value)
@@ -51,7 +44,7 @@ class Reconciler:
     """
 
     def __init__(
-        self, context: Callable[[], Context], view: ClusterView, roster: Roster, outcomes: Mapping[str, Outcome]
+        self, context: Callable[[], Context], view: ClusterView, roster: Roster, outcomes: Mapping[str, BatchEnd]
     ) -> None:
         self._context = context
         self._view = view
@@ -155,7 +148,7 @@ def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
         subjob.reason = seen.reason
 
 
-def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Outcome | None) -> None:
+def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: BatchEnd | None) -> None:
     ctx = world.ctx
     if seen is None:
         if outcome is not None:
@@ -167,7 +160,7 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
             if subjob.role == SubjobRole.RIGID and not JobState(world.job.state).terminal:
                 _nobody_knows(world, subjob)
             else:
-                _ended(world, subjob, Outcome(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
+                _ended(world, subjob, BatchEnd(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
         return
     subjob.missing_since_s = None
     if subjob.role == SubjobRole.RIGID and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
@@ -176,7 +169,7 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: O
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
-        _ended(world, subjob, Outcome(seen.state, seen.exit_code, seen.end_s, "listing"))
+        _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing"))
     elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
         pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
     elif seen.state.holds_processors:
@@ -275,14 +268,14 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         release(world, subjob, f"did not start within {ctx.settings.limits.start_grace_s:g} s")
 
 
-def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
+def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     """One of our batch jobs has ended."""
-    ctx, job, state = world.ctx, world.job, outcome.state
-    subjob.exit_code = outcome.exit_code
+    ctx, job, state = world.ctx, world.job, end.state
+    subjob.exit_code = end.exit_code
     was_running = subjob.state == SubjobState.RUNNING
-    move_subjob(ctx.session, subjob, ENDED_AS[state], ctx.now, source=outcome.source, exit_code=outcome.exit_code)
+    move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
     if subjob.role == SubjobRole.RIGID:
-        _rigid_ended(world, subjob, outcome)
+        _rigid_ended(world, subjob, end)
         return
     if not subjob.releasing:
         setbacks.came_to_nothing(world, subjob)
@@ -295,34 +288,25 @@ def _ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
         return
     if subjob.role == SubjobRole.PLACEHOLDER and not subjob.releasing:
         if state is BatchState.CANCELLED and not job.members:
-            ending.end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
+            setbacks.ensure_placeholder(world)  # which it does not need any more
             return
-        never_ran = not was_running or ENDED_AS[state] is SubjobState.LOST
+        never_ran = not was_running or subjob.state == SubjobState.LOST
         if never_ran and state is not BatchState.CANCELLED and job.state == JobState.RUNNING and job.members:
             setbacks.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
 
 
-def _rigid_ended(world: JobWorld, subjob: Subjob, outcome: Outcome) -> None:
+def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     """A passed-through job ends as its batch job does."""
-    final = {
-        SubjobState.COMPLETED: JobState.COMPLETED,
-        SubjobState.TIMEOUT: JobState.TIMEOUT,
-        SubjobState.CANCELLED: JobState.CANCELLED,
-    }.get(SubjobState(subjob.state), JobState.FAILED)
     job = world.job
     if JobState(job.state).terminal:
         return
-    code = outcome.exit_code
-    job.exit_code = code if code is not None else (0 if final is JobState.COMPLETED else None)
     if job.start_s is None:
         job.start_s = subjob.start_s
-    reason = "" if final is JobState.COMPLETED else f"its batch job {subjob.batch_id} ended as {subjob.state}"
+    said = f"its batch job {subjob.batch_id} ended as {subjob.state}"
     if subjob.elements is not None and subjob.elements["ended"]:
-        reason = subjob.reason = arrays.counted(subjob.elements, 0)
-    move_job(world.ctx.session, job, final, world.ctx.now, reason=reason)
-    if final is JobState.COMPLETED and job.exit_code == 0:
-        note_rigid_run(world, subjob, outcome.end_s)
+        said = subjob.reason = arrays.counted(subjob.elements, 0)
+    conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s))
 
 
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:

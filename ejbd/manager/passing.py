@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ejbd.batch.base import AsAsked, BatchSystem, SubmitRequest
 from ejbd.batch.process import limits_above_ours
+from ejbd.core.walltime import format_walltime
 from ejbd.manager.exithook import write_exit
 from ejbd.manager.jobspec import Asked, JobKind, JobSpec, exported
 from ejbd.manager.mpi import Profile
@@ -83,6 +84,16 @@ def trial(spec: JobSpec, user: str, batch: BatchSystem) -> SubmitRequest:
 
 def _bytes(spec: JobSpec) -> bytes:
     return (spec.script or "").encode(errors="surrogateescape")
+
+
+def with_walltime(spec: JobSpec, walltime_s: float) -> JobSpec:
+    """The same job with a walltime that is not its user's own: said last, so that it holds over script and options."""
+    if walltime_s == spec.walltime_s:
+        return spec
+    asked = spec.asked
+    if asked is not None:
+        asked = replace(asked, options=(*asked.options, f"--time={format_walltime(walltime_s)}"))
+    return replace(spec, walltime_s=walltime_s, asked=asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.question import Situation
 from ejbd.errors import Code, EjbError
-from ejbd.manager import ending
 from ejbd.manager.admission import Admission, admit
 from ejbd.manager.asking import ask
+from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.outcomes import CancelAsked
 from ejbd.manager.room import Room
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import Event, IdempotencyKey, Job
@@ -186,7 +187,7 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
             release(world, subjob, f"cancelled by {by}")
         if world.open_subjobs and job.state != JobState.UNKNOWN:
             return  # the batch system has the last word
-    ending.end_job(world, JobState.CANCELLED, None, f"cancelled by {by}")
+    conclude(world, CancelAsked(f"cancelled by {by}"))
 
 
 def hold(ctx: Context, job_id: str, by: str) -> None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.manager.ending import end_job, stop_ranks
+from ejbd.manager.concluding import conclude
+from ejbd.manager.ending import stop_ranks
 from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.operations import abandon
+from ejbd.manager.outcomes import (
+    Again,
+    NothingCameOfIt,
+    PlaceholderEnded,
+    PlacementFailed,
+    ShellLost,
+    TimeUsedUp,
+)
 from ejbd.manager.subjobs import add_subjob, release
 from ejbd.manager.times import CLOCKS_S, set_rate
 from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
-
-PLACEHOLDER_PAUSES_S = (0.0, 5.0, 15.0, 60.0, 300.0)  # before J0 is asked for the second, third, ... time
 
 
 def fail_epoch(world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None) -> None:
@@ -23,9 +30,8 @@ def fail_epoch(world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | 
     stop_ranks(world, epoch)
     move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
     job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
-    job.setbacks += 1
-    if job.setbacks > ctx.settings.limits.max_setbacks:
-        end_job(world, JobState.FAILED, None, f"{why}; given up after {job.setbacks} failed placements")
+    decided = conclude(world, PlacementFailed(job.setbacks, why))
+    if not isinstance(decided, Again) or decided.whole:
         return
     if members is None:
         members = list(epoch.fallback) or list(epoch.members)
@@ -68,7 +74,7 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
     if end_if_time_is_up(world, [worker.subjob_id]):
         return
     if leads and job.state == JobState.RUNNING and holds_shell(job):
-        end_job(world, JobState.FAILED, None, f"the subjob that held the script was lost: {why}")
+        conclude(world, ShellLost(f"the subjob that held the script was lost: {why}"))
         return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
         ranks = [seat.rank for seat in epoch.placement if seat.worker == worker.id]
@@ -95,7 +101,8 @@ def _time_is_up(world: JobWorld, home: Subjob) -> bool:
     if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
         return False
     on_j0 = home.role == SubjobRole.PLACEHOLDER and (home.id in job.members or not job.members)
-    shell = home.anchor and job.script_run > 0 and holds_shell(job)
+    on_j0 = on_j0 and world.placeholder in (home, None)  # and not on an earlier one of a job that was queued again
+    shell = home.anchor and job.state == JobState.RUNNING and job.script_run > 0 and holds_shell(job)
     # A limit that somebody shortened is left to the batch system's own word.
     return (on_j0 or shell) and world.ctx.now >= home.start_s + home.walltime_s - CLOCKS_S
 
@@ -103,7 +110,7 @@ def _time_is_up(world: JobWorld, home: Subjob) -> bool:
 def end_by_time(world: JobWorld, home: Subjob) -> None:
     """The job has used up its time, as it would have by itself."""
     what = "its subjob" if home.role == SubjobRole.SUBJOB else "it"
-    end_job(world, JobState.TIMEOUT, None, f"{what} reached its time limit of {home.walltime_s:g} s")
+    conclude(world, TimeUsedUp(what, home.walltime_s))
 
 
 def leave_subjob(world: JobWorld, subjob: Subjob) -> None:
@@ -118,7 +125,7 @@ def back_to_waiting(world: JobWorld, why: str) -> None:
     """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
     ctx, job = world.ctx, world.job
     if job.script_run and holds_shell(job):
-        end_job(world, JobState.FAILED, None, f"{why}, and the script cannot be started again behind its launches")
+        conclude(world, ShellLost(f"{why}, and the script cannot be started again behind its launches"))
         return
     move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)
     set_rate(job, 0.0, ctx.now)
@@ -144,27 +151,26 @@ def ensure_placeholder(world: JobWorld) -> None:
     if lost is None:
         _add_placeholder(world, 0.0)
         return
-    if lost.state == SubjobState.CANCELLED and not lost.releasing and job.state == JobState.WAITING:
-        end_job(world, JobState.CANCELLED, None, "its batch job was cancelled at the batch system")
-        return
-    if not _was_placed(world, lost):
-        job.setbacks += 1
-    if job.setbacks <= ctx.settings.limits.max_setbacks:
-        pause = PLACEHOLDER_PAUSES_S[min(max(1, job.setbacks), len(PLACEHOLDER_PAUSES_S)) - 1]
-        why = f"{lost.id} is {'being given back' if lost.releasing else lost.state}"
+    end = PlaceholderEnded(
+        state=SubjobState(lost.state),
+        released=lost.releasing,
+        counted=_was_placed(world, lost),
+        waiting=job.state == JobState.WAITING or not job.members,
+        setbacks=job.setbacks,
+        id=lost.id,
+    )
+    decided = conclude(world, end)
+    if isinstance(decided, Again) and not decided.whole:
         add_event(
             ctx.session,
             EventKind.PLACEHOLDER_AGAIN,
             ctx.now,
             job_id=job.id,
             setbacks=job.setbacks,
-            pause_s=pause,
-            reason=why,
+            pause_s=decided.after_s,
+            reason=decided.reason,
         )
-        _add_placeholder(world, pause)
-    elif job.state == JobState.WAITING:
-        why = f"its batch job ended before it could run, again and again (the last time as {lost.state})"
-        end_job(world, JobState.FAILED, None, why)
+        _add_placeholder(world, decided.after_s)
 
 
 def _add_placeholder(world: JobWorld, pause_s: float) -> None:
@@ -195,11 +201,13 @@ def _epochs(world: JobWorld) -> list[Epoch]:
 
 def came_to_nothing(world: JobWorld, subjob: Subjob) -> None:
     """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows."""
-    job, grace_s = world.job, world.ctx.settings.limits.start_grace_s
+    job = world.job
     if subjob.role != SubjobRole.SUBJOB or subjob.joined:
         return
+    decided = conclude(world, NothingCameOfIt(job.failed_starts))
     job.failed_starts += 1
-    job.not_before_s = world.ctx.now + min(600.0, grace_s * 2 ** (job.failed_starts - 1))
+    if isinstance(decided, Again) and not decided.whole:
+        job.not_before_s = world.ctx.now + decided.after_s
 
 
 def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ejbd.batch.base import Outcome
+from ejbd.batch.base import BatchEnd
 from ejbd.core.view import ClusterView
 from ejbd.manager.context import Context
 from ejbd.manager.observe import Reconciler
@@ -28,7 +28,7 @@ class Tick:
         self,
         view: ClusterView,
         roster: Roster,
-        outcomes: Mapping[str, Outcome],
+        outcomes: Mapping[str, BatchEnd],
         left_behind: Mapping[str, list[dict[str, Any]]],
         specs: Specs,
     ) -> None:

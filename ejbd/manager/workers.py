@@ -15,9 +15,11 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager import application, deaths, ending, measuring, setbacks
+from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation
+from ejbd.manager.outcomes import ApplicationEnded, OutputRefused
 from ejbd.manager.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
@@ -261,7 +263,7 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
     if operation.kind == OperationKind.LEAD and not report["ok"] and world.job.lead_worker == worker.id:
         code = ending.OUTPUT_LOST if operation.result.get("output") else None
-        ending.end_job(world, JobState.FAILED, code, operation.error)
+        conclude(world, OutputRefused(code, operation.error))
         return
     exits = operation.result.get("exits")
     if exits and operation.epoch is not None:
@@ -319,7 +321,6 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
         return
     refused = deaths.refusal_that_was_passed_over(world) if code == 0 else ""
     if refused:  # nobody is to take for done what never ran
-        ending.end_job(world, JobState.FAILED, deaths.REFUSED_LAUNCH, refused)
+        conclude(world, ApplicationEnded(deaths.REFUSED_LAUNCH, refused))
         return
-    final = JobState.FAILED if code else JobState.COMPLETED
-    ending.end_job(world, final, code, f"the script ended with code {code}" if code else "")
+    conclude(world, ApplicationEnded(code, f"the script ended with code {code}" if code else ""))

@@ -64,6 +64,7 @@ class EventKind(StrEnum):
     JOB_HELD = "job.held"
     JOB_RELEASED = "job.released"
     JOB_NOT_MOVABLE = "job.not-movable"
+    JOB_AGAIN = "job.again"
     JOB_FAULT = "job.fault"
 
     # Decisions of the policy. The names behind the dot are those of ejbd.core.decision, and of what the manager adds.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ejbd.batch.base import Identity, Outcome, SubmitRequest, WorkerScript
+from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
@@ -129,7 +129,7 @@ class MemoryBatch:
         if hold is not None and id in self.jobs:
             self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if hold else BatchState.PENDING)
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         self._call("outcomes")
         return {}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import Identity, Outcome, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
@@ -143,16 +143,16 @@ class LocalBatch:
         refuse_others(identity)
         await self._call("update", id=id, walltime_s=walltime_s, hold=hold)
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """See :meth:`BatchSystem.outcomes`: the server's own books first, then the exit files."""
-        found: dict[str, Outcome] = {}
+        found: dict[str, BatchEnd] = {}
         failure: BatchError | None = None
         try:
             rows = (await self._call("outcomes", ids=list(ids)))["jobs"]
         except BatchError as error:
             failure, rows = error, {}
         for id, row in rows.items():
-            found[id] = Outcome(BatchState(row["state"]), row["exit_code"], row["end_s"], "accounting")
+            found[id] = BatchEnd(BatchState(row["state"]), row["exit_code"], row["end_s"], "accounting")
         if unknown := {id: path for id, path in ids.items() if id not in found}:
             found |= await exit_files(unknown)
         if failure is not None and len(found) < len(ids):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import Identity, Outcome, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.process import (
     HERE,
@@ -228,7 +228,7 @@ class SlurmBatch:
             change = commands.Hold(id, hold, self._timeout_s)
             await self._query(change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, Outcome]:
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
 
         Which of the two is asked from the settings once; the exit files speak for what the command does not know, and
@@ -236,7 +236,7 @@ class SlurmBatch:
         """
         if not ids:
             return {}
-        found: dict[str, Outcome] = {}
+        found: dict[str, BatchEnd] = {}
         problem: BatchError | None = None
         try:
             found = await self._ends(list(ids))
@@ -248,7 +248,7 @@ class SlurmBatch:
             raise problem
         return found
 
-    async def _ends(self, ids: list[str]) -> dict[str, Outcome]:
+    async def _ends(self, ids: list[str]) -> dict[str, BatchEnd]:
         config = await self.config()
         if config.get("AccountingStorageType", "").endswith("slurmdbd"):
             sacct = commands.Sacct(ids, self._timeout_s)
@@ -263,7 +263,7 @@ class SlurmBatch:
             raise refusals.refusal(result, "tell how jobs ended")
         rows, _ = squeue.parse(result.stdout, self._clock())
         return {
-            row.view.id: Outcome(row.view.state, row.view.exit_code, row.view.end_s, "controller")
+            row.view.id: BatchEnd(row.view.state, row.view.exit_code, row.view.end_s, "controller")
             for row in rows
             if row.view.state.ended and (row.view.id in ids or row.view.base_id in ids)
         }

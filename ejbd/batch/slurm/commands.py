@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ejbd.batch.base import LIMITS, AsAsked, Outcome, SubmitRequest, with_tag
+from ejbd.batch.base import LIMITS, AsAsked, BatchEnd, SubmitRequest, with_tag
 from ejbd.batch.slurm import states
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import BatchError
@@ -177,16 +177,16 @@ class Sacct:
             "--format=" + ",".join(self.FIELDS),
         ]
 
-    def parse(self, text: str) -> tuple[dict[str, Outcome], int]:
+    def parse(self, text: str) -> tuple[dict[str, BatchEnd], int]:
         """Jobs that have ended, and the number of rows that could not be read. No field here is free text."""
-        found: dict[str, Outcome] = {}
+        found: dict[str, BatchEnd] = {}
         unparsed = 0
         for line in filter(None, text.splitlines()):
             try:
                 id, word, code, end = line.split("|")
                 state = states.job_state(word)
                 if state.ended:
-                    found[id] = Outcome(state, states.exit_code(code), states.epoch_s(end), "accounting")
+                    found[id] = BatchEnd(state, states.exit_code(code), states.epoch_s(end), "accounting")
             except ValueError:
                 unparsed += 1
         return found, unparsed
