@@ -83,7 +83,8 @@ async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
     reading, _ = await read_submission(body)
     found, spec = await manager.plan(reading, caller.user), reading.spec
     shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}
-    return Plan.model_validate({**found, **shape})
+    planned = (found["decision"] or {}).get("timeline", [])
+    return Plan.model_validate({**found, **shape, "planned": planned})
 
 
 @router.get("")

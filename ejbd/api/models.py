@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ejbd.config import QueueSettings
+from ejbd.manager.outlook import PlannedKind
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
 from ejbd.wire.kinds import JobKind, SubjobRole
@@ -148,6 +149,24 @@ class Penalty(Api):
     samples: int
 
 
+class PlannedView(Api):
+    """A stretch of what is planned, in the order of time and without gaps.
+
+    `run` makes progress; a `move` holds processors and makes none; `suspended` and `wait` hold none, with work kept or
+    with nothing done yet. Without a further stretch behind it the job is done, unless `end_s` is null.
+    """
+
+    kind: PlannedKind
+    start_s: float
+    end_s: Annotated[float | None, Field(description="null: nothing is planned behind it")]
+    processors: int
+    degree: Annotated[int, Field(description="of over-subscription, while ranks run; 0 otherwise")]
+    on_placeholder: Annotated[bool, Field(description="J0 is what it runs on")]
+
+
+_PLANNED = "what is to come, by the plan as it stands; empty: nothing is planned"
+
+
 class Plan(Api):
     """What would be done with a job now. Nothing is kept."""
 
@@ -160,6 +179,7 @@ class Plan(Api):
     engine: str
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
+    planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
     cost: Annotated[MoveCost | None, Field(description="what a move of it would cost, as far as is known")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta as it would be planned with")] = None
     placeholder: PlaceholderShape | None
@@ -325,6 +345,7 @@ class Explanation(Api):
     now: Annotated[str, Field(description="one sentence")]
     decisions: list[PastDecision]
     present: dict[str, Any] | None
+    planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
     cost: Annotated[MoveCost | None, Field(description="what a move costs, as planning sees it now")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta, as planning sees it now")] = None
     checkpoints: Annotated[CheckpointInterval | None, Field(description="null: of a job that is passed through")] = None
@@ -345,7 +366,7 @@ class IntervalView(Api):
 
 
 class Timeline(Api):
-    """How a job lived until now."""
+    """What a job did until now, and what it is planned to do."""
 
     job: str
     name: str
@@ -358,7 +379,8 @@ class Timeline(Api):
     progress: float
     rigid_start_s: float | None
     expected_completion_s: float | None
-    intervals: list[IntervalView]
+    intervals: Annotated[list[IntervalView], Field(description="what has been, from the submission on, without gaps")]
+    planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
     subjobs: list[SubjobView]
 
 

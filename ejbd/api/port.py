@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ejbd.config import Settings
 from ejbd.manager.jobspec import Reading
+from ejbd.manager.outlook import PlannedTimeline
 from ejbd.manager.requests import Accepted
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.store import Store
@@ -47,7 +48,12 @@ class ManagerPort(Protocol):
         ...
 
     async def explain(self, job_id: str) -> dict[str, Any]:
-        """{"state", "now": sentence, "decisions": [{"at_s", "kind", "decision"}, ...], "present": Decision or None}."""
+        """{"state", "now": sentence, "decisions": [{"at_s", "kind", "decision"}, ...], "present": Decision or None,
+        "planned": [PlannedInterval, ...]}."""
+        ...
+
+    async def planned(self, job_id: str) -> PlannedTimeline:
+        """What is to come of a job by its plan, from now on; empty where nothing is planned."""
         ...
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:

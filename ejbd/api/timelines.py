@@ -1,4 +1,4 @@
-"""A job's life as JSON, and as a picture."""
+"""What a job did and is to do, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ class TimelineFilter(Api):
 async def timeline(
     request: Request, manager: Manager, caller: Caller, job: Selector, query: Annotated[TimelineFilter, Query()]
 ) -> Response:
-    """Intervals and subjobs of a job from its submission until now."""
+    """What a job did from its submission until now, its subjobs, and what it is planned to do from now on."""
 
     def look(session: Session) -> Timeline:
         return views.timeline(resolve_job(session, job, caller.user, everybody=caller.admin), session)
 
     found = await manager.store.read(look)
+    if found.end_s is None:
+        found.planned = views.planned_view(await manager.planned(found.job))
     wanted = query.format or (Format.SVG if SVG in request.headers.get("accept", "") else Format.JSON)
     if wanted is Format.SVG:
         return Response(svg(found), media_type=SVG, headers={"Vary": "Accept"})

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, SubjobView, Timeline
+from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
 from ejbd.manager import arrays
+from ejbd.manager.outlook import PlannedTimeline
 from ejbd.manager.times import work_now
 from ejbd.store import queries
 from ejbd.store.models import Event, Job, Subjob
@@ -90,8 +91,12 @@ def event_view(event: Event) -> EventView:
     )
 
 
+def planned_view(planned: PlannedTimeline) -> list[PlannedView]:
+    return [PlannedView.model_validate(interval.to_json()) for interval in planned]
+
+
 def timeline(job: Job, session: Session) -> Timeline:
-    """How a job lived until now."""
+    """What a job did until now."""
     now = time.time()
     return Timeline(
         job=job.id,

@@ -10,7 +10,7 @@ from ejbd.wire.kinds import SubjobRole
 
 _LABEL = 12
 _STEPS = "▁▂▃▄▅▆▇█"
-_LETTERS = {"wait": "W", "run": "R", "migrate": "M"}
+_LETTERS = {"wait": "W", "run": "R", "move": "M"}
 _STYLES = {"W": "90", "R": "32", "M": "33"}
 _BARS = {SubjobRole.PLACEHOLDER: "35", SubjobRole.SUBJOB: "36", SubjobRole.RIGID: "37"}
 _OVER = ("completed", "failed", "timeout", "cancelled")
@@ -92,7 +92,7 @@ def _phases(timeline: dict[str, Any], scale: _Scale) -> str:
         interval = _interval_at(timeline, scale.middle(column))
         cells.append(_LETTERS[interval["kind"]] if interval else " ")
     for interval in timeline["intervals"]:  # a move is short, and must be seen all the same
-        if interval["kind"] == "migrate":
+        if interval["kind"] == "move":
             cells[scale.column(interval["start_s"])] = "M"
     return "".join(cells)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
 
 class PlannedKind(StrEnum):
     """RUN makes progress. MOVE holds processors and makes none (section 3.2). SUSPENDED holds none: the job waits on
-    with its work kept."""
+    with its work kept. WAIT holds none either, and nothing is done yet: no policy plans it, it is what there is until
+    J0 starts (see `ejbd.core.outlook`)."""
 
     RUN = "run"
     MOVE = "move"
     SUSPENDED = "suspended"
+    WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,15 @@ waits, and nothing is planned but the start of J0, which the batch system knows.
 def timeline_from_json(data: Sequence[Mapping[str, Any]]) -> PlannedTimeline:
     """The timeline whose intervals `to_json` wrote."""
     return tuple(PlannedInterval.from_json(interval) for interval in data)
+
+
+def from_now(timeline: PlannedTimeline, now_s: float) -> PlannedTimeline:
+    """What is still to come of a timeline that was planned before `now_s`."""
+    left = (interval for interval in timeline if interval.end_s > now_s)
+    return tuple(replace(interval, start_s=max(now_s, interval.start_s)) for interval in left)
+
+
+def until(timeline: PlannedTimeline, end_s: float) -> PlannedTimeline:
+    """What of a timeline comes before `end_s`."""
+    kept = (interval for interval in timeline if interval.start_s < end_s)
+    return tuple(replace(interval, end_s=min(end_s, interval.end_s)) for interval in kept)

@@ -7,12 +7,14 @@ from typing import Any
 from sqlalchemy import select
 
 from ejbd.core.decision import Decision
+from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager import movability, periodic
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.history import latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.outlook import planned
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
 from ejbd.wire.kinds import DECISION, IntentKind, SubjobRole
@@ -47,6 +49,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         "now": _why(ctx, job, present, batch_error) + _resubmission(ctx, job),
         "decisions": decisions,
         "present": present.to_json() if present else None,
+        "planned": [interval.to_json() for interval in planned(world)],
         "cost": world.cost.to_json() if job.elastic else None,
         "penalty": world.penalty.to_json() if job.elastic else None,
         "checkpoints": periodic.told(world) if job.elastic else None,
@@ -55,6 +58,12 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
         "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
     }
+
+
+def plan_of(ctx: Context, job_id: str) -> PlannedTimeline:
+    """What is to come of a job; empty where nothing is planned or there is no such job."""
+    job = ctx.session.scalars(select(Job).where(Job.id == job_id)).first()
+    return planned(JobWorld(ctx, job)) if job is not None else ()
 
 
 def _present(world: JobWorld) -> Decision | None:

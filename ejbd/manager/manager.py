@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity
 from ejbd.config import Settings
+from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import explaining, passing, queues, requests, workers
@@ -435,6 +436,10 @@ class Manager:
     async def explain(self, job_id: str) -> dict[str, Any]:
         """Every decision about a job with its reasons, and what the policy says right now."""
         return await self.store.read(lambda s: explaining.explain(self._context(s), job_id, self.batch_error))
+
+    async def planned(self, job_id: str) -> PlannedTimeline:
+        """What is to come of a job by its plan, from now on."""
+        return await self.store.read(lambda s: explaining.plan_of(self._context(s), job_id))
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         """The slots that could be used now, for one queue or all."""

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Epoch, Event, Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
-from ejbd.store.timeline import LivedInterval, Phase, intervals
+from ejbd.store.timeline import PastInterval, Phase, intervals
 
 __all__ = [
-    "LivedInterval",
+    "PastInterval",
     "Phase",
     "events",
     "intervals",

@@ -15,16 +15,16 @@ from ejbd.wire.kinds import EPOCH_EVENT, JOB_EVENT, EventKind
 
 
 class Phase(StrEnum):
-    """RUN makes progress. MIGRATE holds processors and makes none: ranks are stopped, moved or started again. In WAIT
+    """RUN makes progress. MOVE holds processors and makes none: ranks are stopped, moved or started again. In WAIT
     no rank runs: before the first start, after a setback, or between two launches of a script."""
 
     RUN = "run"
-    MIGRATE = "migrate"
+    MOVE = "move"
     WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
-class LivedInterval:
+class PastInterval:
     """A stretch in which a job's phase, processors and subjobs did not change. `end_s` None: it still lasts.
 
     Times are seconds since the epoch; `processors` are those that ranks use, 0 in WAIT.
@@ -49,7 +49,7 @@ _JOB_EVENTS = tuple(JOB_EVENT[state] for state in JobState if state.terminal or 
 _EPOCH_STATE = {kind: state for state, kind in EPOCH_EVENT.items()}
 
 
-def intervals(session: Session, job_id: str) -> list[LivedInterval]:
+def intervals(session: Session, job_id: str) -> list[PastInterval]:
     """The intervals of a job from its submission to its end (or to now), in order, without gaps. Unknown job: none."""
     job = session.scalar(select(Job).where(Job.id == job_id))
     if job is None:
@@ -70,7 +70,7 @@ def _changes(session: Session, job: Job) -> list[_Change]:
         epoch = epochs[number]
         again = epoch.launch_ordinal in started
         started.add(epoch.launch_ordinal)
-        changes.append((epoch.created_s, number, -1, _situation(Phase.MIGRATE, epoch) if again else _WAITING))
+        changes.append((epoch.created_s, number, -1, _situation(Phase.MOVE, epoch) if again else _WAITING))
     kinds = (EventKind.JOB_WAITING, *_JOB_EVENTS, *_EPOCH_STATE)
     query = select(Event).where(Event.job_id == job.id, Event.kind.in_(kinds))
     for event in session.scalars(query):
@@ -99,7 +99,7 @@ def _after(state: EpochState, epoch: Epoch) -> _Situation:
         case EpochState.RUNNING:
             return _situation(Phase.RUN, epoch)
         case EpochState.LAUNCHING | EpochState.STOPPING | EpochState.STOPPED:
-            return _situation(Phase.MIGRATE, epoch)
+            return _situation(Phase.MOVE, epoch)
         case EpochState.ENDED | EpochState.FAILED:
             return _WAITING
 
@@ -108,9 +108,9 @@ def _situation(kind: Phase, epoch: Epoch) -> _Situation:
     return _Situation(kind, epoch.processors, tuple(epoch.members))
 
 
-def _join(start_s: float, changes: list[_Change]) -> list[LivedInterval]:
+def _join(start_s: float, changes: list[_Change]) -> list[PastInterval]:
     """Lay the changes end to end: what lasted no time is left out, what did not change is one interval."""
-    found: list[LivedInterval] = []
+    found: list[PastInterval] = []
     now: _Situation | None = _WAITING
     since = start_s
     for at_s, _, _, then in changes:
@@ -126,10 +126,10 @@ def _join(start_s: float, changes: list[_Change]) -> list[LivedInterval]:
     return found
 
 
-def _append(found: list[LivedInterval], now: _Situation, start_s: float, end_s: float | None) -> None:
+def _append(found: list[PastInterval], now: _Situation, start_s: float, end_s: float | None) -> None:
     if end_s == start_s:
         return
     last = found[-1] if found else None
     if last is not None and _Situation(last.kind, last.processors, last.subjobs) == now:
         start_s = found.pop().start_s
-    found.append(LivedInterval(now.kind, start_s, end_s, now.processors, now.subjobs))
+    found.append(PastInterval(now.kind, start_s, end_s, now.processors, now.subjobs))

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
+from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.requests import Accepted
@@ -38,6 +39,16 @@ DECISION = {
     ],
     "slots": [{"processors": 4, "duration_s": None}],
     "cancel": [],
+    "timeline": [
+        {
+            "kind": "run",
+            "start_s": 100.0,
+            "end_s": 2500.0,
+            "processors": 4,
+            "degree": 4,
+            "on_placeholder": False,
+        }
+    ],
 }
 WORKER_SUBJOB, WORKER_SECRET = "abc.1", "worker-secret"
 
@@ -143,7 +154,15 @@ class FakeManager:
         delta = {"delta": 1.25, "source": "measured", "why": "measured once at degree 4", "samples": 1}
         past = {"at_s": 100.0, "kind": "start", "decision": DECISION, "penalty": delta}
         now = "waiting: nothing is free"
-        return {"state": "received", "now": now, "decisions": [past], "present": None, "penalty": delta}
+        return {"state": "received", "now": now, "decisions": [past], "present": None, "planned": [], "penalty": delta}
+
+    async def planned(self, job_id: str) -> PlannedTimeline:
+        """Waits, then runs for 10 minutes on J0."""
+        now = time.time()
+        return (
+            PlannedInterval(PlannedKind.WAIT, now, now + 60, 0, 0),
+            PlannedInterval(PlannedKind.RUN, now + 60, now + 660, 16, 1, True),
+        )
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         if queue not in (None, "main"):

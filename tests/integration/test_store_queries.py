@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
 from ejbd.store.models import Epoch, Job, Subjob
-from ejbd.store.queries import LivedInterval, Phase
+from ejbd.store.queries import PastInterval, Phase
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_epoch, move_job, move_subjob
@@ -193,7 +193,7 @@ def test_the_timeline_of_a_job_that_moves(store: Store) -> None:
     story.epoch(50, 1, EpochState.STOPPING)
     story.epoch(60, 1, EpochState.STOPPED)
     story.launch(60, 2, processors=8, members=["j1.1", "j1.2"], restart_from=1)
-    assert story.told()[2:] == [("migrate", 50, 60, 4), ("migrate", 60, None, 8)]
+    assert story.told()[2:] == [("move", 50, 60, 4), ("move", 60, None, 8)]
     story.epoch(65, 2, EpochState.RUNNING)
     story.epoch(90, 2, EpochState.ENDED)
     story.job(90, JobState.ENDING)
@@ -201,12 +201,12 @@ def test_the_timeline_of_a_job_that_moves(store: Store) -> None:
     assert story.told() == [
         ("wait", 0, 12, 0),
         ("run", 12, 50, 4),
-        ("migrate", 50, 60, 4),
-        ("migrate", 60, 65, 8),
+        ("move", 50, 60, 4),
+        ("move", 60, 65, 8),
         ("run", 65, 90, 8),
     ]
     last = store.read_sync(lambda s: queries.intervals(s, "j1"))[-1]
-    assert last == LivedInterval(Phase.RUN, 1065.0, 1090.0, 8, ("j1.1", "j1.2"))
+    assert last == PastInterval(Phase.RUN, 1065.0, 1090.0, 8, ("j1.1", "j1.2"))
 
 
 def test_the_timeline_of_a_checkpoint_that_failed_and_a_setback(store: Store) -> None:
@@ -224,10 +224,10 @@ def test_the_timeline_of_a_checkpoint_that_failed_and_a_setback(store: Store) ->
     assert story.told() == [
         ("wait", 0, 10, 0),
         ("run", 10, 20, 4),
-        ("migrate", 20, 25, 4),
+        ("move", 20, 25, 4),
         ("run", 25, 40, 4),
         ("wait", 40, 70, 0),
-        ("migrate", 70, 75, 4),
+        ("move", 70, 75, 4),
         ("run", 75, None, 4),
     ]
 

@@ -48,7 +48,7 @@ def timeline(**values: Any) -> dict[str, Any]:
         "intervals": [
             interval("wait", 100, 120, 0),
             interval("run", 120, 160, 4),
-            interval("migrate", 160, 160.5, 4),
+            interval("move", 160, 160.5, 4),
             interval("run", 160.5, None, 16),
         ],
         "subjobs": [
@@ -92,7 +92,7 @@ _TIMES = st.floats(min_value=0, max_value=10_000)
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["wait", "run", "migrate"]), _TIMES, st.none() | _TIMES, st.integers(0, 99))),
+    st.lists(st.tuples(st.sampled_from(["wait", "run", "move"]), _TIMES, st.none() | _TIMES, st.integers(0, 99))),
     st.lists(st.tuples(st.integers(0, 9), st.none() | _TIMES, st.none() | _TIMES)),
     _TIMES,
     st.integers(0, 500),
