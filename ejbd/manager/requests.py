@@ -16,7 +16,7 @@ from ejbd.manager.asking import ask
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
-from ejbd.manager.jobspec import Reading
+from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import CancelAsked
 from ejbd.manager.room import Room
@@ -77,27 +77,8 @@ def submit(ctx: Context, job: Reading, user: str, key: str | None, request_hash:
     taken = admit(ctx, job)
     spec = replace(taken.spec, asked=None) if taken.elastic else taken.spec.passed_through()
     job_id = _new_id(session)
-    insert_row(
-        session,
-        Job,
-        id=job_id,
-        name=spec.name,
-        user=user,
-        queue=taken.queue,
-        state=JobState.RECEIVED,
-        incarnation=1,
-        elastic=taken.elastic,
-        kind=spec.kind.value,
-        engine=taken.engine,
-        application=application_of(user, spec, taken.engine),
-        processes=spec.processes,
-        walltime_s=spec.walltime_s,
-        spec=spec.to_json(),
-        held=spec.hold,
-        submit_s=ctx.now,
-        reason="",
-        members=[],
-    )
+    columns = _columns(taken, spec, user, ctx.now)
+    insert_row(session, Job, id=job_id, state=JobState.RECEIVED, incarnation=1, reason="", **columns)
     if key is not None:
         entry = {"user": user, "key": key, "request_hash": request_hash}
         insert_row(session, IdempotencyKey, **entry, job_id=job_id, created_s=ctx.now)
@@ -122,30 +103,30 @@ def _new_id(session: Session) -> str:
             return id
 
 
-def _unstored(ctx: Context, taken: Admission, user: str) -> Job:
-    """The row that a submission would make, once its J0 waits."""
-    spec = taken.spec
-    return Job(
-        id="dry-run",
-        user=user,
-        queue=taken.queue,
-        state=JobState.WAITING,
-        elastic=taken.elastic,
-        kind=spec.kind.value,
-        engine=taken.engine,
-        application=application_of(user, spec, taken.engine),
-        processes=spec.processes,
-        walltime_s=spec.walltime_s,
-        spec=spec.to_json(),
-        held=spec.hold,
-        submit_s=ctx.now,
-        work_s=0.0,
-        work_rate=0.0,
-        members=[],
-        script_run=0,
-        not_movable="",
-        not_before_s=0.0,
-    )
+def _columns(taken: Admission, spec: JobSpec, user: str, now: float) -> dict[str, Any]:
+    """What a submission says of its job's row."""
+    return {
+        "name": spec.name,
+        "user": user,
+        "queue": taken.queue,
+        "elastic": taken.elastic,
+        "kind": spec.kind.value,
+        "engine": taken.engine,
+        "application": application_of(user, spec, taken.engine),
+        "processes": spec.processes,
+        "walltime_s": spec.walltime_s,
+        "spec": spec.to_json(),
+        "held": spec.hold,
+        "submit_s": now,
+        "members": [],
+    }
+
+
+def _unstored(ctx: Context, taken: Admission, user: str) -> JobWorld:
+    """The job that a submission would make, once its J0 waits."""
+    nothing_yet = {"work_s": 0.0, "work_rate": 0.0, "script_run": 0, "not_movable": "", "not_before_s": 0.0}
+    columns = _columns(taken, taken.spec, user, ctx.now)
+    return JobWorld(ctx, Job(id="dry-run", state=JobState.WAITING, **columns, **nothing_yet), _subjobs=[])
 
 
 def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, Any]]:
@@ -156,7 +137,7 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
     room = Room(ctx)
     slots = room.windows(queue.partition(",")[0]).slots()
     if taken.elastic:
-        world = JobWorld(ctx, _unstored(ctx, taken, user), _subjobs=[])
+        world = _unstored(ctx, taken, user)
         cost, penalty = world.cost, world.penalty
         decision = ask(world, Situation.WAIT, room).answer().to_json()
     return taken, {
