@@ -96,3 +96,15 @@ def test_every_document_that_is_linked_to_is_there() -> None:
             if "://" not in target and not (path.parent / target).exists():
                 missing.append(f"{path.relative_to(ROOT)}: {target}")
     assert missing == []
+
+
+def test_every_file_that_the_documents_name_is_there() -> None:
+    rooms = "ejbd|workers|tests|scripts|docs|examples|benchmarks|deploy"
+    missing = []
+    for path in files():
+        if path.suffix != ".md":
+            continue
+        for name in re.findall(rf"`((?:{rooms})/[\w./-]+)", path.read_text(encoding="utf-8")):
+            if not (ROOT / name.rstrip(".")).exists():
+                missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []
