@@ -146,7 +146,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
     first = None
     for number in range(options.runs + 1):
         clock.now += settings.poll_s
-        now = replace(view, time_s=clock.now)
+        now = replace(view, time_s=clock.now, jobs=tuple(map(replace, view.jobs)))  # as new as a listing's rows
         manager.view = now
         alone = timed(lambda now=now: plan(now, states, BundlingParameters(walltime_quantum_s=60.0)))  # type: ignore[misc]
         before = statements

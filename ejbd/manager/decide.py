@@ -5,6 +5,7 @@ Each decision is stored with its reasons when it does something, or says somethi
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import cast
 
 from ejbd.config import Order
@@ -36,7 +37,6 @@ class Decider:
 
     def __init__(self, ctx: Context, *, remembers: bool = False) -> None:
         self.room = Room(ctx, remembers=remembers)
-        self._listed = {job.mark for job in ctx.view.jobs} if ctx.view else set()
 
     @property
     def ctx(self) -> Context:
@@ -46,6 +46,10 @@ class Decider:
     @ctx.setter
     def ctx(self, ctx: Context) -> None:
         self.room.ctx = ctx
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        return {job.mark for job in self.ctx.view.jobs} if self.ctx.view else set()
 
     def turn(self, job: JobRow) -> tuple[int, float]:
         """When a job's turn comes to look for room."""

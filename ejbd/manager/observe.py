@@ -57,7 +57,7 @@ class Reconciler:
         listed = {job.id: job for job in self._view.jobs}
         plans: list[tuple[str, dict[str, Any]]] = []
         for at, (id, rows) in enumerate(self._roster.subjobs.items()):
-            if not all(self._goes_on(row, _seen(row, listed), plans) for row in rows if row.batch_id is not None):
+            if not self._as_before(id, rows, listed) and not self._all_go_on(id, rows, listed, plans):
                 self.looked_at.add(id)
             if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
                 yield
@@ -77,6 +77,38 @@ class Reconciler:
         yield
         _find_silent_workers(self._context())
         yield
+
+    def _as_before(self, id: str, rows: Sequence[SubjobRow], listed: Mapping[str, BatchJobView]) -> bool:
+        """Whether nothing has changed about a job that was left alone with nothing to note, neither here nor there."""
+        old = self._roster.seen.get(id)
+        new = listed.get(old.id) if old is not None else None
+        if old is None or new is None:
+            return False
+        return new is old or (
+            new.state is old.state
+            and new.planned_start_s == old.planned_start_s
+            and new.reason == old.reason
+            and new.tag == old.tag
+            and new.name == old.name
+            and new.foreign == old.foreign
+            and new.submit_s == old.submit_s
+        )
+
+    def _all_go_on(
+        self,
+        id: str,
+        rows: Sequence[SubjobRow],
+        listed: Mapping[str, BatchJobView],
+        plans: list[tuple[str, dict[str, Any]]],
+    ) -> bool:
+        noted = len(plans)
+        if not all(self._goes_on(row, _seen(row, listed), plans) for row in rows if row.batch_id is not None):
+            return False
+        if len(rows) == 1 and len(plans) == noted and rows[0].state == SubjobState.PENDING:
+            seen = listed.get(rows[0].batch_id or "")
+            if seen is not None:
+                self._roster.seen[id] = seen
+        return True
 
     def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[tuple[str, dict[str, Any]]]) -> bool:
         """Whether there is nothing to do about a subjob but to note what the batch system plans.
@@ -311,13 +343,14 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
 
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
     """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
-    suspects = {
-        job.mark: job
-        for job in view.jobs
-        if job.mark.startswith(TAG_PREFIX)
-        and not job.state.ended
-        and (job.mark not in open_tags or open_tags[job.mark] not in (None, job.base_id))
-    }
+    suspects = {}
+    for job in view.jobs:
+        mark = job.mark
+        if not mark.startswith(TAG_PREFIX) or job.state.ended:
+            continue
+        known_id = open_tags.get(mark, "")
+        if known_id is not None and known_id != job.id and known_id != job.base_id:
+            suspects[mark] = job
     if not suspects:
         return
     known = {s.tag: s for s in ctx.session.scalars(select(Subjob).where(Subjob.tag.in_(suspects)))}

@@ -8,14 +8,15 @@ by the transaction that changes it. :mod:`ejbd.manager.workingset` keeps it betw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sqlalchemy import Row, Text, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
-from ejbd.core.view import ClusterView
+from ejbd.core.view import BatchJobView, ClusterView
+from ejbd.manager.arrays import families
 from ejbd.manager.context import Context
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Job, Subjob
@@ -59,10 +60,17 @@ _SUBJOB = select(
 
 @dataclass(frozen=True, repr=False)
 class Roster:
-    """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making."""
+    """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making.
+
+    Beside them stands what was found out about a job from its rows alone, which holds until one of them changes:
+    `resting` (:mod:`ejbd.manager.round`), and `seen`, what the view showed of a job that was left alone for it
+    (:mod:`ejbd.manager.observe`).
+    """
 
     jobs: dict[str, JobRow]
     subjobs: dict[str, list[SubjobRow]]
+    resting: dict[str, str | None] = field(default_factory=dict)
+    seen: dict[str, BatchJobView] = field(default_factory=dict)
 
     @classmethod
     def read(cls, session: Session) -> Roster:
@@ -93,6 +101,8 @@ class Roster:
     def replace(self, ids: Iterable[str], now: Roster) -> None:
         """Let go of these jobs, but for what is open of them `now`."""
         for id in ids:
+            self.resting.pop(id, None)
+            self.seen.pop(id, None)
             if id not in now.jobs:
                 self.jobs.pop(id, None)
             if id not in now.subjobs:
@@ -102,7 +112,8 @@ class Roster:
 
     def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
         """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
-        listed = {job.id for job in view.jobs} | {job.base_id for job in view.jobs if not job.state.ended}
+        listed = {job.id for job in view.jobs}
+        listed |= {id for id, rows in families(view).items() if any(not job.state.ended for job in rows)}
         rows = (row for rows in self.subjobs.values() for row in rows)
         return {row.batch_id: row for row in rows if row.batch_id and row.batch_id not in listed}
 

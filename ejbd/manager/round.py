@@ -62,8 +62,15 @@ class Round:
     def pieces(self) -> Iterator[None]:
         """Every job that is not over. One job's fault is its own."""
         some: list[JobRow] = []
-        for at, row in enumerate(self._roster.jobs.values(), 1):
-            if row.id in self._changed or not self._surely_waits(row, self._roster.subjobs.get(row.id, ())):
+        roster, resting = self._roster, self._roster.resting
+        room: dict[str, bool] = {"": False}
+        for at, (id, row) in enumerate(roster.jobs.items(), 1):
+            if id not in resting:
+                resting[id] = self._rests(row, roster.subjobs.get(id, ()))
+            queue = resting[id]
+            if queue is not None and queue not in room:
+                room[queue] = bool(self._decider.room.windows(queue).available(0.0))
+            if queue is None or room[queue] or id in self._changed:
                 some.append(row)
             if at % ROWS_AT_ONCE == 0:
                 yield
@@ -90,20 +97,23 @@ class Round:
         self._store()
         self._specs.keep(self._roster.jobs)
 
-    def _surely_waits(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> bool:
-        """Whether a look at a job would change nothing, by its rows alone."""
+    def _rests(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> str | None:
+        """A look at a job would change nothing, by its rows alone, while this queue has no room ("": whatever it has).
+
+        None: it has to be looked at.
+        """
         if row.state == JobState.RECEIVED:
-            return True  # it goes to the batch system first, for which no poll is waited
+            return ""  # it goes to the batch system first, for which no poll is waited
         if row.state != JobState.WAITING:
-            return False
+            return None
         if not row.elastic:
-            return True
+            return ""
         if row.decision_key != NO_ROOM or row.members_text != "[]" or len(subjobs) != 1:
-            return False
+            return None
         j0 = subjobs[0]
         if j0.role != SubjobRole.PLACEHOLDER or j0.releasing or j0.state == SubjobState.RUNNING:
-            return False
-        return not self._decider.room.windows(row.queue).available(0.0)
+            return None
+        return str(row.queue)
 
     def _may_be_asked(self, row: JobRow) -> bool:
         """Whether the policy may be asked about a job as the roster shows it."""

@@ -58,8 +58,9 @@ def everything(store: Store) -> Rows:
 def everybody_loaded() -> Iterator[None]:
     """No job is left alone, and none is asked about without its rows."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reconciler, "_as_before", lambda *_: False)
         patch.setattr(Reconciler, "_goes_on", lambda *_: False)
-        patch.setattr(Round, "_surely_waits", lambda *_: False)
+        patch.setattr(Round, "_rests", lambda *_: None)
         patch.setattr(Round, "_may_be_asked", lambda *_: False)
         yield
 
