@@ -16,6 +16,7 @@ import numpy as np
 
 from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.core.progress import round_up
+from ejbd.core.room.slots import NO_MARGINS, Margins
 from ejbd.errors import Code, EjbError
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.workload import Workload
@@ -180,10 +181,11 @@ def simulated_fate(
     overheads: Overheads,
     *,
     slack_s: float = 0.0,
+    margins: Margins = NO_MARGINS,
     unit: int = 1,
     plain: bool = False,
 ) -> Fate:
-    """The simulation of what is played, with the measured overheads put in. `slack_s`: as in :class:`Costs`.
+    """The simulation of what is played, with the measured overheads put in. `slack_s`, `margins`: as in :class:`Costs`.
 
     `unit`: processors of a node, where whole nodes are reserved.
     """
@@ -192,7 +194,11 @@ def simulated_fate(
     late = np.where(candidate, overheads.elastic_arrival_s, overheads.arrival_s)
     kept_s = 0.0 if overheads.move_s is None else overheads.move_s + overheads.handover_s
     costs = Costs(
-        overheads.start_up_s + overheads.begin_s, overheads.giving_back_s + overheads.handover_s, slack_s, kept_s
+        launch_s=overheads.start_up_s + overheads.begin_s,
+        release_s=overheads.giving_back_s + overheads.handover_s,
+        slack_s=slack_s,
+        keep_s=kept_s,
+        margins=margins,
     )
     # After its end a job's processors are not the next one's at once: the job holds them so much longer.
     after = np.where(candidate, costs.release_s, overheads.handover_s)

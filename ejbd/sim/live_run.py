@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.cost import move_cost
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
@@ -122,13 +123,19 @@ def _compared(setting: LiveSetting, workload: Workload, overheads: Overheads, un
         suspend=setting.suspend,
         least_work_first=True,
     )
-    slack_s = slack(setting.lambda_s, margins_of(setting.poll_s, 0.0))
+    cost = move_cost(
+        (), None, None, configured_s=setting.lambda_s, look_s=setting.poll_s
+    )  # what the manager counts with
+    margins = margins_of(setting.poll_s, cost.tail_s)
     grain = np.random.default_rng(SEED)
     simulations = []
     for number in range(SIMULATIONS):
         late = grain.uniform(0.0, GRAIN_S, len(workload)) if number else 0.0
         submitted = replace(workload, jobs=workload.jobs._replace(submit=live.submit + late))
-        fate = simulated_fate(submitted, policy, parameters, least, overheads, slack_s=slack_s, unit=unit, plain=True)
+        fate = simulated_fate(
+            submitted, policy, parameters, least, overheads,
+            slack_s=slack(cost.kept_s, margins), margins=margins, unit=unit, plain=True,
+        )  # fmt: skip
         simulations.append(fate)
     document = comparison(workload, policy, least, overheads, live, simulations)
     given: dict[str, Any] = {"node_procs": unit}
