@@ -33,6 +33,7 @@ _PLANNED = {
 }
 _ROLE = {SubjobRole.PLACEHOLDER: "#7a6fae", SubjobRole.SUBJOB: "#3f7fb5", SubjobRole.RIGID: "#7a8594"}
 _QUEUED = (SubjobState.PLANNED, SubjobState.PENDING)
+_HALO = 'stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'  # words over lines and stripes
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 
@@ -58,6 +59,7 @@ class _Stretch:
     letter: str
     colour: str
     about: str
+    note: str = ""
 
 
 def svg(timeline: Timeline) -> str:
@@ -79,10 +81,10 @@ def svg(timeline: Timeline) -> str:
         *_staircase(timeline, axis, past, planned),
     ]
     top = _TOP + _BAND + _GAP + _STAIRS + _GAP
-    for index, subjob in enumerate(shown):
-        parts += _bar(subjob, axis, top + index * _ROW, until_s, bool(planned))
     if planned:
         parts += _now(axis.x(timeline.now_s), height)
+    for index, subjob in enumerate(shown):
+        parts += _bar(subjob, axis, top + index * _ROW, until_s, bool(planned))
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
 
@@ -120,7 +122,9 @@ def _planned(timeline: Timeline, axis: _Axis) -> list[_Stretch]:
         if interval.degree > 1:
             words.append(f"degree {interval.degree}")
         end_s = axis.end_s if interval.end_s is None else interval.end_s
-        found.append(_Stretch(interval.start_s, end_s, interval.processors, letter, colour, ", ".join(words)))
+        note = f"{interval.processors} proc., degree {interval.degree}" if interval.degree else ""
+        about = ", ".join(words)
+        found.append(_Stretch(interval.start_s, end_s, interval.processors, letter, colour, about, note))
     return found
 
 
@@ -202,7 +206,7 @@ def _bands(past: Sequence[_Stretch], planned: Sequence[_Stretch], axis: _Axis) -
                 f"<title>{stretch.about}</title></rect>"
             )
             if width > 12:
-                look = 'fill="#222222"' if is_planned else 'fill="#ffffff"'
+                look = f'fill="#222222" {_HALO}' if is_planned else 'fill="#ffffff"'
                 yield _text(round(x + width / 2, 1), _TOP + 15, stretch.letter, f'text-anchor="middle" {look}')
 
 
@@ -225,6 +229,10 @@ def _staircase(timeline: Timeline, axis: _Axis, past: Sequence[_Stretch], planne
             area = " ".join([f"{first},{bottom}", *points, f"{last},{bottom}"])
             yield f'<polygon points="{area}" {fill}/>'
             yield f'<polyline points="{" ".join(points)}" fill="none" {line}/>'
+    for stretch in planned:
+        x, end = axis.x(stretch.start_s), axis.x(stretch.end_s)
+        if end - x > 7 * len(stretch.note) > 0:
+            yield _text(round((x + end) / 2, 1), bottom - 5, stretch.note, f'text-anchor="middle" {_HALO}')
     yield f'<line x1="{_LEFT}" y1="{bottom}" x2="{_WIDTH - _RIGHT}" y2="{bottom}" stroke="#999999"/>'
     if timeline.rigid_start_s is not None and axis.start_s <= timeline.rigid_start_s <= axis.end_s:
         yield from _mark(axis.x(timeline.rigid_start_s), top, bottom, "rigid start", "#b03a2e")
@@ -248,7 +256,7 @@ def _bar(subjob: SubjobView, axis: _Axis, y: float, until_s: float, planned: boo
     colour = _ROLE[subjob.role]
     running = subjob.state is SubjobState.RUNNING
     if subjob.start_s is None:
-        yield _text(_LEFT + 4, y + 13, f"{subjob.state.value} {subjob.batch_id or ''}", 'fill="#888888"')
+        yield _text(_LEFT + 4, y + 13, f"{subjob.state.value} {subjob.batch_id or ''}", f'fill="#777777" {_HALO}')
     else:
         end_s = until_s if running or subjob.end_s is None else subjob.end_s
         x = axis.x(subjob.start_s)
@@ -259,7 +267,7 @@ def _bar(subjob: SubjobView, axis: _Axis, y: float, until_s: float, planned: boo
     if running:
         start_s, end = until_s, subjob.end_s
     elif subjob.start_s is None and subjob.planned_start_s is not None:
-        start_s, end = max(until_s, subjob.planned_start_s), None
+        start_s = max(until_s, subjob.planned_start_s)
         end = start_s + subjob.walltime_s
     else:
         return

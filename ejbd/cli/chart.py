@@ -1,4 +1,7 @@
-"""A job's timeline in characters: its phases, the processors in use, one bar a subjob."""
+"""A job's timeline in characters: its phases, the processors in use, one bar a subjob; what is planned behind "now".
+
+What has been is in capitals and full blocks. What is planned comes behind a line, in small letters and light blocks.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,23 @@ from ejbd.wire.kinds import SubjobRole
 _LABEL = 12
 _STEPS = "▁▂▃▄▅▆▇█"
 _LETTERS = {"wait": "W", "run": "R", "move": "M"}
-_STYLES = {"W": "90", "R": "32", "M": "33"}
+_PLANNED = {"wait": "w", "run": "r", "move": "m", "suspended": "s"}
+_STYLES = {"W": "90", "R": "32", "M": "33", "w": "2;90", "r": "2;32", "m": "2;33", "s": "2;34"}
 _BARS = {SubjobRole.PLACEHOLDER: "35", SubjobRole.SUBJOB: "36", SubjobRole.RIGID: "37"}
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
 
+_OPEN_SHARE = 0.08  # of the picture, for what is planned without an end
+
+
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Columns to seconds."""
+    """Columns to seconds. `now`: the column of the line between what has been and what is planned, if anything is."""
 
     start_s: float
     end_s: float
     columns: int
+    now: int | None = None
 
     def middle(self, column: int) -> float:
         return self.start_s + (column + 0.5) * (self.end_s - self.start_s) / self.columns
@@ -37,20 +45,68 @@ def chart(timeline: dict[str, Any], width: int, *, colour: bool = False, plain: 
 
     `plain`: ASCII only. `colour`: with the terminal's escapes, which take no room.
     """
-    end_s = timeline["end_s"] if timeline["end_s"] is not None else timeline["now_s"]
-    columns = max(20, min(width, 200) - _LABEL - 1)
-    scale = _Scale(timeline["submit_s"], max(end_s, timeline["submit_s"] + 1.0), columns)
-    lines = [_heading(timeline, end_s), "", _row("phase", _phases(timeline, scale), colour, _STYLES)]
+    now_s = timeline["end_s"] if timeline["end_s"] is not None else timeline["now_s"]
+    scale = _scale(timeline["submit_s"], now_s, timeline.get("planned", []), width)
+    lines = [_heading(timeline, now_s), "", _row("phase", _phases(timeline, scale, plain), colour, _STYLES)]
     lines.append(_row("processors", _stairs(timeline, scale, plain), False, {}))
     shown = [s for s in timeline["subjobs"] if s["start_s"] is not None or s["state"] in ("planned", "pending")]
     for subjob in shown:
-        bar = _bar(subjob, scale, end_s, plain)
+        bar = _bar(subjob, scale, now_s, plain)
         label = f"J{subjob['ordinal']} {subjob['processors']:>4}p"
-        style = {"█": _BARS[subjob["role"]], "#": _BARS[subjob["role"]]}
-        lines.append(_row(label, bar, colour, style))
+        style = _BARS[subjob["role"]]
+        lines.append(_row(label, bar, colour, {"█": style, "#": style, "░": f"2;{style}", "-": f"2;{style}"}))
     lines.append(" " * _LABEL + " " + _axis(scale))
-    lines += _remarks(timeline)
+    lines += _remarks(timeline, scale)
     return lines
+
+
+def plan_chart(planned: list[dict[str, Any]], processes: int, width: int, *, plain: bool = False) -> list[str]:
+    """The phases and processors of what is planned (as POST /v1/jobs/plan gives it), from its beginning on."""
+    if all(interval["processors"] == 0 for interval in planned):
+        return []
+    begin_s = planned[0]["start_s"]
+    scale = _scale(begin_s, begin_s, planned, width)
+    timeline = {"intervals": [], "planned": planned, "processes": processes}
+    rows = [_row("phase", _phases(timeline, scale, plain), False, {})]
+    rows.append(_row("processors", _stairs(timeline, scale, plain), False, {}))
+    return [*rows, " " * _LABEL + " " + _axis(scale)]
+
+
+def plan_lines(planned: list[dict[str, Any]]) -> list[str]:
+    """What is planned, a line for each stretch, in times from its beginning on."""
+    lines = []
+    for interval in planned:
+        words = [_WORDS[interval["kind"]]]
+        if interval["processors"]:
+            words.append(f"on {interval['processors']} processors" + (" of J0" if interval["on_placeholder"] else ""))
+        if interval["degree"] > 1:
+            words.append(f"(degree {interval['degree']})")
+        begin_s = interval["start_s"] - planned[0]["start_s"]
+        until_s = interval["end_s"]
+        lasts = "until J0 starts" if until_s is None else f"for {duration(until_s - interval['start_s'])}"
+        lines.append(f"{duration(begin_s):>8}  {' '.join(words)} {lasts}")
+    if planned and planned[-1]["end_s"] is not None:
+        lines.append(f"{duration(planned[-1]['end_s'] - planned[0]['start_s']):>8}  done")
+    return lines
+
+
+_WORDS = {"wait": "waits", "run": "runs", "move": "moves", "suspended": "is suspended, its work kept,"}
+
+
+def _scale(start_s: float, now_s: float, planned: list[dict[str, Any]], width: int) -> _Scale:
+    """From the start to now; where something is planned, to the end of that."""
+    columns = max(20, min(width, 200) - _LABEL - 1)
+    end_s = max(now_s, start_s + 1.0)
+    if not planned:
+        return _Scale(start_s, end_s, columns)
+    last = planned[-1]
+    if last["end_s"] is None:
+        end_s = max(end_s, last["start_s"])
+        end_s += max(1.0, _OPEN_SHARE * (end_s - start_s))
+    else:
+        end_s = max(end_s, last["end_s"])
+    scale = _Scale(start_s, end_s, columns)
+    return scale if now_s <= start_s else _Scale(start_s, end_s, columns, scale.column(now_s))
 
 
 def _heading(timeline: dict[str, Any], end_s: float) -> str:
@@ -78,29 +134,42 @@ def _painted(cells: str, styles: dict[str, str]) -> str:
     return "".join(parts) + ("\033[0m" if last else "")
 
 
-def _interval_at(timeline: dict[str, Any], at_s: float) -> dict[str, Any] | None:
-    for interval in timeline["intervals"]:
+def _interval_at(intervals: list[dict[str, Any]], at_s: float) -> dict[str, Any] | None:
+    for interval in intervals:
         if interval["start_s"] <= at_s and (interval["end_s"] is None or at_s < interval["end_s"]):
-            found: dict[str, Any] = interval
-            return found
+            return interval
     return None
 
 
-def _phases(timeline: dict[str, Any], scale: _Scale) -> str:
+def _at(timeline: dict[str, Any], scale: _Scale, column: int) -> tuple[dict[str, Any] | None, bool]:
+    """What there is in the middle of a column, and whether it is planned only."""
+    at_s = scale.middle(column)
+    past = _interval_at(timeline["intervals"], at_s) if scale.now is None or column < scale.now else None
+    return (past, False) if past is not None else (_interval_at(timeline.get("planned", []), at_s), True)
+
+
+def _with_now(cells: list[str], scale: _Scale, plain: bool) -> str:
+    if scale.now is not None:
+        cells[scale.now] = "|" if plain else "│"
+    return "".join(cells)
+
+
+def _phases(timeline: dict[str, Any], scale: _Scale, plain: bool) -> str:
     cells = []
     for column in range(scale.columns):
-        interval = _interval_at(timeline, scale.middle(column))
-        cells.append(_LETTERS[interval["kind"]] if interval else " ")
-    for interval in timeline["intervals"]:  # a move is short, and must be seen all the same
-        if interval["kind"] == "move":
-            cells[scale.column(interval["start_s"])] = "M"
-    return "".join(cells)
+        interval, planned = _at(timeline, scale, column)
+        cells.append((_PLANNED if planned else _LETTERS)[interval["kind"]] if interval else " ")
+    for intervals, letter in ((timeline["intervals"], "M"), (timeline.get("planned", []), "m")):
+        for interval in intervals:  # a move is short, and must be seen all the same
+            if interval["kind"] == "move":
+                cells[scale.column(interval["start_s"])] = letter
+    return _with_now(cells, scale, plain)
 
 
 def _stairs(timeline: dict[str, Any], scale: _Scale, plain: bool) -> str:
     cells = []
     for column in range(scale.columns):
-        interval = _interval_at(timeline, scale.middle(column))
+        interval, _ = _at(timeline, scale, column)
         used = interval["processors"] if interval else 0
         share = used / max(1, timeline["processes"])
         if used == 0:
@@ -109,18 +178,36 @@ def _stairs(timeline: dict[str, Any], scale: _Scale, plain: bool) -> str:
             cells.append(str(min(9, int(share * 9.999))))
         else:
             cells.append(_STEPS[min(7, max(0, round(share * 8) - 1))])
-    return "".join(cells)
+    return _with_now(cells, scale, plain)
 
 
 def _bar(subjob: dict[str, Any], scale: _Scale, now_s: float, plain: bool) -> str:
-    full, waiting = ("#", ".") if plain else ("█", "·")
-    if subjob["start_s"] is None:
-        return waiting * scale.columns
-    running = subjob["state"] == "running"
+    full, waiting, planned = ("#", ".", "-") if plain else ("█", "·", "░")
+    cells = [" "] * scale.columns
+    present = scale.columns if scale.now is None else scale.now
+    start_s, running = subjob["start_s"], subjob["state"] == "running"
+    if start_s is None:
+        cells[:present] = waiting * present
+        expected_s = subjob.get("planned_start_s")
+        if scale.now is not None and expected_s is not None:
+            begin_s = max(now_s, expected_s)
+            _fill(cells, scale, begin_s, begin_s + subjob["walltime_s"], planned)
+        return _with_now(cells, scale, plain)
     end_s = now_s if running or subjob["end_s"] is None else min(subjob["end_s"], now_s)
-    first, last = scale.column(subjob["start_s"]), scale.column(end_s)
-    before = waiting if subjob["role"] != SubjobRole.SUBJOB else " "
-    return before * first + full * (last - first + 1) + " " * (scale.columns - last - 1)
+    first, last = scale.column(start_s), scale.column(end_s)
+    if subjob["role"] != SubjobRole.SUBJOB:
+        cells[:first] = waiting * first
+    cells[first : last + 1] = full * (last - first + 1)
+    if running and scale.now is not None and subjob["end_s"] is not None:
+        _fill(cells, scale, now_s, subjob["end_s"], planned)
+    return _with_now(cells, scale, plain)
+
+
+def _fill(cells: list[str], scale: _Scale, start_s: float, end_s: float, sign: str) -> None:
+    """What of it is in the picture."""
+    if start_s < scale.end_s and end_s > start_s:
+        first, last = scale.column(start_s), scale.column(end_s)
+        cells[first : last + 1] = sign * (last - first + 1)
 
 
 def _axis(scale: _Scale) -> str:
@@ -133,11 +220,21 @@ def _axis(scale: _Scale) -> str:
     return "".join(cells).rstrip()
 
 
-def _remarks(timeline: dict[str, Any]) -> list[str]:
+def _remarks(timeline: dict[str, Any], scale: _Scale) -> list[str]:
     lines = []
     since = timeline["submit_s"]
+    if scale.now is not None:
+        lines.append("capitals: what has been; small letters and light bars: what is planned")
     if timeline["rigid_start_s"] is not None:
         lines.append(f"a rigid start was promised for {duration(timeline['rigid_start_s'] - since)} after submission")
-    if timeline["expected_completion_s"] is not None and timeline["state"] not in _OVER:
-        lines.append(f"expected to be done {duration(timeline['expected_completion_s'] - since)} after submission")
+    if timeline["state"] in _OVER:
+        return lines
+    waiting = [s for s in timeline["subjobs"] if s["ordinal"] == 0 and s["start_s"] is None]
+    for j0 in waiting:
+        if j0.get("planned_start_s") is not None:
+            lines.append(f"J0 is expected to start {duration(j0['planned_start_s'] - since)} after submission")
+    planned = timeline.get("planned", [])
+    done_s = planned[-1]["end_s"] if planned else timeline["expected_completion_s"]
+    if done_s is not None:
+        lines.append(f"expected to be done {duration(done_s - since)} after submission")
     return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from ejbd.cli import exporting, following, showing
 from ejbd.cli.chart import chart
 from ejbd.cli.client import Client, LostConnection
 from ejbd.cli.options import LAST, AsJson, MaybeText, Quiet, Selectors, client, output
-from ejbd.cli.output import Mode, Output, colours, printable
+from ejbd.cli.output import Mode, Output, ascii_only, colours, printable, width
 from ejbd.cli.selecting import ids, path
 from ejbd.errors import Code, EjbError
 
@@ -258,11 +257,9 @@ def _watch_live(daemon: Client, jobs: list[str], interval: float) -> None:
                 live.update(Text("the daemon is away; the job goes on"), refresh=True)
 
 
-def _lines(found: dict[str, Any], width: int | None = None) -> list[str]:
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+def _lines(found: dict[str, Any], columns: int | None = None) -> list[str]:
     found = {**found, "name": printable(found["name"])}
-    columns = width or shutil.get_terminal_size((100, 24)).columns
-    return chart(found, columns, colour=colours(), plain=encoding != "utf8")
+    return chart(found, columns or width(), colour=colours(), plain=ascii_only())
 
 
 def _log_query(stream: str, offset: int, **more: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -86,6 +87,16 @@ class Output:
             ]
             text = "  ".join(parts).rstrip()
             self.line(f"\033[1m{text}\033[0m" if headings is not None and index == 0 and colours() else text)
+
+
+def width() -> int:
+    """Columns of the terminal."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def ascii_only() -> bool:
+    """Whether stdout takes no blocks and lines."""
+    return (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
 
 
 def as_typed(error: EjbError) -> EjbError:

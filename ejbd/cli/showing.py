@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ejbd.cli.output import Output, printable
+from ejbd.cli.chart import plan_chart, plan_lines
+from ejbd.cli.output import Output, ascii_only, printable, width
 from ejbd.cli.words import clock, duration, slots
 
 
@@ -66,6 +67,7 @@ def plan(found: dict[str, Any], out: Output) -> None:
         out.line(f"the place holder J0 would queue for {found['placeholder']['processors']} processors")
     if found["decision"]:
         decision(found["decision"], out, indent="")
+    _planned(found.get("planned", []), found["processes"], out, "if it were submitted now")
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
     if found.get("penalty"):
@@ -126,6 +128,18 @@ def explanation(found: dict[str, Any], out: Output) -> None:
         out.line()
         out.line("right now")
         decision(found["present"], out)
+    if planned := found.get("planned"):
+        out.line()
+        _planned(planned, max(interval["processors"] for interval in planned), out, "from now on")
+
+
+def _planned(planned: list[dict[str, Any]], processes: int, out: Output, since: str) -> None:
+    """What is to come by the plan: a line for each stretch, and a picture."""
+    if not planned:
+        return
+    out.line(f"planned, {since}:")
+    out.lines(f"  {line}" for line in plan_lines(planned))
+    out.lines(plan_chart(planned, processes, width(), plain=ascii_only()))
 
 
 def event_line(event: dict[str, Any]) -> str:

@@ -354,6 +354,46 @@ async def test_the_timeline_as_json_and_as_a_picture(world: World) -> None:
         assert ET.fromstring(answer.text).tag == "{http://www.w3.org/2000/svg}svg"
 
 
+async def test_what_is_planned_is_told_and_drawn_apart_from_what_has_been(world: World) -> None:
+    id = await world.submit()
+    await world.manager.store.write(lambda session: session.add(subjob_row(id, 1)))
+    found = (await world.ada.get(f"/v1/jobs/{id}/timeline")).json()
+    assert [(p["kind"], p["processors"], p["degree"], p["on_placeholder"]) for p in found["planned"]] == [
+        ("wait", 0, 0, False),
+        ("run", 16, 1, True),
+    ]
+    assert found["planned"][0]["end_s"] == found["planned"][1]["start_s"]
+    picture = ET.fromstring((await world.ada.get(f"/v1/jobs/{id}/timeline?format=svg")).text)
+    svg = "{http://www.w3.org/2000/svg}"
+    patterns = {pattern.get("id") for pattern in picture.iter(f"{svg}pattern")}
+    hatched = [box for box in picture.iter(f"{svg}rect") if (box.get("fill") or "").startswith("url(#")]
+    assert {(box.get("fill") or "")[5:-1] for box in hatched} <= patterns
+    titles = [title.text for box in hatched for title in box.iter(f"{svg}title")]
+    assert titles[:2] == ["planned: waits, 1:00", "planned: runs, 10:00, 16 processors of J0"]
+    assert [title.endswith("may be held until its limit") for title in titles[2:] if title] == [True]
+    in_patterns = {box for pattern in picture.iter(f"{svg}pattern") for box in pattern}
+    solid = [box for box in picture.iter(f"{svg}rect") if box.get("fill") == "#c9ced6" and box not in in_patterns]
+    assert len(solid) == 2  # waiting until now, and its place in the legend
+    words = "".join(picture.itertext())
+    assert "now" in words and "hatched: planned" in words
+    assert len([line for line in picture.iter(f"{svg}line") if line.get("stroke") == "#222222"]) == 1
+
+    await world.ada.post(f"/v1/jobs/{id}/cancel")
+    over = (await world.ada.get(f"/v1/jobs/{id}/timeline")).json()
+    assert over["planned"] == []
+    picture = ET.fromstring((await world.ada.get(f"/v1/jobs/{id}/timeline?format=svg")).text)
+    assert "now" not in "".join(picture.itertext())
+
+
+async def test_a_dry_run_and_an_explanation_carry_the_plan(world: World) -> None:
+    plan = (await world.ada.post("/v1/jobs/plan", json=body())).json()
+    assert plan["planned"] == plan["decision"]["timeline"]
+    assert [(p["kind"], p["end_s"] - p["start_s"], p["degree"]) for p in plan["planned"]] == [("run", 2400, 4)]
+    rigid = (await world.ada.post("/v1/jobs/plan", json=body(overrides={"elastic": "off"}))).json()
+    assert rigid["planned"] == []
+    assert (await world.ada.get(f"/v1/jobs/{await world.submit()}/explain")).json()["planned"] == []
+
+
 async def test_tokens(world: World) -> None:
     made = (await world.here.post("/v1/tokens", json={"label": "ci", "expires_in_s": 60})).json()
     new = {"Authorization": f"Bearer {made['token']}"}

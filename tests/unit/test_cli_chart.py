@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.cli.chart import chart
+from ejbd.cli.chart import chart, plan_chart, plan_lines
 from ejbd.cli.client import Answer, Client, LostConnection
 from ejbd.cli.following import exit_code
 from ejbd.cli.output import printable
@@ -75,6 +75,75 @@ def test_a_life_in_characters() -> None:
     ]
 
 
+def planned(kind: str, start_s: float, end_s: float | None, processors: int, degree: int = 0) -> dict[str, Any]:
+    on_placeholder = processors == 16
+    return {
+        "kind": kind,
+        "start_s": start_s,
+        "end_s": end_s,
+        "processors": processors,
+        "degree": degree,
+        "on_placeholder": on_placeholder,
+    }
+
+
+def with_a_plan(**values: Any) -> dict[str, Any]:
+    """At 200 s, on 4 of 16 processors until 300, then suspended until J0 starts at 400, done at 600."""
+    plan = [
+        planned("run", 200, 300, 4, 4), planned("suspended", 300, 400, 0),
+        planned("move", 400, 401, 16), planned("run", 401, 600, 16, 1),
+    ]  # fmt: skip
+    j0 = {**subjob(0, 16, None, None, "pending"), "planned_start_s": 400.0, "walltime_s": 900.0}
+    held = subjob(1, 4, 120, 305, "running")
+    intervals = [interval("wait", 100, 120, 0), interval("run", 120, None, 4)]
+    return timeline(intervals=intervals, planned=plan, subjobs=[j0, held], **values)
+
+
+def test_what_is_planned_is_told_from_what_has_been_without_colours() -> None:
+    lines = chart(with_a_plan(), 113)  # 5 s a column
+    phase, processors, j0, j1 = (line[13:] for line in lines[2:6])
+    assert phase == "W" * 4 + "R" * 16 + "│" + "r" * 19 + "s" * 20 + "m" + "r" * 39
+    assert processors == " " * 4 + "▂" * 16 + "│" + "▂" * 19 + " " * 20 + "█" * 40
+    assert j0 == "·" * 20 + "│" + " " * 39 + "░" * 40
+    assert j1 == " " * 4 + "█" * 16 + "│" + "░" * 21
+    assert lines[-4:] == [
+        "capitals: what has been; small letters and light bars: what is planned",
+        "a rigid start was promised for 5:00 after submission",
+        "J0 is expected to start 5:00 after submission",
+        "expected to be done 8:20 after submission",
+    ]
+    plain = chart(with_a_plan(), 113, plain=True)
+    assert all(line.isascii() for line in plain)
+    assert plain[2][13:] == phase.replace("│", "|")
+    assert plain[5][13:] == " " * 4 + "#" * 16 + "|" + "-" * 21
+    assert any("\033[2;32m" in line for line in chart(with_a_plan(), 113, colour=True))
+
+
+def test_a_plan_without_an_end_has_room_at_the_right() -> None:
+    waits = timeline(
+        state="waiting", intervals=[interval("wait", 100, None, 0)], planned=[planned("wait", 200, None, 0)]
+    )
+    phase = chart({**waits, "subjobs": []}, 113)[2][13:]
+    assert phase == "W" * 92 + "│" + "w" * 7
+
+
+def test_a_plan_line_by_line() -> None:
+    plan = with_a_plan()["planned"]
+    assert plan_lines(plan) == [
+        "    0:00  runs on 4 processors (degree 4) for 1:40",
+        "    1:40  is suspended, its work kept, for 1:40",
+        "    3:20  moves on 16 processors of J0 for 0:01",
+        "    3:21  runs on 16 processors of J0 for 3:19",
+        "    6:40  done",
+    ]
+    assert plan_lines([planned("wait", 5, None, 0)]) == ["    0:00  waits until J0 starts"]
+    assert plan_lines([]) == plan_chart([], 16, 80) == plan_chart([planned("wait", 5, None, 0)], 16, 80) == []
+    phase, processors, axis = plan_chart(plan, 16, 53)  # 10 s a column, nothing behind it
+    assert phase[13:] == "r" * 10 + "s" * 10 + "m" + "r" * 19
+    assert processors[13:] == "▂" * 10 + " " * 10 + "█" * 20
+    assert axis.split()[0] == "0:00"
+
+
 def test_plain_is_ascii_and_colours_take_no_room() -> None:
     plain = chart(timeline(), 100, plain=True)
     assert all(line.isascii() for line in plain)
@@ -94,20 +163,29 @@ _TIMES = st.floats(min_value=0, max_value=10_000)
 @given(
     st.lists(st.tuples(st.sampled_from(["wait", "run", "move"]), _TIMES, st.none() | _TIMES, st.integers(0, 99))),
     st.lists(st.tuples(st.integers(0, 9), st.none() | _TIMES, st.none() | _TIMES)),
+    st.lists(st.tuples(st.sampled_from(["wait", "run", "move", "suspended"]), _TIMES, _TIMES, st.integers(0, 99))),
+    st.booleans(),
     _TIMES,
     st.integers(0, 500),
 )
-def test_any_life_fits(intervals: list[Any], subjobs: list[Any], now_s: float, width: int) -> None:
+def test_any_life_fits(
+    intervals: list[Any], subjobs: list[Any], plan: list[Any], endless: bool, now_s: float, width: int
+) -> None:
+    to_come = [planned(*one) for one in plan]
+    if endless and to_come:
+        to_come[-1]["end_s"] = None
     found = timeline(
         submit_s=0.0,
         now_s=now_s,
         rigid_start_s=None,
         expected_completion_s=None,
         intervals=[interval(*one) for one in intervals],
+        planned=to_come,
         subjobs=[subjob(n, 4, start, end, "running") for n, start, end in subjobs],
     )
     room = max(33, min(width, 200))
-    assert all(len(line) <= room for line in chart(found, width)[1:])
+    drawn = [line for line in chart(found, width)[1:] if not line.startswith(("capitals", "expected"))]
+    assert all(len(line) <= room for line in drawn)
 
 
 @pytest.mark.parametrize(
