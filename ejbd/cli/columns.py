@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ejbd.cli.output import Output
 from ejbd.cli.words import clock, duration, elapsed
 from ejbd.errors import Code, EjbError
+from ejbd.wire.payloads import JobView
 from ejbd.wire.states import TERMINAL_JOB
 
-Job = dict[str, Any]
+Job = JobView
 
 
 @dataclass(frozen=True, slots=True)

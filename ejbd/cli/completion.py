@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 import typer
 
-from ejbd.cli.client import Client, LostConnection, from_environment
+from ejbd.client.client import Client
+from ejbd.client.messages import LostConnection
 from ejbd.errors import EjbError
 from ejbd.wire.states import JobState
 
@@ -18,17 +19,21 @@ Offer = tuple[str, str]
 
 def _daemon(context: typer.Context) -> Client:
     given = context.find_root().params
-    daemon = from_environment(given.get("url"), given.get("socket"))
+    daemon = Client(given.get("url"), given.get("socket"))
     daemon.answer_s = ANSWER_S
     return daemon
 
 
 def _asked(look: Callable[[Client], Iterable[Offer]]) -> Callable[[typer.Context, str], list[Offer]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
+        found: list[Offer] = []
         try:
-            return [offer for offer in look(_daemon(ctx)) if offer[0].startswith(incomplete)]
+            for offer in look(_daemon(ctx)):
+                if offer[0].startswith(incomplete):
+                    found.append(offer)  # what was offered before the daemon failed stands
         except (EjbError, LostConnection, OSError, KeyError, TypeError):
-            return []
+            pass
+        return found
 
     return complete
 

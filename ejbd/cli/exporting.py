@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from ejbd.cli.client import Client
+from ejbd.cli.output import json_text
+from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
 PAGE = 1000
@@ -29,11 +29,11 @@ def export(client: Client, file: str) -> int:
 def _lines(client: Client) -> Iterator[str]:
     version = client.get("/v1/version")["version"]
     header = {"kind": "ejb.log", "format": 1, "version": version, "exported_s": time.time(), "queues": _queues(client)}
-    yield json.dumps(header)
+    yield json_text(header)
     after = 0
     while True:
         page: list[dict[str, Any]] = client.get("/v1/events", after=after, limit=PAGE)["events"]
-        yield from map(json.dumps, page)
+        yield from map(json_text, page)
         if len(page) < PAGE:
             return
         after = page[-1]["id"]

@@ -12,10 +12,11 @@ import typer
 
 from ejbd.cli import exporting, following, showing
 from ejbd.cli.chart import chart
-from ejbd.cli.client import Client, LostConnection
 from ejbd.cli.options import LAST, AsJson, MaybeText, Quiet, Selectors, client, output
 from ejbd.cli.output import Mode, Output, ascii_only, colours, printable, width
 from ejbd.cli.selecting import ids, path
+from ejbd.client.client import Client
+from ejbd.client.messages import AGAIN_S, LostConnection
 from ejbd.errors import Code, EjbError
 
 
@@ -152,7 +153,7 @@ def _logs(daemon: Client, id: str, stream: str, follow: bool, out: Output) -> No
                 return
         except LostConnection:
             out.note("the daemon is away; waiting for it")
-            time.sleep(following.AGAIN_S)
+            time.sleep(AGAIN_S)
 
 
 def cancel(context: typer.Context, jobs: Selectors, quiet: Quiet = False) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated, Optional
 import typer
 
 from ejbd.cli import completion
-from ejbd.cli.client import Client, from_environment
 from ejbd.cli.output import Output, choose
+from ejbd.client.client import Client
 
 Selectors = Annotated[
     list[str],
@@ -33,7 +33,7 @@ MaybeBool = Optional[bool]  # noqa: UP045
 def client(context: typer.Context) -> Client:
     """The daemon that the command line and the environment name."""
     where = context.find_root().obj or {}
-    return from_environment(where.get("url"), where.get("socket"))
+    return Client(where.get("url"), where.get("socket"))
 
 
 def output(as_json: bool, quiet: bool) -> Output:

@@ -100,14 +100,16 @@ def ascii_only() -> bool:
 
 
 def as_typed(error: EjbError) -> EjbError:
-    """The error with the place in a request (`query.state`, `body.overrides.time`) as it is typed (`--state`)."""
+    """A copy of the error, whose place in a request (`query.state`, `body.overrides.time`) is as typed (`--state`)."""
     where = error.where
     for prefix in ("query.", "body.overrides."):
         if where.startswith(prefix):
             name = where.removeprefix(prefix).partition(".")[0].removesuffix("_s").replace("_", "-")
             where = f"--{name}"
-    error.where = where.removeprefix("body.")
-    return error
+    place = where.removeprefix("body.")
+    return EjbError(
+        error.code, error.message, hint=error.hint, transient=error.transient, where=place, details=error.details
+    )
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

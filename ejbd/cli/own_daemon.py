@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ejbd.cli.client import Client
+from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
 START_S = 60.0
@@ -31,7 +31,7 @@ def own_daemon(folder: Path, settings: str, conf: Path) -> Iterator[Client]:
             env=os.environ | {"SLURM_CONF": str(conf)},
         )
     try:
-        daemon = Client(None, str(folder / "state" / "ejbd.sock"))
+        daemon = Client(socket=str(folder / "state" / "ejbd.sock"))
         deadline = time.monotonic() + START_S
         while not _answers(daemon):
             if process.poll() is not None or time.monotonic() > deadline:

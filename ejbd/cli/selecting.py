@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ejbd.cli.client import Client, segment
+from ejbd.client.client import Client
+from ejbd.client.messages import job_path
 
-PAGE = 200
+path = job_path  # of what is at an address of a job
 _ALL, _RANGE = "all", ".."
-
-
-def path(job: str, rest: str = "") -> str:
-    """The address of what is at `rest` of a job."""
-    return f"/v1/jobs/{segment(job)}{rest}"
 
 
 def names_several(word: str) -> bool:
     """Whether a word stands for any number of jobs."""
     return word == _ALL or _RANGE in word
-
-
-def pages(daemon: Client, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
-    """Jobs as the daemon lists them, newest first, at most `limit`."""
-    before = None
-    left = limit
-    while left is None or left > 0:
-        count = PAGE if left is None else min(PAGE, left)
-        page = daemon.get("/v1/jobs", limit=count, before=before, **query)
-        yield from page["jobs"]
-        before = page["next"]
-        if before is None:
-            return
-        left = None if left is None else left - len(page["jobs"])
 
 
 def ids(daemon: Client, words: Sequence[str], *, alive: bool | None = None) -> list[str]:
@@ -45,6 +26,6 @@ def ids(daemon: Client, words: Sequence[str], *, alive: bool | None = None) -> l
             continue
         only = True if word == _ALL else alive
         wanted = None if only is None else str(only).lower()
-        jobs = pages(daemon, select=word, alive=wanted, mine="true" if word == _ALL else None)
+        jobs = daemon.jobs(select=word, alive=wanted, mine="true" if word == _ALL else None)
         found.update(dict.fromkeys(reversed([job["id"] for job in jobs])))
     return list(found)

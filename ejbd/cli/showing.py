@@ -7,9 +7,10 @@ from typing import Any
 from ejbd.cli.chart import plan_chart, plan_lines
 from ejbd.cli.output import Output, ascii_only, printable, width
 from ejbd.cli.words import clock, duration, slots
+from ejbd.wire.payloads import EventView, JobView
 
 
-def outcome(job: dict[str, Any]) -> str:
+def outcome(job: JobView) -> str:
     """How a job ended, in one line."""
     text = f"job {job['id']} {job['state']}"
     if job["exit_code"] is not None:
@@ -142,7 +143,7 @@ def _planned(planned: list[dict[str, Any]], processes: int, out: Output, since: 
     out.lines(plan_chart(planned, processes, width(), plain=ascii_only()))
 
 
-def event_line(event: dict[str, Any]) -> str:
+def event_line(event: EventView) -> str:
     """An event in one line."""
     data = event["data"]
     words = [f"{key}={value}" for key, value in data.items() if not isinstance(value, (dict, list)) and value != ""]

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ejbd.cli.client import Client
 from ejbd.cli.options import MaybeInt, MaybeText, client, output
 from ejbd.cli.output import Output, json_text
 from ejbd.cli.own_daemon import own_daemon
+from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
 START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site

@@ -8,9 +8,10 @@ import typer
 
 from ejbd.cli import columns, completion, showing
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
-from ejbd.cli.selecting import ids, names_several, pages, path
+from ejbd.cli.selecting import ids, names_several, path
 from ejbd.cli.trouble import tell_trouble
 from ejbd.errors import Code, EjbError
+from ejbd.wire.payloads import JobView
 from ejbd.wire.states import LIVING_JOB, TERMINAL_JOB, JobState
 
 # Slurm's words, for fingers that know squeue.
@@ -79,7 +80,7 @@ def status(
     query: dict[str, Any] = {"state": states, "queue": queue, "user": user, "name": name}
     query["mine"] = None if everybody or user is not None else "true"
     more = False
-    listed: list[dict[str, Any]]
+    listed: list[JobView]
     if jobs:
         listed = [daemon.get(path(id)) for id in ids(daemon, jobs)]
         listed = [job for job in listed if not states or job["state"] in states]
@@ -87,7 +88,7 @@ def status(
         listed = []
         for alive in ("true", "false"):
             left = None if every else limit + 1 - len(listed)
-            listed += pages(daemon, left, alive=alive, **query)
+            listed += daemon.jobs(left, alive=alive, **query)
         if not every and len(listed) > limit:
             more = True
             del listed[limit:]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ejbd.cli.client import Client
 from ejbd.cli.output import Output
+from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
 

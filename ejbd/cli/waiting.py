@@ -6,14 +6,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ejbd.cli import following, showing
 from ejbd.cli.options import AsJson, Quiet, Selectors, client, output
 from ejbd.cli.selecting import ids, path
+from ejbd.client.outcome import exit_code
 from ejbd.errors import Code, EjbError
+from ejbd.wire.payloads import JobDetail
 
 
 class _Overdue(Exception):
@@ -32,7 +34,7 @@ def wait(
     """Wait until jobs have ended; exit as the first of them does that did not complete (0: all did)."""
     out = output(as_json, quiet)
     daemon = client(context)
-    ended: list[dict[str, Any]] = []
+    ended: list[JobDetail] = []
     wanted = [daemon.get(path(job))["id"] for job in ids(daemon, jobs)]
     waiting = list(dict.fromkeys(wanted))
     try:
@@ -40,7 +42,7 @@ def wait(
             for id in list(waiting):
                 for _ in following.events(daemon, id, out):
                     pass
-                found = daemon.get(path(id))
+                found: JobDetail = daemon.get(path(id))
                 ended.append(found)
                 waiting.remove(id)
                 out.told(lambda found=found: out.line(showing.outcome(found)), quiet=found["state"])  # type: ignore[misc]
@@ -51,7 +53,7 @@ def wait(
         message = f"{which} not ended after {timeout_s:g} s"
         raise EjbError(Code.CONFLICT, message, transient=True, details={"jobs": waiting}) from None
     out.document({"jobs": ended})
-    codes = [following.exit_code(found) for found in ended]
+    codes = [exit_code(found) for found in ended]
     raise typer.Exit(next((code for code in codes if code), 0))
 
 

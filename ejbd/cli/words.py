@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ejbd.wire.payloads import JobView
+
 
 def duration(seconds: float | None) -> str:
     """[d-]h:mm:ss, or m:ss below an hour; `-` for None."""
@@ -27,7 +29,7 @@ def clock(at_s: float | None) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
-def elapsed(job: dict[str, Any], now_s: float | None = None) -> float | None:
+def elapsed(job: JobView, now_s: float | None = None) -> float | None:
     """Seconds since the job's first rank ran, until its end or now."""
     if job["start_s"] is None:
         return None

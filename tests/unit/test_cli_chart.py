@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.cli.chart import chart, plan_chart, plan_lines
-from ejbd.cli.client import Answer, Client, LostConnection
-from ejbd.cli.following import exit_code
 from ejbd.cli.output import printable
 from ejbd.cli.words import duration
 
@@ -200,37 +198,3 @@ def test_durations(seconds: float | None, text: str) -> None:
 @given(st.text())
 def test_nothing_steers_the_terminal(text: str) -> None:
     assert all(c.isprintable() or c == "\n" for c in printable(text))
-
-
-@pytest.mark.parametrize(
-    ("state", "code", "expected"),
-    [
-        ("completed", 0, 0),
-        ("completed", None, 0),
-        ("failed", 7, 7),
-        ("failed", 0, 1),
-        ("failed", None, 1),
-        ("timeout", None, 124),
-        ("timeout", 143, 143),
-        ("cancelled", None, 125),
-    ],
-)
-def test_exit_codes_of_waiting(state: str, code: int | None, expected: int) -> None:
-    assert exit_code({"state": state, "exit_code": code}) == expected
-
-
-def test_a_submission_is_repeated_with_its_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(socket_path="/nowhere")
-    seen: list[Any] = []
-
-    def answer(method: str, path: str, query: Any, body: Any, headers: Any) -> Answer:
-        seen.append((method, path, body, headers))
-        if len(seen) < 3:
-            raise LostConnection("gone")
-        return Answer(201, {}, b"{}")
-
-    monkeypatch.setattr(client, "_request", answer)
-    monkeypatch.setattr(client, "_connect", lambda timeout: None)
-    monkeypatch.setattr("ejbd.cli.client.time.sleep", lambda seconds: None)
-    assert client.request_repeatedly("POST", "/v1/jobs", body={"a": 1}, key="k").status == 201
-    assert seen == [("POST", "/v1/jobs", {"a": 1}, {"Idempotency-Key": "k"})] * 3

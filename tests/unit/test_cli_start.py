@@ -25,7 +25,8 @@ HEAVY = {
 }
 OURS = {
     *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submit", "ejbd.cli.submit_words"),
-    *("ejbd.cli.sbatchwords", "ejbd.cli.client", "ejbd.errors", "ejbd.paths"),
+    *("ejbd.cli.sbatchwords", "ejbd.errors", "ejbd.paths", "ejbd.client", "ejbd.client.client"),
+    *("ejbd.client.messages", "ejbd.client.here", "ejbd.client.unix"),
 }
 
 

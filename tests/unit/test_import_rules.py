@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "manager": {"core", "batch", "store"} | LEAVES,
     "api": {"manager", "store"} | LEAVES,
     "web": {"manager", "store"} | LEAVES,
-    "cli": {"sim"} | LEAVES,
+    "client": LEAVES,
+    "cli": {"sim", "client"} | LEAVES,
     "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
     "compiling": LEAVES,  # ejbd/compiling.py: compiles C on a site
     "plugin": {"mpicheck", "compiling"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin

@@ -1,0 +1,246 @@
+"""The asynchronous client, on httpx: the same words as :mod:`ejbd.client.client`, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from ejbd.client import here, web
+from ejbd.client.messages import (
+    AGAIN_S,
+    ANSWER_S,
+    REPEAT_AFTER_S,
+    STREAM_SILENCE_S,
+    Answer,
+    EventLines,
+    LostConnection,
+    Place,
+    fresh_key,
+    job_path,
+    problem,
+    request,
+    still_away,
+)
+from ejbd.client.outcome import JobFailed, Outcome, outcome_of
+from ejbd.errors import Code, EjbError
+from ejbd.wire.states import JobState
+
+if TYPE_CHECKING:
+    from ejbd.wire.payloads import EventView, JobCreated, JobDetail
+
+
+class AsyncClient:
+    """One daemon, as :class:`ejbd.client.Client` finds it. Any number of tasks may use it at once."""
+
+    def __init__(self, url: str | None = None, socket: str | None = None, token: str | None = None) -> None:
+        self.place = Place.found(url, socket, token)
+        self.answer_s = ANSWER_S
+        if self.place.url is None:
+            self._http = httpx.AsyncClient(
+                base_url="http://localhost", transport=httpx.AsyncHTTPTransport(uds=self.place.socket), trust_env=False
+            )
+        else:
+            self._http = httpx.AsyncClient(**web.settings(self.place))
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._http.aclose()
+
+    async def submit(
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        script: str | None = None,
+        args: Sequence[str] = (),
+        key: str | None = None,
+        **overrides: Any,
+    ) -> AsyncJob:
+        """As :meth:`ejbd.client.Client.submit`."""
+        if (command is None) is (script is None):
+            raise TypeError("either a command or a script is submitted")
+        work = here.command(command) if command is not None else here.script(str(script), args)
+        body = here.submission(work, overrides)
+        answer = await self.request_repeatedly("POST", "/v1/jobs", body=body, key=key or fresh_key())
+        created: JobCreated = answer.json()
+        return AsyncJob(self, created["id"])
+
+    async def job(self, name: str) -> AsyncJob:
+        """The job of this id or beginning of an id, or `last`, `last-2`. Raises EjbError (NOT_FOUND)."""
+        return AsyncJob(self, (await self.get(job_path(name)))["id"])
+
+    async def events(self, job: str) -> AsyncIterator[EventView]:
+        """The events of a job from its first until it has ended, over restarts of the daemon."""
+        lines = EventLines()
+        while True:
+            try:
+                async for line in self._lines(job_path(job, "/events/stream"), lines.headers()):
+                    for event in lines.read(line):
+                        yield event
+                    if lines.ended:
+                        return
+            except LostConnection:
+                pass
+            except EjbError as error:
+                if not still_away(error):
+                    raise
+            await asyncio.sleep(AGAIN_S)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request and its answer. Raises EjbError."""
+        try:
+            return await self._request(method, path, query, body, headers)
+        except LostConnection as lost:
+            raise self.place.unreachable(f"the connection was lost: {lost}") from None
+
+    async def request_repeatedly(self, method: str, path: str, *, body: Any, key: str) -> Answer:
+        """A request that may be sent again, since `key` tells the daemon that it is the same one."""
+        headers = {"Idempotency-Key": key}
+        lost = False
+        for delay_s in REPEAT_AFTER_S:
+            try:
+                return await self._request(method, path, None, body, headers)
+            except LostConnection:
+                lost = True
+            except EjbError as error:
+                if not lost or error.code is not Code.UNREACHABLE:
+                    raise  # a daemon that was never there is not waited for
+            await asyncio.sleep(delay_s)
+        return await self.request(method, path, body=body, headers=headers)
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """The JSON that is at `path`; queries that are None are left out."""
+        return (await self.request("GET", path, query=query)).json()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        headers: Mapping[str, str] | None,
+    ) -> Answer:
+        response = await self._send(method, path, query, body, headers, self.answer_s)
+        try:
+            data = await response.aread()
+        except (httpx.HTTPError, OSError) as error:
+            raise LostConnection(web.words(error)) from None
+        finally:
+            await response.aclose()
+        if response.status_code >= 400:
+            raise problem(response.status_code, data)
+        return Answer(response.status_code, dict(response.headers), data)
+
+    async def _lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+        response = await self._send("GET", path, None, None, headers, STREAM_SILENCE_S)
+        try:
+            if response.status_code >= 400:
+                raise problem(response.status_code, await response.aread())
+            async for line in response.aiter_lines():
+                yield line.encode()
+        except (httpx.HTTPError, OSError) as error:
+            raise LostConnection(web.words(error)) from None
+        finally:
+            await response.aclose()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        headers: Mapping[str, str] | None,
+        silence_s: float,
+    ) -> httpx.Response:
+        told = request(self.place, method, path, query, body, headers)
+        wanted = self._http.build_request(
+            told.method, told.target, headers=told.headers, content=told.data, timeout=web.within(silence_s)
+        )
+        try:
+            return await self._http.send(wanted, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise self.place.unreachable(web.words(error)) from None
+        except (httpx.HTTPError, OSError) as error:
+            raise LostConnection(web.words(error)) from None
+
+
+class AsyncJob:
+    """A job that was submitted; as :class:`ejbd.client.Job`."""
+
+    def __init__(self, client: AsyncClient, id: str) -> None:
+        self.client = client
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<AsyncJob {self.id}>"
+
+    async def status(self) -> JobDetail:
+        """All about it."""
+        found: JobDetail = await self.client.get(job_path(self.id))
+        return found
+
+    async def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return JobState((await self.status())["state"]).over
+
+    async def explain(self) -> dict[str, Any]:
+        """Every decision with its reasons, and what holds now."""
+        found: dict[str, Any] = await self.client.get(job_path(self.id, "/explain"))
+        return found
+
+    def events(self) -> AsyncIterator[EventView]:
+        """What happens to it, from its first event until it has ended."""
+        return self.client.events(self.id)
+
+    async def logs(self, *, stderr: bool = False) -> bytes:
+        """Its output, or its standard error, as far as it is written."""
+        found = bytearray()
+        while True:
+            query = {"stream": "stderr" if stderr else "stdout", "offset": len(found)}
+            data = (await self.client.request("GET", job_path(self.id, "/logs"), query=query)).body
+            if not data:
+                return bytes(found)
+            found += data
+
+    async def cancel(self) -> bool:
+        """Cancel it. False: it had ended before."""
+        try:
+            await self.client.request("POST", job_path(self.id, "/cancel"))
+        except EjbError as error:
+            if error.code is not Code.CONFLICT:
+                raise
+            return False
+        return True
+
+    async def wait(self, timeout: float | None = None) -> Outcome:
+        """Wait until it has ended, however; TimeoutError after `timeout` seconds."""
+        async with asyncio.timeout(timeout):
+            async for _ in self.events():
+                pass
+            return outcome_of(await self.status())
+
+    async def result(self, timeout: float | None = None) -> Outcome:
+        """The outcome of a job that completed, once it has; raises as :meth:`ejbd.client.Job.result`."""
+        outcome = await self.wait(timeout)
+        if outcome.state is JobState.CANCELLED:
+            raise CancelledError(f"job {self.id} was cancelled")
+        if outcome.state is not JobState.COMPLETED:
+            raise JobFailed(outcome)
+        return outcome

@@ -1,0 +1,162 @@
+"""What a client and the daemon say to each other, whatever carries it: requests, answers, problems, events."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from ejbd.errors import Code, EjbError
+from ejbd.paths import SOCKET_NAME, default_state_dir
+
+if TYPE_CHECKING:
+    from ejbd.wire.payloads import EventView
+
+CONNECT_S = 10.0
+ANSWER_S = 60.0
+STREAM_SILENCE_S = 45.0  # the daemon says something every 15 s
+REPEAT_AFTER_S = (0.2, 0.5, 1.0, 2.0, 2.0)  # enough for a daemon that is being restarted
+AGAIN_S = 1.0  # between two tries to go on with a stream
+
+
+class LostConnection(Exception):
+    """The daemon went away while a request was under way: it may have been carried out, or not."""
+
+
+class Place(NamedTuple):
+    """Where a daemon is: at `url`, with a bearer `token`, or behind the unix socket `socket`."""
+
+    url: str | None
+    socket: str
+    token: str | None
+
+    @classmethod
+    def found(cls, url: str | None, socket: str | None, token: str | None) -> Place:
+        """What is given; else EJB_URL, else EJB_SOCKET, else the default socket. EJB_TOKEN goes with a URL."""
+        if url is None and socket is None:
+            url, socket = os.environ.get("EJB_URL") or None, os.environ.get("EJB_SOCKET") or None
+        token = token if token is not None else os.environ.get("EJB_TOKEN") or None
+        return cls(url, socket or str(default_state_dir() / SOCKET_NAME), token if url else None)
+
+    def __str__(self) -> str:
+        return self.url or self.socket
+
+    def unreachable(self, why: str) -> EjbError:
+        hint = "is `ejbd` running? EJB_SOCKET or EJB_URL name another one; `ejb doctor` looks at the site"
+        return EjbError(Code.UNREACHABLE, f"no daemon answers: {why}", where=str(self), hint=hint, transient=True)
+
+    def misspelt(self) -> EjbError:
+        hint = "e.g. http://127.0.0.1:8642"
+        return EjbError(Code.INVALID, f"{self.url!r} is no address of a daemon", where="--url", hint=hint)
+
+
+class Answer(NamedTuple):
+    """A successful answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON values. Raises EjbError (INTERNAL) for what is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise EjbError(Code.INTERNAL, "the daemon's answer is not JSON", hint="is this EJB's address?") from None
+
+
+class Request(NamedTuple):
+    """A request as it goes out."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    data: bytes | None
+
+
+def request(
+    place: Place,
+    method: str,
+    path: str,
+    query: Mapping[str, Any] | None = None,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    """A request for what is at `path`; queries that are None are left out."""
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    sent = {"Accept": "application/json, */*;q=0.5", **(headers or {})}
+    data = None
+    if body is not None:
+        data = json.dumps(body).encode()
+        sent["Content-Type"] = "application/json"
+    if place.token:
+        sent["Authorization"] = f"Bearer {place.token}"
+    return Request(method, path + (f"?{urlencode(given, doseq=True)}" if given else ""), sent, data)
+
+
+def segment(text: str) -> str:
+    """A name as one segment of a path, whatever it holds."""
+    return quote(text, safe="")
+
+
+def job_path(job: str, rest: str = "") -> str:
+    """The address of what is at `rest` of a job."""
+    return f"/v1/jobs/{segment(job)}{rest}"
+
+
+def problem(status: int, body: bytes) -> EjbError:
+    """The error that a problem document tells; anything else is not EJB's."""
+    try:
+        found = json.loads(body)
+        return EjbError(
+            Code(found["code"]),
+            str(found["detail"]),
+            hint=str(found["hint"]),
+            where=str(found["where"]),
+            transient=bool(found["transient"]),
+            details=dict(found["details"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        hint = "is this EJB's address?"
+        return EjbError(Code.INTERNAL, f"the daemon answered with status {status} and no explanation", hint=hint)
+
+
+def fresh_key() -> str:
+    """An Idempotency-Key that nobody else has."""
+    return f"ejb-{os.urandom(16).hex()}"
+
+
+class EventLines:
+    """The events in the lines of a stream (text/event-stream), read one line at a time."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after = after  # the last event that was read: where another stream goes on
+        self.ended = False  # the job has, and all its events have been read
+        self._kind = self._data = ""
+
+    def read(self, line: bytes) -> Iterator[EventView]:
+        """The event that this line completes, if it does."""
+        name, _, value = line.decode().rstrip("\r\n").partition(": ")
+        if name == "event":
+            self._kind = value
+        elif name == "data":
+            self._data = value
+        elif not name and self._kind == "end":
+            self.ended = True
+        elif not name and self._data:
+            event: EventView = json.loads(self._data)
+            self.after = event["id"]
+            self._kind = self._data = ""
+            yield event
+
+    def headers(self) -> dict[str, str]:
+        """What a request says to get the events behind those that were read."""
+        self._kind = self._data = ""
+        return {"Last-Event-ID": str(self.after)} if self.after is not None else {}
+
+
+def still_away(error: EjbError) -> bool:
+    """Whether an error only says that the daemon is away for a while."""
+    return error.code in (Code.UNREACHABLE, Code.STORE)

@@ -1,0 +1,86 @@
+"""The JSON of jobs and events as the REST API answers it; a test holds the API's own models to these.
+
+Nothing but types: times are seconds since the epoch (UTC), durations are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from ejbd.wire.kinds import JobKind, SubjobRole
+from ejbd.wire.states import JobState, SubjobState
+
+
+class JobCreated(TypedDict):
+    """The answer to a submission. `created` false: it was answered before under the same Idempotency-Key."""
+
+    id: str
+    name: str
+    created: bool
+    elastic: bool
+    why: str
+    notes: list[str]
+
+
+class SubjobView(TypedDict):
+    """One batch job of an elastic job."""
+
+    id: str
+    ordinal: int
+    role: SubjobRole
+    state: SubjobState
+    batch_id: str | None
+    processors: int
+    walltime_s: float
+    nodes: list[str]
+    member: bool
+    planned_start_s: float | None
+    start_s: float | None
+    end_s: float | None
+    reason: str
+    elements: dict[str, int] | None
+
+
+class JobView(TypedDict):
+    """A job in a list."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: JobState
+    elastic: bool
+    kind: JobKind
+    engine: str
+    processes: int
+    processors: int
+    walltime_s: float
+    held: bool
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    rigid_start_s: float | None
+    expected_completion_s: float | None
+    progress: float
+    exit_code: int | None
+    reason: str
+
+
+class JobDetail(JobView):
+    """A job with all that belongs to it."""
+
+    cwd: str
+    command: list[str]
+    incarnation: int
+    subjobs: list[SubjobView]
+
+
+class EventView(TypedDict):
+    """Something that happened; docs/events.md tells the kinds and the `data` of each."""
+
+    id: int
+    at_s: float
+    job: str | None
+    subjob: str | None
+    kind: str
+    data: dict[str, Any]
