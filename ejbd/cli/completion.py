@@ -26,14 +26,10 @@ def _daemon(context: typer.Context) -> Client:
 
 def _asked(look: Callable[[Client], Iterable[Offer]]) -> Callable[[typer.Context, str], list[Offer]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
-        found: list[Offer] = []
         try:
-            for offer in look(_daemon(ctx)):
-                if offer[0].startswith(incomplete):
-                    found.append(offer)  # what was offered before the daemon failed stands
+            return [offer for offer in look(_daemon(ctx)) if offer[0].startswith(incomplete)]
         except (EjbError, LostConnection, OSError, KeyError, TypeError):
-            pass
-        return found
+            return []
 
     return complete
 
