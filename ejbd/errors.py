@@ -92,12 +92,18 @@ class EjbError(Exception):
 
 
 class BatchError(EjbError):
-    """The batch system refused, or did not answer. `stderr` keeps its own words."""
+    """The batch system refused, or did not answer. `stderr` keeps its own words.
 
-    def __init__(self, message: str, *, transient: bool, stderr: str = "", hint: str = "") -> None:
+    `own_fault`: what passes is up to what this one job asks for, such as a reservation, and says nothing of others.
+    """
+
+    def __init__(
+        self, message: str, *, transient: bool, stderr: str = "", hint: str = "", own_fault: bool = False
+    ) -> None:
         code = Code.BATCH_UNAVAILABLE if transient else Code.BATCH_REFUSED
         super().__init__(code, message, hint=hint, transient=transient, details={"stderr": stderr} if stderr else {})
         self.stderr = stderr
+        self.own_fault = own_fault or not transient
 
 
 class SubmitOutcomeUnknown(BatchError):

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from sqlalchemy.orm import Session
 
 from ejbd.api.port import ManagerPort
-from ejbd.store.queries import job_counts, living_workers, open_intents, subjob_counts
+from ejbd.store.queries import job_counts, living_workers, open_intents, queue_pauses, subjob_counts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -22,6 +22,7 @@ class _Stored:
         self.subjobs = subjob_counts(session)
         self.intents = open_intents(session)
         self.workers = living_workers(session)
+        self.pauses = queue_pauses(session)
 
     def collect(self) -> Iterable[Metric]:
         jobs = GaugeMetricFamily("ejb_jobs", "Jobs by state", labels=["state"])
@@ -34,7 +35,16 @@ class _Stored:
         for (kind, at), count in self.intents.items():
             intents.add_metric([kind, at.value], count)
         workers = GaugeMetricFamily("ejb_workers", "Workers that are believed to be alive", value=self.workers)
-        return jobs, subjobs, intents, workers
+        paused = GaugeMetricFamily(
+            "ejb_queue_paused", "Queues that are left alone, by what keeps failing", labels=["queue", "what"]
+        )
+        failures = GaugeMetricFamily(
+            "ejb_queue_failures", "Submissions or starts that failed in a row", labels=["queue", "what"]
+        )
+        for row in self.pauses:
+            paused.add_metric([row.name, row.what], row.until_s is not None)
+            failures.add_metric([row.name, row.what], row.failures)
+        return jobs, subjobs, intents, workers, paused, failures
 
 
 async def exposition(manager: ManagerPort) -> bytes:

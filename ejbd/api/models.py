@@ -384,6 +384,16 @@ class Timeline(Api):
     subjobs: list[SubjobView]
 
 
+class QueuePauseView(Api):
+    """Why and until when EJB leaves a queue alone."""
+
+    what: Annotated[Literal["submissions", "starts"], Field(description="what keeps failing")]
+    reason: str
+    failures: Annotated[int, Field(description="in a row")]
+    since_s: Annotated[float, Field(description="the first of them")]
+    until_s: Annotated[float, Field(description="when it is tried again")]
+
+
 class QueueView(Api):
     """A queue and its elasticity."""
 
@@ -394,6 +404,7 @@ class QueueView(Api):
     waiting: int
     running: int
     elastic_now: bool
+    paused: list[QueuePauseView]
 
 
 # Every setting of a queue, each optional; null goes back to what the configuration says.

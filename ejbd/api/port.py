@@ -61,11 +61,15 @@ class ManagerPort(Protocol):
         ...
 
     async def queues(self) -> list[dict[str, Any]]:
-        """[{"name", "up", "settings", "overridden", "waiting", "running", "elastic_now"}, ...]."""
+        """[{"name", "up", "settings", "overridden", "waiting", "running", "elastic_now", "paused"}, ...]."""
         ...
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
         """Change settings of a queue at run time (None: back to the configuration's); one entry of :meth:`queues`."""
+        ...
+
+    async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
+        """Try a paused queue again at once; one entry of :meth:`queues`."""
         ...
 
     async def subjob_secret(self, subjob: str) -> str | None:

@@ -47,6 +47,13 @@ async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: Que
     return QueueView.model_validate(await manager.set_queue(name, changes, caller.user))
 
 
+@router.post("/queues/{name}/resume")
+async def resume_queue(manager: Manager, caller: Caller, name: QueueName) -> QueueView:
+    """Try a queue again at once that is paused since its submissions or starts keep failing. For administrators."""
+    caller.require_admin()
+    return QueueView.model_validate(await manager.resume_queue(name, caller.user))
+
+
 @router.get("/windows")
 async def windows(manager: Manager, caller: Caller, query: Annotated[WindowFilter, Query()]) -> Windows:
     """Processors that could be used now without delaying anybody's planned start."""

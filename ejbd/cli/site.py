@@ -72,6 +72,30 @@ def queue_set(
     out.result(found, lambda: _queue_table([found], out))
 
 
+@queue_app.command("show")
+def queue_show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)],
+    as_json: AsJson = False,
+) -> None:
+    """Show one queue, and why it is paused where it is."""
+    out = output(as_json, False)
+    found = client(context).get(f"/v1/queues/{segment(name)}")
+    out.result(found, lambda: _queue_table([found], out))
+
+
+@queue_app.command("resume")
+def queue_resume(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)],
+    as_json: AsJson = False,
+) -> None:
+    """Try a queue again at once that is paused since its submissions or starts keep failing (administrators)."""
+    out = output(as_json, False)
+    found = client(context).request("POST", f"/v1/queues/{segment(name)}/resume").json()
+    out.result(found, lambda: out.line(f"queue {name} is tried again"))
+
+
 def _value(text: str) -> Any:
     """Numbers as numbers, nothing as null, all else as text."""
     if text == "":
@@ -100,7 +124,7 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
                 f" (from {settings['auto_queue_length']} waiting: {'on' if queue['elastic_now'] else 'off'} now)"
             )
         others = [shown(key) for key in ("omax", "lambda_s", "delta", "min_processors", "max_subjobs")]
-        state = "up" if queue["up"] else "down"
+        state = "paused" if queue["paused"] else "up" if queue["up"] else "down"
         row = [queue["name"], state, str(queue["waiting"]), str(queue["running"]), *others]
         rows.append([*row, _beyond(settings, queue["overridden"]), elasticity])
     headings = [
@@ -117,6 +141,16 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
         "ELASTIC",
     ]
     out.table(headings, rows, right=frozenset(range(2, 9)))
+    for queue in queues:
+        for pause in queue["paused"]:
+            since, until = clock(pause["since_s"]), clock(pause["until_s"])
+            out.line(
+                printable(
+                    f"queue {queue['name']} is paused: {pause['what']} have failed since {since}, {pause['failures']} "
+                    f"in a row ({pause['reason']}); tried again at {until}, or at once by "
+                    f"`ejb queue resume {queue['name']}`"
+                )
+            )
 
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:

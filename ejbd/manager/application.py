@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager import movability, together, variables
+from ejbd.manager import movability, queuepause, together, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.concluding import conclude
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
@@ -30,6 +30,7 @@ from ejbd.manager.outcomes import (
     move_pause_s,
     placement_pause_s,
 )
+from ejbd.manager.queuepause import Failing
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release
 from ejbd.manager.times import set_rate, usable_end, work_now
@@ -377,6 +378,7 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
         if subjob.id in epoch.members:
             if not subjob.joined:
                 world.job.failed_starts, world.job.not_before_s = 0, 0.0
+                queuepause.succeeded(world.ctx.session, world.job.queue, Failing.STARTS, world.ctx.now)
             subjob.joined = True
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
             release(world, subjob, f"epoch {epoch.number} runs without it")

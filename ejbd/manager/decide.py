@@ -15,7 +15,7 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.question import Question, Situation
 from ejbd.core.room.claims import less_what_is_coming
 from ejbd.core.room.walltimes import longest_walltime, slack
-from ejbd.manager import application, leaving, movability, periodic, setbacks
+from ejbd.manager import application, leaving, movability, periodic, queuepause, setbacks
 from ejbd.manager.asking import ask, resumes
 from ejbd.manager.context import Context
 from ejbd.manager.decisions import record
@@ -37,6 +37,7 @@ class Decider:
 
     def __init__(self, ctx: Context, *, remembers: bool = False) -> None:
         self.room = Room(ctx, remembers=remembers)
+        self._start_pauses: dict[str, float] | None = None
 
     @property
     def ctx(self) -> Context:
@@ -91,7 +92,13 @@ class Decider:
         unseen = j0 is not None and j0.state == SubjobState.PENDING and j0.tag not in self._listed
         unsent = j0 is not None and j0.state == SubjobState.PLANNED
         kept_back = unseen or unsent or world.job.held or bool(world.awaited)
-        return kept_back or self.ctx.now < world.job.not_before_s
+        return kept_back or self.ctx.now < world.job.not_before_s or self._starts_paused(world.job.queue)
+
+    def _starts_paused(self, queue: str) -> bool:
+        """Whether subjobs of this queue have come to nothing so often that none is asked for now."""
+        if self._start_pauses is None:
+            self._start_pauses = queuepause.start_pauses(self.ctx.session)
+        return self.ctx.now < self._start_pauses.get(queue, 0.0)
 
     def decide(self, world: JobWorld) -> None:
         """One job: what its policy says, then whatever its application can do now."""
@@ -160,6 +167,8 @@ class Decider:
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
             return
+        if self._starts_paused(job.queue):
+            return
         question = ask(world, Situation.RUNNING, self.room)
         decision = question.answer()
         record(world, question, decision)
@@ -193,6 +202,8 @@ class Decider:
             )
             taken = less_what_is_coming(taken, [(subjob.processors, subjob.usable_s)])
         self.room.keep(job.queue, taken)
+        if self._start_pauses and job.queue in self._start_pauses:
+            self._start_pauses[job.queue] = queuepause.try_start(self.ctx.session, job, self.ctx.now)
 
     # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
 

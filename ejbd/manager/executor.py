@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
-from sqlalchemy import and_, case, func, not_, or_, select
+from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import passing, together
+from ejbd.manager import passing, queuepause, together
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -33,6 +33,7 @@ from ejbd.manager.mpi import is_open_mpi, profile_named
 from ejbd.manager.outcomes import Again, SubmissionRefused, pause_s
 from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret
+from ejbd.manager.queuepause import Failing, KeptBack
 from ejbd.manager.spool import Spool, write_atomically
 from ejbd.manager.subjobs import is_ours
 from ejbd.store.models import Intent, Job, Subjob
@@ -243,6 +244,8 @@ class Executor:
                 move_intent(session, intent, IntentState.FAILED, now, reason="no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
+        if not queuepause.may_submit(session, job, tried=intent.attempts > 0, now=now):
+            return None
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
@@ -295,6 +298,8 @@ class Executor:
         intent = session.get_one(Intent, id)
         subjob = session.get_one(Subjob, intent.subjob_id)
         move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
+        queue = session.scalars(select(Job.queue).where(Job.id == intent.job_id)).one()
+        queuepause.succeeded(session, queue, Failing.SUBMISSIONS, now)
         intent.batch_id = subjob.batch_id = batch_id
         if subjob.state == SubjobState.PLANNED:
             subjob.submit_s = now
@@ -309,6 +314,8 @@ class Executor:
         now = self.clock()
         intent = session.get_one(Intent, id)
         move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        queuepause.failed(session, job, Failing.SUBMISSIONS, message, now)
         intent.not_before_s = now + self.settings.limits.settle_s
         intent.absences = 0
         wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
@@ -321,14 +328,20 @@ class Executor:
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
         world = JobWorld(self.context(session), job)
         role = SubjobRole(subjob.role)
-        end = SubmissionRefused(role, error.transient, intent.attempts, job.failed_starts, bool(job.members), said)
+        end = SubmissionRefused(
+            role, error.transient, error.own_fault, intent.attempts, job.failed_starts, bool(job.members), said
+        )
         if not error.transient:
             move_intent(session, intent, IntentState.FAILED, now, reason=said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
         decided = conclude(world, end)
         if error.transient and isinstance(decided, Again) and not decided.whole:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
-            intent.not_before_s = now + decided.after_s
+            until_s = now + decided.after_s
+            kept_back = queuepause.kept_back(session, now)
+            if job.queue in (*kept_back.wholly, *kept_back.but_for_new):
+                until_s = min(until_s, kept_back.until_s or until_s)  # the queue's pause is what counts
+            intent.not_before_s = until_s
         elif error.transient:
             move_intent(session, intent, IntentState.FAILED, now, reason=said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
@@ -431,7 +444,16 @@ class Executor:
 def submissions_due(session: Session, now: float) -> int:
     """How many submissions have not been begun, and wait for nothing but their turn."""
     waiting = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
-    return session.scalar(select(func.count()).select_from(Intent).where(*waiting)) or 0
+    count = select(func.count()).select_from(Intent).where(*waiting)
+    if kept_back := queuepause.kept_back(session, now):
+        count = count.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back))
+    return session.scalar(count) or 0
+
+
+def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
+    """Of submissions joined with their jobs: those to queues that take them."""
+    tried = and_(Job.queue.in_(kept_back.but_for_new), Intent.attempts > 0)
+    return and_(Job.queue.not_in(kept_back.wholly), not_(tried))
 
 
 def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
@@ -447,8 +469,14 @@ def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], 
     others = list(session.scalars(due.where(not_(new)).order_by(Intent.id)))
     # Room that is free now goes before places in the queue.
     urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), else_=1)
-    query = due.where(new).join(Subjob, Intent.subjob_id == Subjob.id).order_by(urgent_first, Intent.id)
-    submits = list(session.scalars(query.limit(submissions + 1)))
+    query = due.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
+    if queuepause.any_paused(session):
+        # Whose turn has not come yet is the trial before who was refused; a place in the queue before room.
+        urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 1), else_=0)
+        kept_back = queuepause.kept_back(session, now)
+        query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
+        next_s = min((at for at in (next_s, kept_back.until_s) if at is not None), default=None)
+    submits = list(session.scalars(query.order_by(urgent_first, Intent.id).limit(submissions + 1)))
     if len(submits) > submissions:
         next_s = now
     return others + submits[:submissions], next_s

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager import movability, periodic
+from ejbd.manager import movability, periodic, queuepause
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.history import latest, move_json, run_json, runs_of, speed_json
@@ -46,7 +46,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
     present = _present(world)
     return {
         "state": job.state,
-        "now": _why(ctx, job, present, batch_error) + _resubmission(ctx, job),
+        "now": _why(ctx, job, present, batch_error) + _resubmission(ctx, job) + _paused(ctx, job),
         "decisions": decisions,
         "present": present.to_json() if present else None,
         "planned": [interval.to_json() for interval in planned(world)],
@@ -95,6 +95,14 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
     kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
     return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
+
+
+def _paused(ctx: Context, job: Job) -> str:
+    """That its queue is paused, of a job that waits; "" otherwise."""
+    if job.held or job.state not in (JobState.RECEIVED, JobState.WAITING):
+        return ""
+    said = queuepause.sentence(ctx.session, job, ctx.now)
+    return f"; {said}" if said else ""
 
 
 def _resubmission(ctx: Context, job: Job) -> str:

@@ -25,7 +25,7 @@ from ejbd.config import Settings
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import explaining, passing, queues, requests, workers
+from ejbd.manager import explaining, passing, queuepause, queues, requests, workers
 from ejbd.manager.calls import WorkerCalls
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.clock import SteadyClock
@@ -63,7 +63,7 @@ RETRY_S = 1.0
 PRUNE_S = 6 * 3600.0
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
-SUBSCRIBERS = Subscribers(told=(learn_of_end,))
+SUBSCRIBERS = Subscribers(told=(learn_of_end, queuepause.note_end))
 """Who is asked and told when something ends."""
 
 
@@ -333,6 +333,8 @@ class Manager:
         if most <= 0:
             return False  # the executor comes back here once it has made some
         query = select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
+        if kept_back := queuepause.kept_back(session, ctx.now):
+            query = query.where(Job.queue.not_in(kept_back.wholly))
         jobs = list(session.scalars(query))
         for job in jobs:
             guarded(JobWorld(ctx, job, _subjobs=[]), decider.receive)
@@ -460,6 +462,12 @@ class Manager:
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
         await self.store.write(lambda s: queues.set_queue(self._context(s), name, changes, by))
+        return next(q for q in await self.queues() if q["name"] == name)
+
+    async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
+        """Try a paused queue again at once."""
+        await self._view()
+        await self.store.write(lambda s: queuepause.resume(self._context(s), name, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
     async def wait_for_events(self, after_id: int, timeout_s: float) -> None:

@@ -296,8 +296,9 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
         )
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
     if subjob.role == SubjobRole.SUBJOB and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
-        setbacks.came_to_nothing(world, subjob)
-        release(world, subjob, f"did not start within {ctx.settings.limits.start_grace_s:g} s")
+        why = f"did not start within {ctx.settings.limits.start_grace_s:g} s"
+        setbacks.came_to_nothing(world, subjob, why, started=False)
+        release(world, subjob, why)
 
 
 def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
@@ -310,7 +311,8 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
         _rigid_ended(world, subjob, end)
         return
     if not subjob.releasing:
-        setbacks.came_to_nothing(world, subjob)
+        why = f"ended as {subjob.state} before any rank ran"
+        setbacks.came_to_nothing(world, subjob, why, started=was_running and state is not BatchState.CANCELLED)
     workers.take_left_behind(world, subjob)
     lives_on_it = subjob.id in job.members or not job.members
     if subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
@@ -394,7 +396,7 @@ def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob
 
         def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:
             world.job.members = [m for m in world.job.members if m != subjob.id]
-            setbacks.came_to_nothing(world, subjob)
+            setbacks.came_to_nothing(world, subjob, f"ran, and its workers did not come within {limit:g} s")
             release(world, subjob, f"its workers did not come within {limit:g} s")
 
         guarded(world, give_up)
@@ -433,7 +435,7 @@ def _find_silent_workers(ctx: Context) -> None:
                 world.job.members = [m for m in world.job.members if m != subjob.id]
                 # Its ranks may still run there: the batch system ends them with the subjob.
                 if not subjob.releasing:
-                    setbacks.came_to_nothing(world, subjob)
+                    setbacks.came_to_nothing(world, subjob, f"ran, and its worker on {worker.node} fell silent")
                 subjob.releasing = False
                 release(world, subjob, f"its worker on {worker.node} is silent")
 

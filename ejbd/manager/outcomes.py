@@ -20,6 +20,7 @@ PAUSES_S = (1.0, 5.0, 15.0, 60.0, 300.0)
 PLACEMENT_PAUSE_S = 30.0  # the longest before another placement: it holds its processors meanwhile
 PLACEHOLDER_PAUSE_S = 5.0  # the first before a lost J0 is submitted again, which was once at no pause
 QUEUE_PAUSE_S = 15.0  # the first of a queue that keeps failing
+SUBMISSION_PAUSE_S = 60.0  # the longest without one trial submission: no job waits longer than that for its place
 
 SUBJOB_ENDED_AS: dict[BatchState, SubjobState] = {
     BatchState.COMPLETED: SubjobState.COMPLETED,
@@ -176,21 +177,27 @@ class PlaceholderEnded:
 
 @dataclass(frozen=True, slots=True)
 class NothingCameOfIt:
-    """A subjob that did not start in time, whose workers did not come, or that ended before a placement ran on it."""
+    """A subjob that did not start in time, whose workers did not come, or that ended before a placement ran on it.
+
+    `started`: the batch system had started it, and nobody has taken it away.
+    """
 
     failed_starts: int
+    started: bool
+    said: str
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRefused:
     """A submission of a batch job that surely was not taken.
 
-    `transient`: the very same may be taken later. `attempts`: with this one. `failed_starts`: the job's subjobs that
-    came to nothing before. `placed`: the job has other room.
+    `transient`: the very same may be taken later. `own_fault`: for what this job itself asks for. `attempts`: with this
+    one. `failed_starts`: the job's subjobs that came to nothing before. `placed`: the job has other room.
     """
 
     role: SubjobRole
     transient: bool
+    own_fault: bool
     attempts: int
     failed_starts: int
     placed: bool
@@ -257,7 +264,7 @@ def outcome(end: End, limits: Limits) -> Outcome:
             return Again(reason=said, setback=True) if setbacks < limits.max_setbacks else GoesOn()
         case PlaceholderEnded():
             return _of_placeholder(end, limits)
-        case NothingCameOfIt(failed_starts):
+        case NothingCameOfIt(failed_starts=failed_starts):
             return Again(pause_s(failed_starts + 1, first_s=limits.start_grace_s))
         case SubmissionRefused():
             return _of_submission(end, limits)

@@ -11,6 +11,7 @@ from ejbd.config import QueueSettings
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
+from ejbd.manager import queuepause
 from ejbd.manager.admission import queue_allows
 from ejbd.manager.context import Context
 from ejbd.store.models import QueueOverride
@@ -30,6 +31,7 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
             "waiting": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.PENDING),
             "running": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.RUNNING),
             "elastic_now": queue_allows(ctx, q.name, q.total_processors)[0],
+            "paused": queuepause.pauses_of(ctx.session, q.name, default=q.default),
         }
         for q in view.queues
     ]

@@ -199,12 +199,15 @@ def _epochs(world: JobWorld) -> list[Epoch]:
     return list(world.ctx.session.scalars(select(Epoch).where(Epoch.job_id == world.job.id)))
 
 
-def came_to_nothing(world: JobWorld, subjob: Subjob) -> None:
-    """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows."""
+def came_to_nothing(world: JobWorld, subjob: Subjob, why: str, *, started: bool = True) -> None:
+    """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows.
+
+    `started`: the batch system had started it, and nobody has taken it away.
+    """
     job = world.job
     if subjob.role != SubjobRole.SUBJOB or subjob.joined:
         return
-    decided = conclude(world, NothingCameOfIt(job.failed_starts))
+    decided = conclude(world, NothingCameOfIt(job.failed_starts, started, f"{subjob.id} {why}"))
     job.failed_starts += 1
     if isinstance(decided, Again) and not decided.whole:
         job.not_before_s = world.ctx.now + decided.after_s

@@ -370,6 +370,22 @@ class QueueOverride(Base):
     changed_by: Mapped[str] = mapped_column(String(256))
 
 
+class QueuePause(Base):
+    """A queue whose submissions or starts (`what`) fail; ejbd/manager/queuepause.py. No row: nothing has failed since
+    the last that did not."""
+
+    __tablename__ = "queue_pauses"
+
+    name: Mapped[str] = mapped_column(String(256), primary_key=True)  # as in jobs.queue
+    what: Mapped[str] = mapped_column(String(16), primary_key=True)  # submissions | starts
+    failures: Mapped[int] = mapped_column(Integer)  # in a row
+    jobs: Mapped[list[Any]]  # the first different ones that failed
+    trial: Mapped[str | None] = mapped_column(String(16))  # the job by which it is being tried
+    reason: Mapped[str] = mapped_column(Text)  # of the last failure
+    since_s: Mapped[float]  # the first failure
+    until_s: Mapped[float | None]  # paused; NULL: not yet
+
+
 class IdempotencyKey(Base):
     """A submission that was answered: the same key and body get the same job."""
 

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.store.models import Epoch, Event, Intent, Job, Subjob, Worker
+from ejbd.store.models import Epoch, Event, Intent, Job, QueuePause, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import PastInterval, Phase, intervals
 
@@ -149,6 +149,11 @@ def open_intents(session: Session) -> dict[tuple[str, IntentState], int]:
     query = select(Intent.kind, Intent.state, func.count()).where(Intent.state.in_(states))
     counted = session.execute(query.group_by(Intent.kind, Intent.state))
     return {(kind, IntentState(state)): count for kind, state, count in counted}
+
+
+def queue_pauses(session: Session) -> Sequence[QueuePause]:
+    """Queues of which something failed last."""
+    return session.scalars(select(QueuePause).order_by(QueuePause.name, QueuePause.what)).all()
 
 
 def living_workers(session: Session) -> int:

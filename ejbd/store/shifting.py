@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Update, null, select, update
+from sqlalchemy import Update, null, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from ejbd.store.models import Epoch, Intent, Job, Launch, Move, Operation, Subjob, Worker
+from ejbd.store.models import Epoch, Intent, Job, Launch, Move, Operation, QueuePause, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
 
 _OPEN_INTENT = (IntentState.PENDING, IntentState.EXECUTING, IntentState.UNKNOWN)
@@ -43,4 +43,5 @@ def shift(session: Session, by_s: float) -> None:
     move(Intent.state.in_(_OPEN_INTENT), Intent.created_s, Intent.not_before_s)
     move(Worker.alive, Worker.last_seen_s)
     move(Move.job_id.in_(open_jobs) & Move.restart_s.is_(None), Move.at_s)
+    move(true(), QueuePause.since_s, QueuePause.until_s)
     session.expire_all()

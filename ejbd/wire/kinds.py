@@ -136,6 +136,8 @@ class EventKind(StrEnum):
     BATCH_SILENT = "batch.silent"
     BATCH_ANSWERS = "batch.answers"
     QUEUE_CHANGED = "queue.changed"
+    QUEUE_PAUSED = "queue.paused"
+    QUEUE_RESUMED = "queue.resumed"
     TOKEN_CREATED = "token.created"
     TOKEN_REVOKED = "token.revoked"
 

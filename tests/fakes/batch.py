@@ -40,6 +40,8 @@ class MemoryBatch:
         self.lose_answers = 0  # so many submissions are taken, but time out
         self.hang_submissions = 0  # so many submissions time out and are not taken
         self.refuse: BatchError | None = None
+        self.refuse_in = ""  # only in this queue
+        self.queues: tuple[str, ...] = ("batch",)
         self.others: list[BatchJobView] = []
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
@@ -76,15 +78,15 @@ class MemoryBatch:
         self._call("observe")
         width, nodes, free = self.node_processors or self.total, [], self.free
         for index in range(-(-self.total // width)):
-            nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, ("batch",)))
+            nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, self.queues))
             free -= nodes[-1].free
-        queue = QueueView("batch", True, None, 1, self.total, True)
+        queues = tuple(QueueView(name, True, None, 1, self.total, name == "batch") for name in self.queues)
         jobs = tuple(self.jobs.values()) + tuple(self.others)
-        return ClusterView(self.clock(), tuple(nodes), jobs, (queue,), Reservations.PROCESSORS)
+        return ClusterView(self.clock(), tuple(nodes), jobs, queues, Reservations.PROCESSORS)
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}", identity)
-        if self.refuse is not None:
+        if self.refuse is not None and self.refuse_in in ("", request.queue):
             raise self.refuse
         if self.hang_submissions:
             self.hang_submissions -= 1
@@ -95,7 +97,7 @@ class MemoryBatch:
             id,
             request.tag,
             "ada",
-            "batch",
+            request.queue,
             BatchState.HELD if request.hold else BatchState.PENDING,
             request.processors,
             request.walltime_s,

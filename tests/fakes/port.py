@@ -61,6 +61,7 @@ class FakeManager:
         self.store = store
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
+        self.paused: list[dict[str, Any]] = []
         self.overrides: dict[str, Any] = {}
         self.reports: list[dict[str, Any]] = []
         self.operations: list[dict[str, Any]] = []
@@ -181,8 +182,15 @@ class FakeManager:
                 "waiting": 0,
                 "running": 0,
                 "elastic_now": settings["elasticity"] != "off",
+                "paused": self.paused,
             }
         ]
+
+    async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
+        if not self.paused:
+            raise EjbError(Code.CONFLICT, f"queue {name} is not paused")
+        self.paused = []
+        return (await self.queues())[0]
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
         if name != "main":

@@ -159,14 +159,14 @@ def test_a_lost_j0_comes_again_with_pauses_unless_somebody_cancelled_it() -> Non
 
 def test_a_refused_submission() -> None:
     for role, transient, placed in product(SubjobRole, (True, False), (True, False)):
-        decided = outcome(SubmissionRefused(role, transient, 3, 1, placed, "no"), LIMITS)
+        decided = outcome(SubmissionRefused(role, transient, not transient, 3, 1, placed, "no"), LIMITS)
         if transient:
             assert decided == Again(15.0, "no")
         elif role is SubjobRole.SUBJOB:
             assert decided == Again(60.0, "no"), "as any subjob that comes to nothing: its second"
         else:
             assert decided == (GoesOn() if placed else Final(JobState.FAILED, "no"))
-    assert outcome(NothingCameOfIt(0), LIMITS) == Again(30.0)
+    assert outcome(NothingCameOfIt(0, True, "x"), LIMITS) == Again(30.0)
 
 
 # -- subscribers ------------------------------------------------------------------------------------------------------

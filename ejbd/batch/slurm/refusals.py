@@ -21,7 +21,12 @@ _TRANSIENT = re.compile(
     r"|queue size limit|required partition not available|reservation is not usable",
     re.IGNORECASE,
 )
+# A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself: sbatch prints its name
+# (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit) before the sentence that speaks of all limits at once.
+_FULL = re.compile(r"\b(Assoc|QOS)\w*Submit\w*Limit\b")
+_OWN_FAULT = re.compile(r"reservation is not usable", re.IGNORECASE)
 _MEANINGS = (
+    (_FULL.pattern, "a limit on jobs in the queue is reached"),
     (r"unable to contact slurm controller|connection refused|not responding", "Slurm's controller does not answer"),
     (r"temporarily unable|queue size limit", "Slurm takes no more jobs for now"),
     (r"invalid partition|invalid partition name", "there is no such partition"),
@@ -49,9 +54,11 @@ def refusal(result: CommandResult, doing: str) -> BatchError:
     """The error for a command that failed; `doing` completes the sentence "Slurm did not …"."""
     words = own_words(result.stderr) or f"{result.name} ended with code {result.code}"
     meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, result.stderr, re.IGNORECASE)), "")
-    transient = bool(_TRANSIENT.search(result.stderr) or _LOST.search(result.stderr)) or result.code < 0
+    passes = _TRANSIENT.search(result.stderr) or _LOST.search(result.stderr) or _FULL.search(result.stderr)
+    transient = bool(passes) or result.code < 0
     sentence = f"Slurm did not {doing}: {meaning} ({words})" if meaning else f"Slurm did not {doing}: {words}"
-    return BatchError(sentence, transient=transient, stderr=result.stderr.strip())
+    own_fault = bool(_OWN_FAULT.search(result.stderr))
+    return BatchError(sentence, transient=transient, stderr=result.stderr.strip(), own_fault=own_fault)
 
 
 def submit_refusal(result: CommandResult) -> BatchError:

@@ -1,0 +1,207 @@
+"""A queue that keeps failing is left alone, told, and tried again by itself; nobody's place in it is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from ejbd.config import Elasticity
+from ejbd.core.view import BatchState
+from ejbd.errors import BatchError, EjbError
+from ejbd.store.models import Event
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+BUSY = BatchError("Slurm did not take the job: Slurm's controller does not answer", transient=True)
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    world = LiveWorld(tmp_path, store)
+    world.batch.free = 0
+    return world
+
+
+def asked(live: LiveWorld) -> int:
+    """How many sbatch there were."""
+    return sum(call.startswith("submit ") for call in live.batch.calls)
+
+
+async def pass_by(live: LiveWorld, seconds: int) -> None:
+    """With a look every five seconds, at which the executor comes by, too."""
+    for _ in range(seconds // 5):
+        await live.poll(5)
+
+
+async def paused(live: LiveWorld, queue: str = "batch") -> list[str]:
+    """What of a queue is paused."""
+    return [pause["what"] for row in await live.manager.queues() if row["name"] == queue for pause in row["paused"]]
+
+
+def told(live: LiveWorld, kind: str) -> list[dict[str, object]]:
+    return live.store.read_sync(lambda s: list(s.scalars(select(Event.data).where(Event.kind == kind))))
+
+
+async def test_nobody_hammers_a_batch_system_that_refuses_everything(live: LiveWorld) -> None:
+    live.batch.refuse = BUSY
+    jobs = [await live.submit() for _ in range(12)]
+    await pass_by(live, 480)
+    # Up to four at a time before anybody knows; then trials after 15, 60, 60, ... s.
+    assert asked(live) <= 6 + 2 + 480 / 60
+    assert await paused(live) == ["submissions"]
+    assert len(told(live, "queue.paused")) == 1 and "does not answer" in str(told(live, "queue.paused")[0]["reason"])
+    now = (await live.manager.explain(jobs[-1]))["now"]
+    assert "queue batch is paused, since submissions keep failing: Slurm did not take the job" in now
+    assert "`ejb queue resume batch`" in now
+    before = asked(live)
+    live.batch.refuse = None
+    await pass_by(live, 90)
+    assert asked(live) == before + 12, "each once: the trial, and the others with it"
+    assert sorted(live.batch.of(f"ejb-{job}.0").state for job in jobs) == [BatchState.PENDING] * 12
+    assert {live.job(job).state for job in jobs} == {"waiting"}
+    assert await paused(live) == [] and len(told(live, "queue.resumed")) == 1
+
+
+async def test_a_pause_outlives_the_daemon_and_a_clock_that_is_set(live: LiveWorld) -> None:
+    live.batch.refuse = BUSY
+    for _ in range(5):
+        await live.submit()
+    await pass_by(live, 120)
+    assert await paused(live) == ["submissions"]
+    before = asked(live)
+    await live.restart()
+    await live.poll(1)
+    assert await paused(live) == ["submissions"] and asked(live) - before <= 1
+    live.set_by_s += 3600.0
+    await live.poll(1)
+    assert await paused(live) == ["submissions"]
+    await pass_by(live, 300)
+    assert asked(live) - before <= 1 + 300 / 60 + 1
+    live.batch.refuse = None
+    await pass_by(live, 90)
+    assert len(live.batch.live()) == 5
+
+
+async def test_an_operator_has_it_tried_at_once(live: LiveWorld) -> None:
+    live.batch.refuse = BUSY
+    jobs = [await live.submit() for _ in range(5)]
+    await pass_by(live, 90)
+    live.batch.refuse = None
+    await live.manager.resume_queue("batch", "root")
+    await live.act()
+    assert len(live.batch.live()) == len(jobs) and await paused(live) == []
+    assert [data["reason"] for data in told(live, "queue.resumed")] == ["resumed by root"]
+    with pytest.raises(EjbError, match="queue batch is not paused"):
+        await live.manager.resume_queue("batch", "root")
+    with pytest.raises(EjbError, match="there is no queue 'other'"):
+        await live.manager.resume_queue("other", "root")
+
+
+async def test_time_outs_of_submissions_pause_a_queue_and_none_is_made_twice(live: LiveWorld) -> None:
+    live.batch.hang_submissions = 10**6
+    jobs = [await live.submit() for _ in range(8)]
+    await pass_by(live, 300)
+    assert asked(live) <= 6 + 2 + 300 / 60 and await paused(live) == ["submissions"]
+    live.batch.hang_submissions = 0
+    await pass_by(live, 120)
+    assert sorted(job.name for job in live.batch.live()) == sorted(f"ejb-{job}.0" for job in jobs)
+
+
+async def test_a_refusal_that_is_the_jobs_own_fault_is_no_failure_of_the_queue(live: LiveWorld) -> None:
+    live.batch.refuse = BatchError("Slurm did not take the job: the account is not allowed", transient=False)
+    jobs = [await live.submit() for _ in range(6)]
+    await pass_by(live, 60)
+    assert {live.job(job).state for job in jobs} == {"failed"} and await paused(live) == []
+    live.batch.refuse = BatchError("Reservation is not usable", transient=True, own_fault=True)
+    jobs = [await live.submit() for _ in range(6)]
+    await pass_by(live, 60)
+    assert {live.job(job).state for job in jobs} == {"waiting"} and await paused(live) == []
+    live.batch.refuse = None
+    other = await live.submit()
+    assert live.batch.of(f"ejb-{other}.0").state is BatchState.PENDING, "at once"
+
+
+async def test_one_job_that_is_refused_again_and_again_holds_up_no_other(live: LiveWorld) -> None:
+    live.batch.refuse = BUSY
+    await live.submit()
+    await pass_by(live, 60)
+    assert await paused(live) == ["submissions"]
+    live.batch.refuse = None
+    other = await live.submit()
+    assert live.batch.of(f"ejb-{other}.0").state is BatchState.PENDING, "at once, and with it the first one"
+    await live.act()
+    assert len(live.batch.live()) == 2 and await paused(live) == []
+
+
+async def test_other_queues_go_on(live: LiveWorld) -> None:
+    live.batch.queues = ("batch", "other")
+    live.batch.refuse, live.batch.refuse_in = BUSY, "batch"
+    await live.poll(1)
+    for _ in range(70):  # more than the executor is given at a time
+        await live.submit()
+    others = [await live.submit(queue="other") for _ in range(3)]
+    await pass_by(live, 60)
+    assert {live.job(job).state for job in others} == {"waiting"} and len(live.batch.live()) == 3
+    assert await paused(live) == ["submissions"] and await paused(live, "other") == []
+
+
+async def test_a_passed_through_job_waits_for_the_batch_system_and_a_minute_at_most(
+    tmp_path: Path, store: Store
+) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    live.batch.refuse = BUSY
+    jobs = [await live.submit() for _ in range(3)]
+    await pass_by(live, 300)
+    live.batch.refuse = None
+    await pass_by(live, 60)
+    assert len(live.batch.live()) == len(jobs)
+
+
+# -- starts -----------------------------------------------------------------------------------------------------------
+
+
+async def workers_die(live: LiveWorld, seconds: int) -> int:
+    """Every subjob that is asked for starts, and its worker dies before it has said a word. How many there were."""
+    died = 0
+    for _ in range(seconds):
+        await live.poll(1)
+        for job in live.batch.live():
+            if not job.name.endswith(".0"):
+                live.batch.start(job.name)
+                await live.poll(1)
+                live.batch.end(job.name, BatchState.FAILED, 1)
+                await live.poll(1)
+                died += 1
+    return died
+
+
+async def test_a_queue_whose_starts_come_to_nothing_is_asked_for_no_more_subjobs(live: LiveWorld) -> None:
+    live.batch.free = 4
+    jobs = [await live.submit() for _ in range(6)]
+    died = await workers_die(live, 150)
+    assert died <= 3 + 4, "three until it is known, and one after 15, 60, 300 s"
+    assert await paused(live) == ["starts"]
+    assert "since starts keep failing" in (await live.manager.explain(jobs[0]))["now"]
+    late = await live.submit()
+    assert live.batch.of(f"ejb-{late}.0").state is BatchState.PENDING, "places in the queue are none of it"
+    assert all(live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING for job in jobs)
+    for _ in range(330):  # now they are well
+        await live.poll(1)
+        begun = next((job for job in live.batch.live() if not job.name.endswith(".0")), None)
+        if begun is not None:
+            break
+    assert begun is not None, "it was tried again by itself"
+    await live.begin(begun.name.removeprefix("ejb-"))
+    await live.work()
+    assert await paused(live) == []
+
+
+async def test_windows_that_others_took_are_no_failure_of_the_queue(live: LiveWorld) -> None:
+    live.batch.free = 4
+    for _ in range(4):
+        await live.submit()
+    await pass_by(live, 400)
+    assert any(not request.tag.endswith(".0") for request in live.batch.requests.values())
+    assert await paused(live) == []
