@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,8 @@ class Folder:
     def table(self, name: str, title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> None:
         write_csv(self.path / f"{name}.csv", head, rows)
         self.paths.append(self.path / f"{name}.csv")
-        self.text.append(f"\n## {title}\n\n{note + chr(10) + chr(10) if note else ''}{markdown_table(head, rows)}")
+        words = textwrap.fill(note, 120, break_on_hyphens=False) + "\n\n" if note else ""
+        self.text.append(f"\n## {title}\n\n{words}{markdown_table(head, rows)}")
 
     def figure(self, title: str, paths: list[Path]) -> None:
         self.paths += paths
