@@ -18,8 +18,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from ejbd.core.bundling.handlers import BundlingParameters, ElasticState, HeldSubjob, plan_running, plan_wait
+from ejbd.core.bundling.handlers import plan_running, plan_wait
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.room.windows import windows
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 
 NOW = 1_700_000_000.0

@@ -26,7 +26,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Elasticity, QueueSettings, Settings
-from ejbd.core.bundling.handlers import BundlingParameters, ElasticState
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.manager import requests
 from ejbd.manager.clock import SteadyClock

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import tomllib
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ejbd.core.parameters import Declared, Parameters, declared
+from ejbd.core.policy import UnknownPolicy
 from ejbd.errors import Code, EjbError
 from ejbd.paths import SOCKET_NAME, default_state_dir
+from ejbd.policies import BUNDLING, import_policies, known_policies, known_policy
 
 
 class Elasticity(StrEnum):
@@ -22,52 +40,173 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
-class Order(StrEnum):
-    """In which order elastic jobs look for room."""
-
-    ARRIVAL = "arrival"  # as the paper has it
-    LEAST_WORK = "least-work"  # waiting jobs before running ones, the least P * (R - W) first
-
-
 class QueueSettings(BaseModel):
-    """Elasticity of one queue. O_max, lambda and Delta are those of section 3 of the paper.
+    """What a queue's settings have in common: elasticity, and the choice of a policy.
 
-    `suspend`, `order`, `whole_slots`, `act_in_migration` and `min_left_s` go beyond it: `suspend` off, `order` arrival
-    and the defaults of the rest are the paper's algorithm.
+    The parameters of the policy are settings beside these. They are declared with the policy (`ejbd.core.parameters`):
+    :func:`settings_model` makes the model that has them all, and it is that which validation returns.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    elasticity: Elasticity = Elasticity.OFF
+    elasticity: Annotated[
+        Elasticity,
+        Field(
+            description="`off`: jobs are passed through as ordinary ones and still tracked; `on`; `auto`: on while at "
+            "least `auto_queue_length` jobs wait"
+        ),
+    ] = Elasticity.OFF
     auto_queue_length: Annotated[int, Field(ge=1, description="jobs waiting at or above which `auto` is on")] = 10
-    omax: Annotated[int, Field(ge=1, le=1024, description="most ranks a processor")] = 8
-    lambda_s: Annotated[float, Field(ge=0, le=86400, description="cost of one move until it was measured")] = 120.0
+    policy: Annotated[
+        str, Field(description="what decides when jobs start, grow and move: a policy's name (docs/policies.md)")
+    ] = BUNDLING
     lambda_floor_s: Annotated[
-        float, Field(ge=0, le=86400, description="least cost of a move, whatever was measured")
+        float, Field(ge=0, le=86400, description="a move is never planned as cheaper than this, whatever was measured")
     ] = 1.0
-    delta: Annotated[float, Field(ge=1, le=100, description="overhead of over-subscription, Eq. 2")] = 1.0
-    min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
-    max_subjobs: Annotated[int, Field(ge=1, le=1000, description="most subjobs of one job at once, J0 not counted")] = 8
-    suspend: Annotated[bool, Field(description="use room too short for the whole job, and go back to waiting")] = True
-    order: Annotated[Order, Field(description="who looks for room first")] = Order.LEAST_WORK
-    whole_slots: Annotated[bool, Field(description="take all that is free, not the fewest for its degree")] = False
-    act_in_migration: Annotated[bool, Field(description="look for more room while a move is under way")] = False
     checkpoint_every: Annotated[
         Literal["off", "auto"] | Annotated[float, Field(ge=1, le=31 * 86400, allow_inf_nan=False)],
-        Field(description="checkpoints against lost nodes: off, seconds, or auto by cost and node_mtbf_s"),
+        Field(
+            description="checkpoints against lost nodes: `off`; seconds of computing between two; or `auto`: Daly's "
+            "optimum from what a move of the application costs and from `node_mtbf_s` (docs/operators.md). A job may "
+            "say otherwise"
+        ),
     ] = "off"
     first_checkpoint_s: Annotated[
         float,
         Field(
-            ge=0, le=86400, description="when engine dmtcp tries an application's first checkpoint; 0: when it moves"
+            ge=0,
+            le=86400,
+            description="seconds after its ranks began when the first checkpoint of an application is tried that "
+            "engine `dmtcp` has never moved: saved, stopped, and restarted where it is, once, while little is lost. "
+            "What fails at it is never moved (docs/faults.md). 0: not before it has to move",
         ),
     ] = 10.0
     node_mtbf_s: Annotated[
-        float, Field(ge=1, le=1e11, description="mean time between failures of one node, for checkpoint_every auto")
+        float,
+        Field(
+            ge=1,
+            le=1e11,
+            description="mean time between failures of one node; on n nodes the job meets one every `node_mtbf_s`/n. "
+            "Used by `auto` alone",
+        ),
     ] = 365 * 86400.0
-    min_left_s: Annotated[
-        float, Field(ge=0, le=31 * 86400, description="no growth when the job is done within this time")
-    ] = 0.0
+    min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
+    max_subjobs: Annotated[
+        int, Field(ge=1, le=1000, description="most subjobs that one job runs on at once, J0 not counted")
+    ] = 8
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None: ...
+
+    def __new__(cls, **given: Any) -> Self:
+        """`QueueSettings(...)` is one of the policy that is named; an unknown one is refused by validation."""
+        try:
+            model = settings_model(given.get("policy", BUNDLING)) if cls is QueueSettings else cls
+        except UnknownPolicy:
+            model = cls
+        return cast(Self, super().__new__(model))
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_the_policys(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> QueueSettings:
+        """By the model of the policy that is named."""
+        if isinstance(data, Mapping):
+            try:
+                model = settings_model(data.get("policy", BUNDLING))
+            except UnknownPolicy as error:
+                raise PydanticCustomError("policy", "{why}", {"why": str(error)}) from None
+            names = renamed(model)
+            for key in names.keys() & data.keys():
+                raise PydanticCustomError("renamed", "{why}", {"why": f"{key} is called {names[key]} now"})
+            if cls is QueueSettings:
+                return model.model_validate(data)
+        return handler(data)
+
+    @functools.cached_property
+    def parameters(self) -> Parameters:
+        """The policy's parameters as the queue has them."""
+        of = known_policy(self.policy).declares
+        return of(**{name: getattr(self, name) for name in declared(of)})
+
+    def renewed(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that were stored by any version, under the names of today."""
+        names = renamed(type(self))
+        return {names.get(key, key): value for key, value in stored.items()}
+
+    def having(self, changes: Mapping[str, Any]) -> QueueSettings:
+        """The same with other values. Where they choose another policy, what that one knows not is left out.
+
+        What was stored by another version, or with a policy that is not there now, is taken as far as it is known.
+        """
+        renewed = self.renewed(changes)
+        if renewed.get("policy", self.policy) not in known_policies():
+            del renewed["policy"]
+        model = settings_model(renewed.get("policy", self.policy))
+        both = {**self.model_dump(), **renewed}
+        return model.model_validate({key: value for key, value in both.items() if key in model.model_fields})
+
+
+def _field(one: Declared) -> tuple[Any, Any]:
+    """A parameter as a field of a model."""
+    bounds: dict[str, Any] = {}
+    if one.kind in (int, float):
+        bounds = {k: v for k, v in (("ge", one.about.least), ("le", one.about.most)) if math.isfinite(v)}
+    says = "; ".join(filter(None, (one.about.says, one.about.more)))
+    return Annotated[one.kind, Field(description=says, **bounds)], one.queue_default
+
+
+@functools.cache
+def settings_model(policy: str) -> type[QueueSettings]:
+    """The settings of a queue under a policy.
+
+    Raises UnknownPolicy where there is none of that name, and ValueError where it declares what every queue has.
+    """
+    of = known_policy(policy).declares
+    fields: dict[str, Any] = {one.name: _field(one) for one in declared(of).values()}
+    taken = sorted(set(fields) & set(QueueSettings.model_fields))
+    if taken:
+        raise ValueError(f"policy {policy} declares {', '.join(taken)}, which every queue has already")
+    told = Annotated[str, QueueSettings.model_fields["policy"]]
+    return create_model("QueueSettings", __base__=QueueSettings, policy=(told, policy), **fields)
+
+
+def renamed(model: type[QueueSettings]) -> dict[str, str]:
+    """Settings by the names that they had before, and their names now."""
+    of = known_policy(model.model_fields["policy"].default).declares
+    return {one.about.formerly: one.name for one in declared(of).values() if one.about.formerly}
+
+
+def check_changes(changes: Mapping[str, Any]) -> None:
+    """Raise ValidationError for settings that no queue could have, whatever its policy; None stands for any value."""
+    given = {key: value for key, value in changes.items() if value is not None}
+    faults = []
+    policies = known_policies()
+    for name in [given["policy"]] if "policy" in given else list(policies):
+        known = settings_model(name).model_fields if name in policies else changes
+        reset = dict.fromkeys(key for key, value in changes.items() if value is None and key not in known)
+        try:
+            QueueSettings(**{**given, **reset, "policy": name})
+            return
+        except ValidationError as error:
+            faults.append(error)
+    raise faults[0]
+
+
+def settings_schema() -> dict[str, Any]:
+    """The JSON schema of a queue's settings: those of EJB's own policy; another one has parameters of its own."""
+    schema = settings_model(BUNDLING).model_json_schema()
+    return {**schema, "title": "QueueSettings", "additionalProperties": True}
+
+
+def changes_schema() -> dict[str, Any]:
+    """The JSON schema of changes to a queue's settings, each of which may be null."""
+    schema = settings_schema()
+    maybe = {
+        name: {"anyOf": [{k: v for k, v in field.items() if k != "default"}, {"type": "null"}]}
+        for name, field in schema["properties"].items()
+    }
+    return {**schema, "title": "QueueChanges", "properties": maybe}
 
 
 class LocalSettings(BaseModel):
@@ -117,6 +256,14 @@ def _on_or_off(value: object) -> object:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
+def _imported(modules: list[str]) -> list[str]:
+    try:
+        import_policies(modules)
+    except UnknownPolicy as error:
+        raise PydanticCustomError("policies", "{why}", {"why": str(error)}) from None
+    return modules
+
+
 class Settings(BaseSettings):
     """The whole configuration. Every folder is made on first use with mode 0700."""
 
@@ -146,7 +293,12 @@ class Settings(BaseSettings):
     dmtcp_checksum: bool = Field(
         default=False, description="put SHA-256 sums of checkpoint images down, and hold images against them"
     )
-    queues: dict[str, QueueSettings] = Field(default_factory=dict, description='"default" holds for those not named')
+    policies: Annotated[list[str], AfterValidator(_imported)] = Field(
+        default_factory=list, description="modules with policies, trusted to be imported when the daemon starts"
+    )
+    queues: dict[str, SerializeAsAny[QueueSettings]] = Field(
+        default_factory=dict, description='"default" holds for those not named'
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -177,7 +329,10 @@ class Settings(BaseSettings):
         return self.local.directory or self.state_dir / "cluster"
 
     def queue_settings(self, name: str) -> QueueSettings:
-        return self.queues.get(name) or self.queues.get("default") or QueueSettings()
+        return self.queues.get(name) or self.queues.get("default") or _DEFAULT_QUEUE
+
+
+_DEFAULT_QUEUE = QueueSettings()
 
 
 def load(path: Path | None) -> Settings:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from ejbd.config import QueueSettings
+from ejbd.config import QueueSettings, changes_schema, check_changes, settings_schema
 from ejbd.manager.outlook import PlannedKind
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
@@ -399,7 +400,7 @@ class QueueView(Api):
 
     name: str
     up: bool
-    settings: QueueSettings
+    settings: Annotated[SerializeAsAny[QueueSettings], WithJsonSchema(settings_schema())]
     overridden: Annotated[list[str], Field(description="settings that were changed at run time")]
     waiting: int
     running: int
@@ -407,14 +408,21 @@ class QueueView(Api):
     paused: list[QueuePauseView]
 
 
-# Every setting of a queue, each optional; null goes back to what the configuration says.
-QueueChanges: type[Api] = create_model(
-    "QueueChanges",
-    __base__=Api,
-    **{  # type: ignore[call-overload]  # fields are computed
-        name: (field.rebuild_annotation() | None, None) for name, field in QueueSettings.model_fields.items()
-    },
-)
+def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
+    try:
+        check_changes(changes)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PydanticCustomError("setting", "{what}", {"what": f"{first['loc'][0]}: {first['msg']}"}) from None
+    return changes
+
+
+QueueChanges = Annotated[
+    dict[str, Any],
+    AfterValidator(_check_changes),
+    WithJsonSchema(changes_schema()),
+]
+"""Settings of a queue; null goes back to what the configuration says."""
 
 
 class Queues(Api):

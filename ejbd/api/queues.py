@@ -41,10 +41,9 @@ async def show_queue(manager: Manager, caller: Caller, name: QueueName) -> Queue
 async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: QueueChanges) -> QueueView:
     """Change the settings that are given, at run time; null goes back to the configuration. For administrators."""
     caller.require_admin()
-    if not body.model_fields_set:
+    if not body:
         raise EjbError(Code.INVALID, "no setting is given", hint="docs/rest.md lists them", where="body")
-    changes = body.model_dump(mode="json", include=body.model_fields_set)
-    return QueueView.model_validate(await manager.set_queue(name, changes, caller.user))
+    return QueueView.model_validate(await manager.set_queue(name, body, caller.user))
 
 
 @router.post("/queues/{name}/resume")

@@ -5,41 +5,33 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ejbd.cli import sim_compare, sim_live, sim_replay, sim_sweep
 from ejbd.cli.options import AsJson, MaybeFloat, MaybeText, output
 from ejbd.cli.output import json_text
+from ejbd.cli.policy_options import policy_options
 from ejbd.cli.sim_options import (
-    Act,
     Arrivals,
     CancelJ0,
     Check,
-    Delta,
     ElasticJobs,
     ElasticShare,
     ElasticUsers,
-    Lambda,
     Limit,
-    MinLeft,
     ModelName,
-    Omax,
-    OrderName,
-    OrderOption,
-    PolicyName,
+    PolicyOption,
     Procs,
     Rule,
     RuleName,
     Seed,
-    Suspend,
     TiesName,
     TiesOption,
     Trace,
     Trim,
     TrimName,
-    Whole,
     figure,
     setting_of,
     source_of,
@@ -62,23 +54,16 @@ def sim() -> None:
 
 
 @sim_app.command("run")
+@policy_options()
 def run(
     trace: Trace,
     procs: Procs = None,
-    policy: Annotated[PolicyName, typer.Option("--policy", help="The scheduler.")] = PolicyName.ejb,
+    policy: PolicyOption = "ejb",
     ties: TiesOption = TiesName.paper,
     limit: Limit = None,
     trim: Trim = TrimName.none,
     rule: Rule = RuleName.archive,
-    omax: Omax = 8,
-    lambda_s: Lambda = 120.0,
-    delta: Delta = 1.0,
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs stay rigid.")] = 8,
-    suspend: Suspend = False,
-    order: OrderOption = OrderName.arrival,
-    whole_slots: Whole = False,
-    act_in_migration: Act = False,
-    min_left: MinLeft = 0.0,
     cancel_j0: CancelJ0 = False,
     elastic_share: ElasticShare = 1.0,
     seed: Seed = 1,
@@ -92,6 +77,7 @@ def run(
     jobs_csv: Annotated[
         MaybeText, typer.Option("--jobs-csv", metavar="FILE", help="A line for each job; - is stdout.")
     ] = None,
+    **parameters: Any,
 ) -> None:
     """Simulate a log under one policy."""
     from ejbd.sim.report import write_jobs_csv
@@ -100,10 +86,8 @@ def run(
     if json_file == jobs_csv == "-":
         raise EjbError(Code.INVALID, "--json - and --jobs-csv - are both stdout", hint="give one of them a file")
     setting = setting_of(
-        policy, ties=ties, trim=trim, omax=omax, lambda_s=lambda_s, delta=delta, min_procs=min_procs, suspend=suspend,
-        order=order, whole_slots=whole_slots, act_in_migration=act_in_migration, min_left=min_left, cancel_j0=cancel_j0,
-        arrivals=arrivals, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
-        elastic_jobs=elastic_jobs,
+        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, arrivals=arrivals,
+        elastic_share=elastic_share, seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
     )  # fmt: skip
     with shown():
         workload, outcome, report = play(source_of(trace, procs, limit, rule), setting, checking=check)
@@ -126,6 +110,7 @@ def run(
 
 
 @sim_app.command("target")
+@policy_options()
 def target(
     trace: Trace,
     procs: Procs = None,
@@ -133,14 +118,7 @@ def target(
     limit: Limit = None,
     trim: Trim = TrimName.paper,
     rule: Rule = RuleName.archive,
-    omax: Omax = 8,
-    lambda_s: Lambda = 120.0,
-    delta: Delta = 1.0,
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs are no targets.")] = 9,
-    suspend: Suspend = False,
-    whole_slots: Whole = False,
-    act_in_migration: Act = False,
-    min_left: MinLeft = 0.0,
     cancel_j0: CancelJ0 = False,
     elastic_share: ElasticShare = 1.0,
     seed: Seed = 1,
@@ -149,15 +127,14 @@ def target(
     every: Annotated[int, typer.Option("--every", min=1, help="Only one in so many targets.")] = 1,
     check: Check = False,
     as_json: AsJson = False,
+    **parameters: Any,
 ) -> None:
     """Simulate each eligible job as the only elastic one, and compare with EASY (the paper's Tables 3 and 4)."""
     from ejbd.sim.settings import play_targets
 
     setting = setting_of(
-        PolicyName.ejb, ties=ties, trim=trim, omax=omax, lambda_s=lambda_s, delta=delta, min_procs=min_procs,
-        suspend=suspend, whole_slots=whole_slots, act_in_migration=act_in_migration, min_left=min_left,
-        cancel_j0=cancel_j0, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
-        elastic_jobs=elastic_jobs,
+        "ejb", parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, elastic_share=elastic_share,
+        seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
     )  # fmt: skip
     if ties is TiesName.batch:
         raise EjbError(Code.INVALID, "targets are simulated with paper or pyss ties", hint="leave --ties batch out")

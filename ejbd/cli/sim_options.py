@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -13,17 +13,11 @@ import typer
 
 from ejbd.cli.options import MaybeInt, MaybeText
 from ejbd.errors import Code, EjbError
+from ejbd.policies import declared_by, known_policies
 
 if TYPE_CHECKING:
     from ejbd.sim.settings import Setting, Source
     from ejbd.sim.workload import Workload
-
-
-class PolicyName(StrEnum):
-    easy = "easy"
-    conservative = "conservative"
-    fcfs = "fcfs"
-    ejb = "ejb"
 
 
 class TiesName(StrEnum):
@@ -35,11 +29,6 @@ class TiesName(StrEnum):
 class TrimName(StrEnum):
     none = "none"
     paper = "paper"
-
-
-class OrderName(StrEnum):
-    arrival = "arrival"
-    least_work = "least-work"
 
 
 class RuleName(StrEnum):
@@ -72,14 +61,14 @@ Rule = Annotated[
 ]
 TiesOption = Annotated[TiesName, typer.Option("--ties", help="What comes first at one time.")]
 Trim = Annotated[TrimName, typer.Option("--trim", help="paper: means without the first 1 % and what ends last.")]
-Omax = Annotated[int, typer.Option("--omax", min=1, help="Highest degree of over-subscription.")]
-Lambda = Annotated[float, typer.Option("--lambda", min=0, help="What a migration takes, in seconds (inf: never).")]
-Delta = Annotated[float, typer.Option("--delta", min=0.01, help="Penalty factor of over-subscription.")]
-Suspend = Annotated[bool, typer.Option("--suspend", help="Use slots that are too short, and go back to waiting.")]
-OrderOption = Annotated[OrderName, typer.Option("--order", help="Who looks for slots first.")]
-Whole = Annotated[bool, typer.Option("--whole-slots", help="Take all of a slot, not the fewest processors.")]
-Act = Annotated[bool, typer.Option("--act-in-migration", help="Look for more while a migration is under way.")]
-MinLeft = Annotated[float, typer.Option("--min-left", min=0, help="No move when less than this is left, in seconds.")]
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="NAME[:KEY=VALUE,...]",
+        help="easy, conservative, fcfs, ejb, or another policy of elastic jobs.",
+    ),
+]
 CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
 ElasticShare = Annotated[
     float, typer.Option("--elastic-share", min=0, max=1, help="Only this share of the wide jobs, by lot.")
@@ -102,13 +91,23 @@ def source_of(trace: Path, procs: int | None, limit: int | None, rule: RuleName)
     return Source(trace, procs, RowRule(rule.value), limit)
 
 
-def setting_of(policy: PolicyName, **words: Any) -> Setting:
-    """The setting that the options describe; what is not given stays as it is."""
-    from ejbd.sim.settings import differing
+def setting_of(policy: str, parameters: Mapping[str, Any], **words: Any) -> Setting:
+    """The setting that the options describe; what is not given stays as it is.
 
+    `parameters`: those of :func:`policy_options`. `policy` may have settings of its own behind a colon.
+    """
+    from ejbd.sim.settings import differing, words_of
+
+    named = words_of(policy)
     given = {key.replace("_", "-"): _word(value) for key, value in words.items() if value is not None}
-    given["lambda"] = given.pop("lambda-s", "120")
-    return differing({"policy": policy.value, **given})
+    theirs = {one.key for one in declared_by(named["policy"]).values()} if named["policy"] in known_policies() else None
+    for one in declared_by().values():
+        value = parameters.get(one.name, one.default)
+        if theirs is None or one.key in theirs:
+            given[one.key] = _word(value)
+        elif value != one.default:
+            raise EjbError(Code.INVALID, f"policy {named['policy']} knows no --{one.key}")
+    return differing({"policy": named["policy"], **given, **named})
 
 
 def _word(value: Any) -> str:

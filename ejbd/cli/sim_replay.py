@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ejbd.cli.options import AsJson, MaybeBool, MaybeFloat, MaybeInt, MaybePath, output
+from ejbd.cli.options import AsJson, MaybePath, output
 from ejbd.cli.output import Output, printable
+from ejbd.cli.policy_options import policy_options
 from ejbd.cli.words import clock
 from ejbd.errors import Code, EjbError
 
@@ -19,24 +20,15 @@ DIFFERS = 1  # the exit code where a decision would be another one
 _SHOWN = 20
 
 
+@policy_options(unless="without: as logged")
 def replay(
     log: Annotated[Path, typer.Argument(help="What `ejb events --export` wrote; - is stdin.")],
-    omax: Annotated[MaybeInt, typer.Option("--omax", min=1, help="With this O_max instead of the logged one.")] = None,
-    lambda_s: Annotated[MaybeFloat, typer.Option("--lambda", min=0, help="With this lambda, in seconds.")] = None,
-    delta: Annotated[MaybeFloat, typer.Option("--delta", min=0.01, help="With this Delta.")] = None,
-    suspend: Annotated[MaybeBool, typer.Option("--suspend/--no-suspend", help="With or without suspension.")] = None,
-    whole_slots: Annotated[
-        MaybeBool, typer.Option("--whole-slots/--fewest-processors", help="How much of a slot is taken.")
-    ] = None,
-    act_in_migration: Annotated[
-        MaybeBool, typer.Option("--act-in-migration/--no-act-in-migration", help="Growing while a move is under way.")
-    ] = None,
-    min_left: Annotated[MaybeFloat, typer.Option("--min-left", min=0, help="With this least time left.")] = None,
     swf: Annotated[
         MaybePath,
         typer.Option("--swf", metavar="FILE", help="Write the jobs as a trace, too; to - it alone."),
     ] = None,
     as_json: AsJson = False,
+    **changes: Any,
 ) -> None:
     """Make the decisions of a live log again with this version's core; exit code 1 where one would differ."""
     from ejbd.sim.replay import read_log
@@ -47,11 +39,6 @@ def replay(
     to_stdout = swf is not None and str(swf) == STANDARD
     if to_stdout and as_json:
         raise EjbError(Code.INVALID, "--swf - and --json are both stdout", hint="give --swf a file")
-    given = {
-        "omax": omax, "lambda_s": lambda_s, "delta": delta, "suspend": suspend, "whole_slots": whole_slots,
-        "act_in_migration": act_in_migration, "min_left_s": min_left,
-    }  # fmt: skip
-    changes = {key: value for key, value in given.items() if value is not None}
     found = read_log(log)
     again = ask_again(found, changes)
     out = output(as_json, False)

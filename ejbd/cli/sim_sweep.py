@@ -12,7 +12,7 @@ from ejbd.cli.options import AsJson, output
 from ejbd.cli.sim_options import (
     KindName,
     Limit,
-    PolicyName,
+    PolicyOption,
     Procs,
     Rule,
     RuleName,
@@ -41,7 +41,7 @@ def sweep(
     rule: Rule = RuleName.archive,
     ties: TiesOption = TiesName.paper,
     trim: Trim = TrimName.paper,
-    policy: Annotated[PolicyName, typer.Option("--policy", help="The scheduler.")] = PolicyName.ejb,
+    policy: PolicyOption = "ejb",
     kind: Annotated[
         KindName, typer.Option("--kind", help="All jobs at once, or one elastic job a simulation.")
     ] = KindName.run,
@@ -60,7 +60,7 @@ def sweep(
         if not equals or not values:
             raise EjbError(Code.INVALID, f"--vary {text} is not KEY=VALUE,...", hint="e.g. --vary omax=2,4,8")
         axes[key] = values.split(",")
-    base = setting_of(policy, ties=ties, trim=trim, min_procs=9 if kind is KindName.target else None)
+    base = setting_of(policy, {}, ties=ties, trim=trim, min_procs=9 if kind is KindName.target else None)
     sources = [source_of(trace, procs, limit, rule) for trace in traces]
     points = list(sweeps.grid(sources, base, axes, sweeps.Kind(kind.value)))
     if submit is not None:

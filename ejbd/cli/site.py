@@ -108,6 +108,9 @@ def _value(text: str) -> Any:
     return text
 
 
+_COLUMNS = ("omax", "lambda_s", "delta", "min_processors", "max_subjobs")
+
+
 def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
     rows = []
     for queue in queues:
@@ -123,7 +126,7 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
             elasticity += (
                 f" (from {settings['auto_queue_length']} waiting: {'on' if queue['elastic_now'] else 'off'} now)"
             )
-        others = [shown(key) for key in ("omax", "lambda_s", "delta", "min_processors", "max_subjobs")]
+        others = [shown(key) for key in _COLUMNS]
         state = "paused" if queue["paused"] else "up" if queue["up"] else "down"
         row = [queue["name"], state, str(queue["waiting"]), str(queue["running"]), *others]
         rows.append([*row, _beyond(settings, queue["overridden"]), elasticity])
@@ -155,16 +158,17 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
     """The settings that go beyond the paper's algorithm, as far as they are on."""
-    words = {
-        "suspend": "suspend" if settings["suspend"] else "",
-        "order": "" if settings["order"] == "arrival" else settings["order"],
-        "whole_slots": "whole-slots" if settings["whole_slots"] else "",
-        "act_in_migration": "act-in-migration" if settings["act_in_migration"] else "",
-        "checkpoint_every": ""
-        if settings["checkpoint_every"] == "off"
-        else f"checkpoint {settings['checkpoint_every']}",
-        "min_left_s": f"min-left {settings['min_left_s']:g}" if settings["min_left_s"] else "",
-    }
+    from ejbd.policies import BUNDLING, declared_by, known_policies
+
+    words = {"policy": "" if settings["policy"] == BUNDLING else f"policy {settings['policy']}"}
+    for one in declared_by(settings["policy"] if settings["policy"] in known_policies() else BUNDLING).values():
+        value = settings.get(one.name, one.default)
+        if one.name in _COLUMNS or one.name not in settings:
+            continue
+        figure = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"
+        words[one.name] = "" if value == one.default else f"{one.key}{figure}".removeprefix("order ")
+    every = settings["checkpoint_every"]
+    words["checkpoint_every"] = "" if every == "off" else f"checkpoint {every}"
     told = [
         (word or f"no {key.removesuffix('_s')}") + "*" if key in overridden else word for key, word in words.items()
     ]

@@ -24,6 +24,9 @@ class DecisionKind(StrEnum):
     MOVE_TO_PLACEHOLDER = "move_to_placeholder"  # migrate to J0 with the work kept, then release `cancel`
     KEEP_SUBJOBS = "keep_subjobs"  # go on as it is and cancel J0
     START_ON_PLACEHOLDER = "start_on_placeholder"  # begin anew on J0; work done so far is given up, `cancel` released
+    LEAVE = "leave"  # move off `cancel`, which end before the application does, from `begin_s` to `end_s`
+    SUSPEND = "suspend"  # nothing held lasts: checkpoint in that time, and go back to waiting with the work kept
+    GIVE_UP = "give_up"  # nothing held lasts, and the policy does not suspend: the job outlives its plan
     COMPLETE = "complete"  # the application has ended: cancel `cancel`
 
 
@@ -58,6 +61,8 @@ class Decision:
     `expected_completion_s` is what may be expected once the decision is carried out (None: not known, as for a job that
     keeps waiting). `cancel` names subjobs that the decision gives up: for MOVE_TO_PLACEHOLDER and START_ON_PLACEHOLDER
     once J0 runs the application, for COMPLETE at once. `timeline` is what is planned once the decision is carried out.
+    LEAVE, SUSPEND and GIVE_UP: what has to be done begins at `begin_s`, which may lie in the past, to be over by
+    `end_s`, when `cancel` end.
     """
 
     kind: DecisionKind
@@ -70,6 +75,8 @@ class Decision:
     slots: tuple[BackfillSlot, ...] = ()
     cancel: tuple[str, ...] = ()
     timeline: PlannedTimeline = ()
+    begin_s: float | None = None
+    end_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON-safe plain values; an unlimited duration becomes None (null)."""
@@ -93,6 +100,8 @@ class Decision:
             "slots": [{"processors": s.processors, "duration_s": _finite(s.duration_s)} for s in self.slots],
             "cancel": list(self.cancel),
             "timeline": [interval.to_json() for interval in self.timeline],
+            "begin_s": self.begin_s,
+            "end_s": self.end_s,
         }
 
     @classmethod
@@ -121,6 +130,8 @@ class Decision:
             ),
             cancel=tuple(data["cancel"]),
             timeline=timeline_from_json(data.get("timeline", ())),  # decisions of before had none
+            begin_s=data.get("begin_s"),
+            end_s=data.get("end_s"),
         )
 
 

@@ -8,45 +8,45 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from typing import Any, Self
 
-from ejbd.core.bundling.handlers import plan_placeholder_start, plan_running, plan_wait
-from ejbd.core.bundling.one_node import plan_running_together, plan_wait_together
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.decision import Decision
+from ejbd.core.parameters import Parameters
+from ejbd.core.policy import Situation, policy_named
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 
-
-class Situation(StrEnum):
-    """Which of the paper's handlers is asked (section 3.2)."""
-
-    WAIT = "wait"
-    RUNNING = "running"
-    PLACEHOLDER_STARTED = "placeholder_started"
+BUNDLING = "bundling"
+_STATE_BEFORE = {"together": "node_limit"}  # fields of a state by the names that they had in logs of before
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One job's state, the slots that can be used at `now_s` (absolute seconds), and the queue's parameters."""
+    """One job's state, the slots that can be used at `now_s` (absolute seconds), the policy and its parameters.
+
+    `outcome`: how the application has ended, where that is asked about.
+    """
 
     situation: Situation
     state: ElasticState
     slots: tuple[BackfillSlot, ...]
     now_s: float
-    parameters: BundlingParameters
+    parameters: Parameters
+    policy: str = BUNDLING
+    outcome: str = ""
 
     def answer(self) -> Decision:
-        """Ask the policy."""
-        if self.state.together is not None and self.situation is Situation.WAIT:
-            return plan_wait_together(self.state, self.slots, self.now_s, self.parameters)
-        if self.state.together is not None and self.situation is Situation.RUNNING:
-            return plan_running_together(self.state, self.slots, self.now_s, self.parameters)
+        """Ask the policy. Raises LookupError where there is none of that name."""
+        policy = policy_named(self.policy)(self.parameters)
         if self.situation is Situation.WAIT:
-            return plan_wait(self.state, self.slots, self.now_s, self.parameters)
+            return policy.waits(self.state, self.slots, self.now_s)
         if self.situation is Situation.RUNNING:
-            return plan_running(self.state, self.slots, self.now_s, self.parameters)
-        return plan_placeholder_start(self.state, self.now_s, self.parameters)
+            return policy.runs(self.state, self.slots, self.now_s)
+        if self.situation is Situation.PLACEHOLDER_STARTED:
+            return policy.placeholder_started(self.state, self.now_s)
+        if self.situation is Situation.SUBJOB_ENDS:
+            return policy.subjob_ends(self.state, self.now_s)
+        return policy.ended(self.state, self.now_s, self.outcome)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; what has no end becomes None (null)."""
@@ -55,21 +55,25 @@ class Question:
             "state": _plain(self.state),
             "slots": [_plain(slot) for slot in self.slots],
             "now_s": self.now_s,
-            "parameters": _plain(self.parameters),
+            "parameters": self.parameters.to_json(),
+            "policy": self.policy,
+            "outcome": self.outcome,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The question that `to_json` wrote. Raises KeyError, TypeError or ValueError where `data` is not one."""
-        state = dict(data["state"])
+        """The question that `to_json` wrote. Raises LookupError, TypeError or ValueError where `data` is not one."""
+        state = {_STATE_BEFORE.get(key, key): value for key, value in data["state"].items()}
         state["subjobs"] = tuple(HeldSubjob(**_endless(held, "end_s")) for held in state["subjobs"])
-        endless = [f.name for f in fields(BundlingParameters) if f.default == UNLIMITED]
+        policy = data.get("policy", BUNDLING)  # logs of before knew one policy
         return cls(
             Situation(data["situation"]),
             ElasticState(**state),
             tuple(BackfillSlot(**_endless(slot, "duration_s")) for slot in data["slots"]),
             data["now_s"],
-            BundlingParameters(**_endless(data["parameters"], *endless)),
+            policy_named(policy).declares.from_json(data["parameters"]),
+            policy,
+            data.get("outcome", ""),
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ejbd.core.placing import Host, place
 from ejbd.core.progress import rate
-from ejbd.manager import movability, queuepause, together, variables
+from ejbd.manager import movability, node_limit, queuepause, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.concluding import conclude
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
@@ -53,7 +53,7 @@ def advance(world: JobWorld) -> None:
 
 def can_move(world: JobWorld) -> bool:
     """Whether the application can be taken from where it is to another placement."""
-    return together.can_move(world)
+    return node_limit.can_move(world)
 
 
 def _step(world: JobWorld) -> bool:
@@ -200,8 +200,8 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     # Those that last longest first: ranks on them have the fewest moves before them.
     members = sorted(members, key=lambda s: (-usable_end(s, ctx.now), s.ordinal))
     workers = [w for s in members for w in world.workers_of(s.id)]
-    seated_on = together.seats_on(world, launch.size, workers, restart=restart_from is not None)
-    if not seated_on and together.one_mpirun(world):
+    seated_on = node_limit.seats_on(world, launch.size, workers, restart=restart_from is not None)
+    if not seated_on and node_limit.one_mpirun(world):
         _no_node_for_mpirun(world, launch, workers)
         return
     if not seated_on:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ejbd.core.question import Question, Situation
+from ejbd.core.policy import Situation
+from ejbd.core.question import Question
 from ejbd.core.room.slots import usable_slots
-from ejbd.manager import together
+from ejbd.manager import node_limit
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.room import Room, margins
 
@@ -16,8 +17,9 @@ def ask(world: JobWorld, situation: Situation, room: Room) -> Question:
     slots = () if started else room.windows(world.job.queue).slots()
     kept_free = margins(world.ctx, world.cost.tail_s)
     slots = usable_slots(slots, resumes(world, situation), kept_free, parameters.max_walltime_s)
-    state = world.elastic_state(together.can_move(world), together.node_room(world, situation))
-    return Question(situation, state, slots, world.ctx.now, parameters)
+    state = world.elastic_state(node_limit.can_move(world), node_limit.node_room(world, situation))
+    policy = world.ctx.queue_settings(world.job.queue).policy
+    return Question(situation, state, slots, world.ctx.now, parameters, policy)
 
 
 def resumes(world: JobWorld, situation: Situation) -> bool:

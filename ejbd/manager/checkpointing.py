@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
-from ejbd.manager import together
+from ejbd.manager import node_limit
 from ejbd.manager.context import Context, Offer
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobworld import JobWorld
@@ -63,7 +63,7 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
     if why:
         # A signal would kill a program that knows none: `application` has to be asked for.
         return "none", f"engine none: {why}, and the job does not say that it writes checkpoints itself"
-    split = together.cannot_split(ctx)
+    split = node_limit.cannot_split(ctx)
     moved = f"; {split}: it moves as a whole, from one node to another" if split else ""
     chosen = "engine dmtcp: every worker offers it" if spec.engine == "auto" else "engine dmtcp"
     return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
@@ -130,9 +130,9 @@ def launch_settings(
         preload = None if dmtcp or progress is None else str(progress)
         told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload}
     if dmtcp:
-        plugin = together.usable_plugin(ctx)[0]
+        plugin = node_limit.usable_plugin(ctx)[0]
         if restart_from is not None:  # what it was started with is in its images
-            plugin = together.plugin_of(world, restart_from)
+            plugin = node_limit.plugin_of(world, restart_from)
         told["dmtcp"] = {
             "plugin": plugin,
             "compress": "auto" if settings.dmtcp_compress == "auto" else settings.dmtcp_compress == "on",

@@ -37,7 +37,7 @@ class Context:
     view: ClusterView | None = None
     seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
     offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
-    plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.together)
+    plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.node_limit)
     spool_speed: float | None = None
     remembered: Remembered = field(default_factory=Remembered)  # what earlier transactions read of the history
     up_since: float = 0.0
@@ -55,9 +55,7 @@ class Context:
         """The TOML file's settings of a queue with what was changed at run time on top."""
         if self._queues is None:
             self._queues = {
-                queue: self.settings.queue_settings(queue).model_copy(
-                    update=QueueSettings(**changed).model_dump(include=set(changed))
-                )
+                queue: self.settings.queue_settings(queue).having(changed)
                 for queue, changed in self.session.execute(select(QueueOverride.name, QueueOverride.settings))
             }
         return self._queues.get(name) or self.settings.queue_settings(name)

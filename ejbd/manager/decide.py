@@ -8,11 +8,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import cast
 
-from ejbd.config import Order
-from ejbd.core.bundling.candidates import visit_key
-from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.question import Question, Situation
+from ejbd.core.policy import Policy, Situation, policy_named
+from ejbd.core.question import Question
 from ejbd.core.room.claims import less_what_is_coming
 from ejbd.core.room.walltimes import longest_walltime, slack
 from ejbd.manager import application, leaving, movability, periodic, queuepause, setbacks
@@ -29,8 +27,6 @@ from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
 
-_RULES = {order: BundlingParameters(least_work_first=order is Order.LEAST_WORK).rules for order in Order}
-
 
 class Decider:
     """One poll's decisions. Slots that a job takes are gone for those behind it. `remembers`: see :class:`Room`."""
@@ -38,6 +34,7 @@ class Decider:
     def __init__(self, ctx: Context, *, remembers: bool = False) -> None:
         self.room = Room(ctx, remembers=remembers)
         self._start_pauses: dict[str, float] | None = None
+        self._policies: dict[str, Policy] = {}
 
     @property
     def ctx(self) -> Context:
@@ -52,11 +49,17 @@ class Decider:
     def _listed(self) -> set[str]:
         return {job.mark for job in self.ctx.view.jobs} if self.ctx.view else set()
 
-    def turn(self, job: JobRow) -> tuple[int, float]:
+    def turn(self, job: JobRow) -> tuple[float, float]:
         """When a job's turn comes to look for room."""
         left = max(0.0, job.walltime_s - work_now(cast(Job, job), self.ctx.now))
-        rules = _RULES[self.ctx.queue_settings(job.queue).order]
-        return visit_key(job.state == JobState.WAITING, job.processes, left, rules)
+        return self._policy(job.queue).visit_key(job.state == JobState.WAITING, job.processes, left)
+
+    def _policy(self, queue: str) -> Policy:
+        found = self._policies.get(queue)
+        if found is None:
+            settings = self.ctx.queue_settings(queue)
+            found = self._policies[queue] = policy_named(settings.policy)(settings.parameters)
+        return found
 
     def goes_on_waiting(self, world: JobWorld) -> bool:
         """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
@@ -152,7 +155,6 @@ class Decider:
 
     def _run(self, world: JobWorld) -> None:
         job, now = world.job, self.ctx.now
-        parameters = world.parameters()
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
             self._placeholder_started(world, j0)
@@ -160,9 +162,9 @@ class Decider:
         if j0 is not None and j0.id in job.members:
             return
         if world.moving:
-            if not parameters.act_in_migration:
+            if not self._policy(job.queue).acts_in_move:
                 return
-        elif leaving.overruns(world, parameters) or leaving.leaves_in_time(world, parameters):
+        elif leaving.overruns(world) or leaving.leaves_in_time(world):
             return
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import passing, queuepause, together
+from ejbd.manager import node_limit, passing, queuepause
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -249,7 +249,7 @@ class Executor:
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
-        one_node = together.one_node_only(JobWorld(self.context(session), job), subjob)
+        one_node = node_limit.one_node_only(JobWorld(self.context(session), job), subjob)
         return Identity(job.user), self._request(job, subjob, one_node, files)
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ejbd.config import Order
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
 from ejbd.core.cost import Guess, MoveCost, move_cost
+from ejbd.core.parameters import Parameters
 from ejbd.core.penalty import Penalty, penalty
+from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.jobrows import JobRows
 from ejbd.manager.times import CLOCKS_S, usable_end, walltime_end, work_now
 from ejbd.store.models import Epoch, Job, Subjob
@@ -47,7 +48,7 @@ class JobWorld(JobRows):
                 moves,
                 epoch.processors if epoch is not None else None,
                 None if moves or epoch is None else self._guess(epoch),
-                configured_s=settings.lambda_s,
+                configured_s=settings.parameters.lambda_s,
                 floor_s=settings.lambda_floor_s,
                 job_s=self.job.spec.get("lambda_s"),
                 look_s=self.ctx.settings.poll_s,
@@ -74,28 +75,28 @@ class JobWorld(JobRows):
             self.ctx.history.ratios(application),
             now if now > 1 else None,
             calibrated=self.ctx.history.calibrations(application),
-            configured=self.ctx.queue_settings(self.job.queue).delta,
+            configured=self.ctx.queue_settings(self.job.queue).parameters.delta,
             told=self.job.spec.get("delta"),
         )
 
-    def parameters(self) -> BundlingParameters:
+    def parameters(self) -> Parameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""
-        settings = self.ctx.queue_settings(self.job.queue)
-        spec = self.job.spec
+        asked = self.ctx.queue_settings(self.job.queue).parameters
         queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
-        return BundlingParameters(
-            omax=spec.get("omax") or settings.omax,
+        return replace(
+            asked,
+            omax=self.job.spec.get("omax") or asked.omax,
             lambda_s=self.cost.lambda_s,
             delta=self.penalty.delta,
             processor_quantum=queue.processor_quantum if queue else 1,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
-            suspend=settings.suspend and not holds_shell(self.job),
-            least_work_first=settings.order is Order.LEAST_WORK,
-            whole_slots=settings.whole_slots,
-            act_in_migration=settings.act_in_migration,
-            min_left_s=settings.min_left_s,
         )
+
+    @property
+    def policy(self) -> Policy:
+        """The queue's, with the parameters that hold for this job."""
+        return policy_named(self.ctx.queue_settings(self.job.queue).policy)(self.parameters())
 
     def cut_short(self, subjob: Subjob) -> bool:
         """Whether the batch system means to end a subjob before the walltime that it was asked for (an operator or a
@@ -116,7 +117,7 @@ class JobWorld(JobRows):
             return usable_end(subjob, self.ctx.now)
         return min(self.usable_end(subjob), walltime_end(subjob, self.ctx.now) - self.cost.reserve_s)
 
-    def elastic_state(self, movable: bool, together: int | None = None) -> ElasticState:
+    def elastic_state(self, movable: bool, node_limit: int | None = None) -> ElasticState:
         """The job for `ejbd.core`: what it holds now and how far it has come."""
         held = tuple(
             HeldSubjob(s.id, s.processors, self.usable_end(s), s.anchor)
@@ -133,7 +134,8 @@ class JobWorld(JobRows):
             stalled_until_s=self._stalled_until(),
             on_placeholder=j0 is not None and j0.id in self.job.members,
             movable=movable,
-            together=together,
+            node_limit=node_limit,
+            suspendable=not holds_shell(self.job),
         )
 
     def _stalled_until(self) -> float | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ejbd.core.bundling.handlers import next_shrink
-from ejbd.core.bundling.plan import BundlingParameters, Shrink
+from ejbd.core.decision import Decision, DecisionKind
 from ejbd.manager import application, movability, setbacks
 from ejbd.manager.concluding import conclude
 from ejbd.manager.jobworld import JobWorld, holds_shell
@@ -18,57 +17,55 @@ from ejbd.wire.kinds import EventKind
 SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the next look, and the way to the workers
 
 
-def leaves_in_time(world: JobWorld, parameters: BundlingParameters) -> bool:
+def leaves_in_time(world: JobWorld) -> bool:
     """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
     can_move = application.can_move(world)
-    shrink = next_shrink(world.elastic_state(can_move), now, parameters)
-    if shrink is None:
+    ends = world.policy.subjob_ends(world.elastic_state(can_move), now)
+    if ends.begin_s is None:
         return False
     if not can_move and movability.may_begin_anew(world):
-        _begins_anew(world, shrink)
+        _begins_anew(world, ends)
         return True
-    if shrink.stays and can_move:
-        if now + poll_s < shrink.begin_s:
-            return False
-        _tell_leaving(world, EventKind.DECISION_SHRINK, shrink)
-        world.job.members = [m for m in world.job.members if m in shrink.stays]
-        return True
-    suspends = parameters.suspend and can_move
-    if now + (SUSPENSION_POLLS if suspends else 1.0) * poll_s < shrink.begin_s:
+    ahead = SUSPENSION_POLLS if ends.kind is DecisionKind.SUSPEND else 1.0
+    if now + ahead * poll_s < ends.begin_s:
         return False
-    if suspends:
-        _tell_leaving(world, EventKind.DECISION_SUSPEND, shrink)
+    if ends.kind is DecisionKind.LEAVE:
+        _tell_leaving(world, EventKind.DECISION_SHRINK, ends)
+        world.job.members = [m for m in world.job.members if m not in ends.cancel]
+        return True
+    if ends.kind is DecisionKind.SUSPEND:
+        _tell_leaving(world, EventKind.DECISION_SUSPEND, ends)
         _suspend(world)
         return True
     if _cut_short(world) and not _savable(world):
         return False  # the batch system's doing: it ends the subjob, and J0 keeps the job's place
-    _tell_leaving(world, EventKind.DECISION_SHRINK, shrink)
-    if now >= shrink.begin_s:
-        _give_up_room(world, shrink.reason)
+    _tell_leaving(world, EventKind.DECISION_SHRINK, ends)
+    if now >= ends.begin_s:
+        _give_up_room(world, ends.reason)
     return True
 
 
-def _begins_anew(world: JobWorld, shrink: Shrink) -> None:
+def _begins_anew(world: JobWorld, ends: Decision) -> None:
     """Off subjobs that do not carry to its end what cannot be moved: begun anew on those that do, or by J0."""
     epoch = world.live_epoch
-    if epoch is not None and movability.begins_anew_now(world, epoch, shrink.end_s):
-        _tell_leaving(world, EventKind.DECISION_ANEW, shrink)
-        setbacks.start_over(world, epoch, f"{shrink.reason}, and it cannot be moved")
+    if epoch is not None and ends.end_s is not None and movability.begins_anew_now(world, epoch, ends.end_s):
+        _tell_leaving(world, EventKind.DECISION_ANEW, ends)
+        setbacks.start_over(world, epoch, f"{ends.reason}, and it cannot be moved")
 
 
-def _tell_leaving(world: JobWorld, kind: EventKind, shrink: Shrink) -> None:
+def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision) -> None:
     job = world.job
     add_event(
         world.ctx.session,
         kind,
         world.ctx.now,
         job_id=job.id,
-        leaves=list(shrink.leaves),
-        stays=list(shrink.stays),
-        end_s=shrink.end_s,
+        leaves=list(ends.cancel),
+        stays=[member for member in job.members if member not in ends.cancel],
+        end_s=ends.end_s,
         work_s=work_now(job, world.ctx.now),
-        reason=shrink.reason,
+        reason=ends.reason,
     )
 
 
@@ -80,25 +77,26 @@ def _suspend(world: JobWorld) -> None:
         application.begin_checkpoint(world, epoch)
 
 
-def overruns(world: JobWorld, parameters: BundlingParameters) -> bool:
+def overruns(world: JobWorld) -> bool:
     """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
     held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
     end = world.leave_by if _can_save(world) else world.usable_end
     if not held or world.ctx.now < max(map(end, held)) or _cut_short(world):
         return False
-    if parameters.suspend and _planned_to_leave(world, parameters):
+    if _was_to_be_suspended(world):
         return False  # it was to be suspended here, and the look at it that should have done so came late
     _give_up_room(world, "the application outlived the time that was planned for it")
     return True
 
 
-def _planned_to_leave(world: JobWorld, parameters: BundlingParameters) -> bool:
+def _was_to_be_suspended(world: JobWorld) -> bool:
     """Whether the present placement was not to carry the job to its end, as things stood when its ranks began."""
     epoch = world.live_epoch
     if epoch is None or epoch.running_s is None or not application.can_move(world):
         return False
     state = replace(world.elastic_state(True), work_s=epoch.work_at_start_s, stalled_until_s=None)
-    return next_shrink(state, epoch.running_s, parameters) is not None
+    suspends = world.policy.suspends and state.suspendable
+    return suspends and world.policy.subjob_ends(state, epoch.running_s).begin_s is not None
 
 
 def _cut_short(world: JobWorld) -> bool:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ejbd.core.bundling.handlers import next_shrink
-from ejbd.core.bundling.plan import expected_completion
 from ejbd.manager.history import remember
 from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.subjobs import release
@@ -113,11 +111,11 @@ def try_due(world: JobWorld) -> bool:
         return False
     if proved(world) or world.not_movable or world.operations(OperationKind.CHECKPOINT) or not early(world, epoch):
         return False
-    parameters = world.parameters()
-    state = world.elastic_state(True)
-    left_s = expected_completion(state, ctx.now, parameters)[0] - ctx.now
-    stays = epoch.processors >= epoch.size and next_shrink(state, ctx.now, parameters) is None
-    return not stays and parameters.lambda_s <= DEAR_PART * left_s
+    ends = world.policy.subjob_ends(world.elastic_state(True), ctx.now)
+    if epoch.processors >= epoch.size and ends.begin_s is None:
+        return False  # it stays where it is
+    done_s = ends.expected_completion_s
+    return done_s is None or world.parameters().lambda_s <= DEAR_PART * (done_s - ctx.now)
 
 
 def early(world: JobWorld, epoch: Epoch) -> bool:
@@ -154,12 +152,12 @@ def room_that_lasts(world: JobWorld, members: list[Subjob]) -> list[Subjob]:
     if not may_begin_anew(world) or any(s.role == SubjobRole.PLACEHOLDER for s in members):
         return members
     while members:
-        shrink = next_shrink(world.elastic_state(False), world.ctx.now, world.parameters())
-        if shrink is None:
+        ends = world.policy.subjob_ends(world.elastic_state(False), world.ctx.now)
+        if ends.begin_s is None:
             break
-        for subjob in [s for s in members if s.id not in shrink.stays]:
+        for subjob in [s for s in members if s.id in ends.cancel]:
             release(world, subjob, "it ends before what cannot be moved would")
-        members = [s for s in members if s.id in shrink.stays]
+        members = [s for s in members if s.id not in ends.cancel]
         world.job.members = [s.id for s in members]
     return members
 

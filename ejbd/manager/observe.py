@@ -9,9 +9,9 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import defer
 
 from ejbd.batch.base import BatchEnd
-from ejbd.core.question import Situation
+from ejbd.core.policy import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
-from ejbd.manager import application, arrays, setbacks, together, workers
+from ejbd.manager import application, arrays, node_limit, setbacks, workers
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.guard import guarded
@@ -272,7 +272,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             release(world, subjob, "it came too late")
         else:
             # What moves as a whole leaves the old place for the new one.
-            whole = together.node_room(world, Situation.RUNNING) is not None and application.can_move(world)
+            whole = node_limit.node_room(world, Situation.RUNNING) is not None and application.can_move(world)
             job.members = [subjob.id] if whole else [*job.members, subjob.id]
 
 

@@ -6,10 +6,9 @@ import math
 
 from sqlalchemy import select
 
-from ejbd.core.bundling.plan import expected_completion
 from ejbd.core.outlook import outlook
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, from_now, timeline_from_json
-from ejbd.manager import together
+from ejbd.manager import node_limit
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Event, Subjob
 from ejbd.store.states import JobState, SubjobState
@@ -35,9 +34,9 @@ def planned(world: JobWorld) -> PlannedTimeline:
         found = from_now(_decided(world), now)  # subjobs that were asked for are in the plan that asked for them
         if found:
             return found
-    state, parameters = world.elastic_state(together.can_move(world)), world.parameters()
-    present = expected_completion(state, now, parameters)[1]
-    return outlook(state, present, now, _start_of(world.placeholder, now), parameters)
+    state, policy = world.elastic_state(node_limit.can_move(world)), world.policy
+    present = policy.subjob_ends(state, now).timeline
+    return outlook(state, present, now, _start_of(world.placeholder, now), policy)
 
 
 def _start_of(subjob: Subjob | None, now: float) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.interval import Interval, interval
 from ejbd.manager import application
 from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
@@ -77,13 +76,11 @@ def _due(epoch: Epoch, every: Interval) -> float | None:
 
 def _not_worth_it(world: JobWorld) -> bool:
     """Whether the ranks are soon checkpointed anyway, are nearly done, or would not run again before their end."""
-    now, parameters = world.ctx.now, world.parameters()
-    lambda_s = parameters.lambda_s
+    now, lambda_s = world.ctx.now, world.parameters().lambda_s
     state = world.elastic_state(True)
     j0 = world.placeholder
     if j0 is not None and j0.id in world.job.members:
         return now + max(lambda_s, world.cost.reserve_s) >= walltime_end(j0, now)
-    shrink = next_shrink(state, now, parameters)
-    if shrink is not None:
-        return shrink.begin_s - now <= lambda_s
-    return expected_completion(state, now, parameters)[0] - now <= lambda_s
+    ends = world.policy.subjob_ends(state, now)
+    next_s = ends.begin_s if ends.begin_s is not None else ends.expected_completion_s
+    return next_s is not None and next_s - now <= lambda_s

@@ -7,13 +7,14 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import select
 
-from ejbd.config import QueueSettings
+from ejbd.config import QueueSettings, settings_model
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import queuepause
 from ejbd.manager.admission import queue_allows
 from ejbd.manager.context import Context
+from ejbd.policies import known_policies
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
@@ -70,23 +71,14 @@ def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict
     if ctx.view is not None:
         _refuse_unknown(ctx.view, name)
     row = ctx.session.get(QueueOverride, name)
-    settings = dict(row.settings) if row else {}
+    configured = ctx.settings.queue_settings(name)
+    settings = configured.renewed(row.settings) if row else {}
     for key, value in changes.items():
         if value is None:
             settings.pop(key, None)
         else:
             settings[key] = value
-    try:
-        checked = QueueSettings(**settings).model_dump(mode="json", include=set(settings))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise EjbError(
-            Code.INVALID,
-            f"{key}: {first['msg']}",
-            where=f"queue {name}",
-            hint="settings: " + ", ".join(QueueSettings.model_fields),
-        ) from None
+    checked = _checked(configured, settings, set(changes), f"queue {name}")
     if row is None:
         row = QueueOverride(name=name, settings=checked, changed_s=ctx.now, changed_by=by)
         ctx.session.add(row)
@@ -94,10 +86,29 @@ def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict
         row.settings, row.changed_s, row.changed_by = checked, ctx.now, by
     ctx.session.flush()
     add_event(ctx.session, EventKind.QUEUE_CHANGED, ctx.now, queue=name, by=by, changes=changes)
-    return {**ctx.settings.queue_settings(name).model_dump(mode="json"), **checked}
+    return configured.having(checked).model_dump(mode="json")
 
 
 def _refuse_unknown(view: ClusterView, queue: str) -> None:
     if view.queue(queue) is None:
         names = ", ".join(q.name for q in view.queues)
         raise EjbError(Code.NOT_FOUND, f"there is no queue {queue!r}", hint=f"the queues are: {names}")
+
+
+def _checked(configured: QueueSettings, settings: dict[str, Any], said: set[str], where: str) -> dict[str, Any]:
+    """Settings that were changed at run time, checked against the policy that the queue has with them.
+
+    What is not `said` now and belongs to another policy is left out.
+    """
+    policy = settings.get("policy", configured.policy)
+    known = settings_model(policy).model_fields if policy in known_policies() else settings
+    settings = {key: value for key, value in settings.items() if key in known or key in said}
+    try:
+        found = QueueSettings(**{**settings, "policy": policy})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        what = f"{key}: {first['msg']}" if key else first["msg"]
+        hint = "settings: " + ", ".join(known)
+        raise EjbError(Code.INVALID, what, where=where, hint=hint) from None
+    return found.model_dump(mode="json", include=set(settings))

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from ejbd.core.question import Situation
+from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
 from ejbd.manager.admission import Admission, admit
 from ejbd.manager.asking import ask

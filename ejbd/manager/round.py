@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from sqlalchemy import bindparam, select, update
 
 from ejbd.core.bundling.handlers import plan_wait
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.state import ElasticState
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.decisions import verdict

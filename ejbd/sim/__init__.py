@@ -8,21 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ejbd.core.bundling.plan import BundlingParameters
+    from ejbd.core.bundling.parameters import BundlingParameters
     from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
-    from ejbd.core.question import Question, Situation
+    from ejbd.core.policy import Situation
+    from ejbd.core.question import Question
     from ejbd.sim.choosing import Choice
     from ejbd.sim.door import Result, load, play
     from ejbd.sim.workload import Workload
 
 _FROM = {
-    "BundlingParameters": "ejbd.core.bundling.plan",
+    "BundlingParameters": "ejbd.core.bundling.parameters",
     "Choice": "ejbd.sim.choosing",
     "Decision": "ejbd.core.decision",
     "DecisionKind": "ejbd.core.decision",
     "Question": "ejbd.core.question",
     "Result": "ejbd.sim.door",
-    "Situation": "ejbd.core.question",
+    "Situation": "ejbd.core.policy",
     "SubjobRequest": "ejbd.core.decision",
     "Workload": "ejbd.sim.workload",
     "load": "ejbd.sim.door",

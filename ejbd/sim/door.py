@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
 from ejbd.core.decision import Decision
+from ejbd.core.parameters import Parameters
 from ejbd.core.question import Question
 from ejbd.errors import Code, EjbError
+from ejbd.policies import BUNDLING
 from ejbd.sim.choosing import Choice
 from ejbd.sim.metrics import Means, Outcome, idle_while_queued, makespan, means, utilization
-from ejbd.sim.own import run_own
+from ejbd.sim.own import run_own, run_policy
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.settings import Source
 from ejbd.sim.settings import load as load_source
@@ -117,15 +118,16 @@ def play(
     ties: str = "paper",
     choice: Choice | None = None,
     candidates: Any = None,
-    parameters: BundlingParameters | None = None,
+    parameters: Parameters | None = None,
     checking: bool = False,
 ) -> Result:
     """Simulate every job to its end.
 
-    `policy`: `easy`, `conservative`, `fcfs`, `ejb`, or a function of one's own that is asked a :class:`Question` about
-    an elastic job whenever EJB would be, and answers by a :class:`Decision`; `question.answer()` is EJB's. `choice`
-    says which jobs may become elastic (without: all of 8 processors and more), or `candidates`, flags in the order of
-    submission. `ties`, `parameters`: docs/simulator.md. `checking` looks at the invariants after every event.
+    `policy`: `easy`, `conservative`, `fcfs`, `ejb`, another policy by its name (docs/policies.md), or a function of
+    one's own that is asked a :class:`Question` about an elastic job whenever EJB would be, and answers by a
+    :class:`Decision`; `question.answer()` is EJB's. `choice` says which jobs may become elastic (without: all of 8
+    processors and more), or `candidates`, flags in the order of submission. `ties`, `parameters`: docs/simulator.md.
+    `checking` looks at the invariants after every event.
 
     Raises EjbError for a policy that is not known, and for an answer that cannot be carried out.
     """
@@ -135,10 +137,16 @@ def play(
         raise EjbError(Code.INVALID, f"{len(candidates)} flags for {len(workload)} jobs")
     try:
         order = Ties[ties.upper()]
-        known = None if callable(policy) else Policy[policy.upper()]
+        known = None if callable(policy) or policy.upper() not in Policy.__members__ else Policy[policy.upper()]
     except KeyError as error:
         hint = "policies are easy, conservative, fcfs, ejb or a function; ties are paper, pyss, batch"
         raise EjbError(Code.INVALID, f"{str(error).lower()} is not known", hint=hint) from None
+    if isinstance(policy, str) and known is None and policy != BUNDLING:
+        named = run_policy(
+            workload, policy, candidates=candidates, ties=order, parameters=parameters, checking=checking
+        )  # fmt: skip
+        return Result(workload, named)
+    known = Policy.EJB if policy == BUNDLING else known
     if known is None:
         assert callable(policy)
         own = run_own(

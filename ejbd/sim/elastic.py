@@ -9,7 +9,8 @@ from ejbd.core.bundling.candidates import (
     MIGRATE,
     placeholder_choice,
 )
-from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, Rules, shrink_plan, walk_plan
+from ejbd.core.bundling.parameters import Rules
+from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import rate, round_up
 from ejbd.sim.cluster import (

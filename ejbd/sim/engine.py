@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.bundling.plan import Rules
+from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
 from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule, start_rigid
 from ejbd.sim.elastic import application_event, become_elastic, placeholder_started

@@ -6,7 +6,7 @@ back what he does not hold is looked at always, where it happens.
 
 from __future__ import annotations
 
-from ejbd.core.bundling.plan import Rules
+from ejbd.core.bundling.parameters import Rules
 from ejbd.core.easy import shadow_time
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.progress import round_up
 from ejbd.core.room.slots import NO_MARGINS, Margins
 from ejbd.errors import Code, EjbError

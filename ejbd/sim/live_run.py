@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, Order
 from ejbd.core.cost import move_cost
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
@@ -121,7 +121,7 @@ def _compared(setting: LiveSetting, workload: Workload, overheads: Overheads, un
         lambda_s=setting.lambda_s if overheads.move_s is None else overheads.move_s,
         walltime_quantum_s=QUANTUM_S,
         suspend=setting.suspend,
-        least_work_first=True,
+        order=Order.LEAST_WORK,
     )
     cost = move_cost(
         (), None, None, configured_s=setting.lambda_s, look_s=setting.poll_s

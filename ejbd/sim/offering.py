@@ -11,7 +11,7 @@ from ejbd.core.bundling.candidates import (
     visit_key,
     wait_options,
 )
-from ejbd.core.bundling.plan import Rules
+from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
@@ -99,7 +99,7 @@ def offer_slots(w: World, rules: Rules) -> bool:
     if slots == 0:
         return False
     queued = w.count[QUEUED]
-    if rules.least_work_first:
+    if rules.order == LEAST_WORK:
         sort_visits(w, rules)
     took = False
     for index in range(w.count[VISITS]):

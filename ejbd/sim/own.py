@@ -14,11 +14,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ejbd.core.bundling.candidates import GO_ON, MIGRATE, START_OVER
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
+from ejbd.core.bundling.parameters import LEAST_WORK, BundlingParameters, rules_of
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
-from ejbd.core.question import Question, Situation
+from ejbd.core.parameters import Parameters
+from ejbd.core.policy import Policy as ElasticPolicy
+from ejbd.core.policy import Situation, UnknownPolicy
+from ejbd.core.question import Question
 from ejbd.core.shapes import BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.errors import Code, EjbError
+from ejbd.policies import BUNDLING, known_policy
 from ejbd.sim import progress
 from ejbd.sim.cluster import EJB, schedule, start_rigid
 from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, held_processors
@@ -63,18 +68,20 @@ def run_own(
     *,
     candidates: Any,
     ties: Ties = Ties.PAPER,
-    parameters: BundlingParameters | None = None,
+    parameters: Parameters | None = None,
     checking: bool = False,
+    named: ElasticPolicy | None = None,
 ) -> Outcome:
     """Simulate every job to its end; `policy` answers for the jobs that `candidates` flags.
 
     `parameters` are in every question; of them the engine itself uses lambda, Delta, O_max (for moves off subjobs) and
-    the order of visits. Raises EjbError for an answer that cannot be carried out: it says which, and why.
+    the order of visits, unless there is a policy that is `named`. Raises EjbError for an answer that cannot be carried
+    out: it says which, and why.
     """
     begin = time.perf_counter()
     rows, width = 512, 64
     while True:
-        game = _Asking(workload, policy, candidates, parameters or BundlingParameters(), rows, width)
+        game = _Asking(workload, policy, candidates, parameters or BundlingParameters(), rows, width, named)
         game.play(int(ties), checking)
         if game.w.count[FAULT] == TOO_MANY_ELASTIC:
             rows *= 4
@@ -91,6 +98,33 @@ def run_own(
     return outcome
 
 
+def run_policy(
+    workload: Workload,
+    policy: str,
+    *,
+    candidates: Any,
+    ties: Ties = Ties.PAPER,
+    parameters: Parameters | None = None,
+    checking: bool = False,
+) -> Outcome:
+    """Simulate under a policy by its name, asked as the live manager asks it. Raises EjbError as :func:`run_own` does,
+    and for a policy that is not known."""
+    try:
+        of = known_policy(policy)
+    except UnknownPolicy as error:
+        raise EjbError(Code.INVALID, str(error)) from None
+    chosen = of(parameters or of.declares())
+    return run_own(
+        workload,
+        Question.answer,
+        candidates=candidates,
+        ties=ties,
+        parameters=chosen.parameters,
+        checking=checking,
+        named=chosen,
+    )
+
+
 class _Asking:
     """The engine's loop (`ejbd.sim.engine.react`), with questions in the place of the kernels' decisions."""
 
@@ -99,9 +133,10 @@ class _Asking:
         workload: Workload,
         policy: OwnPolicy,
         candidates: Any,
-        parameters: BundlingParameters,
+        parameters: Parameters,
         rows: int,
         width: int,
+        named: ElasticPolicy | None = None,
     ) -> None:
         wanted = np.where(candidates, ELASTIC, STAYS_RIGID)
         self.w = new_world(
@@ -110,7 +145,8 @@ class _Asking:
         self.name = f"{workload.name}, a policy of one's own"
         self.numbers = workload.jobs.id.tolist()
         self.ask = policy
-        self.parameters, self.rules = parameters, parameters.rules
+        self.parameters, self.rules = parameters, rules_of(parameters)
+        self.named = named
 
     def play(self, ties: int, checking: bool) -> None:
         w, events = self.w, 0
@@ -153,7 +189,8 @@ class _Asking:
             held = [HeldSubjob(f"{number}.{i + 1}", processors[i], ends[i]) for i in range(w.held_count[job])]
         stalled = w.stalled[job] if w.stalled[job] > now else None
         state = ElasticState(number, w.processors[job], w.walltime[job], w.work[job], tuple(held), stalled)
-        return Question(situation, state, slots, now, self.parameters)
+        named = BUNDLING if self.named is None else self.named.name
+        return Question(situation, state, slots, now, self.parameters, named)
 
     def placeholder_started(self, job: int) -> bool:
         advance(self.w, job, self.rules)
@@ -173,7 +210,9 @@ class _Asking:
     def offer_slots(self) -> bool:
         w, took, slots = self.w, False, self.slots()
         queued = w.count[QUEUED]
-        if slots and self.rules.least_work_first:
+        if slots and self.named is not None:
+            self.sort_visits(self.named)
+        elif slots and self.rules.order == LEAST_WORK:
             sort_visits(w, self.rules)
         for job in [w.visits[index] for index in range(w.count[VISITS])]:
             if not slots or w.count[FAULT] != 0 or w.count[QUEUED] < queued:
@@ -188,6 +227,18 @@ class _Asking:
                 self.give(job, question, decision, waits)
                 took, slots = True, self.slots()
         return took and w.count[FAULT] == 0
+
+    def sort_visits(self, policy: ElasticPolicy) -> None:
+        """By the policy's own key, of equals the first to come."""
+        w = self.w
+
+        def key(job: int) -> tuple[tuple[float, float], int]:
+            advance(w, job, self.rules)
+            left = max(0.0, w.walltime[job] - w.work[job])
+            return policy.visit_key(w.mode[job] == WAITING, w.processors[job], left), job
+
+        for place, job in enumerate(sorted((w.visits[at] for at in range(w.count[VISITS])), key=key)):
+            w.visits[place] = job
 
     def give(self, job: int, question: Question, decision: Decision, waits: bool) -> None:
         """The subjobs that are asked for, which fit."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.sim import figures, paper
 from ejbd.sim.fairness import Shift, beside, max_bounded_slowdown, priority_inversions
 from ejbd.sim.metrics import Means, change, confidence_95, idle_while_queued, means

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.sim import progress
 from ejbd.sim.metrics import Outcome
 from ejbd.sim.run import Policy, run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.sim import figures, paper
 from ejbd.sim.fairness import shares
 from ejbd.sim.metrics import confidence_95, means

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ejbd.core.decision import Decision
+from ejbd.core.policy import UnknownPolicy
 from ejbd.core.question import Question
 from ejbd.errors import Code, EjbError
+from ejbd.policies import known_policies
 from ejbd.sim.replay_jobs import JobBook, LoggedJob
 from ejbd.sim.swf import STANDARD
 
@@ -51,6 +53,7 @@ def read_log(path: Path) -> EventLog:
     except (OSError, UnicodeDecodeError) as error:
         raise EjbError(Code.INVALID, f"{path} cannot be read as a log: {error}") from None
     decisions: list[LoggedDecision] = []
+    known_policies()
     book = JobBook()
     events = processors = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -63,6 +66,8 @@ def read_log(path: Path) -> EventLog:
             continue
         try:
             found = _read_event(number, row, book)
+        except UnknownPolicy as error:
+            _refuse(path, number, f"was decided by a policy that is not here: {error}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             _refuse(path, number, f"is no event that this version can read: {error!r}")
         events += 1
@@ -142,15 +147,16 @@ class Replay:
 
 
 def replay(log: EventLog, changes: Mapping[str, Any] | None = None) -> Replay:
-    """Ask every question of a log again, with `changes` to its :class:`BundlingParameters`."""
+    """Ask every question of a log again, with `changes` to the parameters that its policy has."""
     differing: list[Difference] = []
     expecting = worded = 0
     kinds: dict[str, int] = {}
     for logged in log.decisions:
         kinds[logged.decision.kind.value] = kinds.get(logged.decision.kind.value, 0) + 1
         question = logged.question
-        if changes:
-            question = replace(question, parameters=replace(question.parameters, **changes))
+        mine = {key: value for key, value in (changes or {}).items() if hasattr(question.parameters, key)}
+        if mine:
+            question = replace(question, parameters=replace(question.parameters, **mine))
         now = question.answer()
         if _action(now) != _action(logged.decision):
             differing.append(Difference(logged, now))

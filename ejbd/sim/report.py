@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.parameters import Parameters
 from ejbd.sim.choosing import Choice
 from ejbd.sim.fairness import max_bounded_slowdown, priority_inversions, shares
 from ejbd.sim.metrics import Outcome, finite, idle_while_queued, makespan, means, paper_trim, utilization
@@ -27,7 +27,7 @@ def run_report(
     outcome: Outcome,
     *,
     ties: Ties,
-    parameters: BundlingParameters,
+    parameters: Parameters,
     choice: Choice,
     trimmed: bool,
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, Order
 from ejbd.errors import Code, EjbError
 from ejbd.sim import figures, paper
 from ejbd.sim.metrics import (
@@ -31,7 +31,7 @@ BEYOND: tuple[tuple[str, dict[str, Any]], ...] = (
     ("suspend", {"suspend": True}),
     (
         "suspend, O_max 64, whole slots, act in MIGRATE",
-        {"suspend": True, "omax": 64, "whole_slots": True, "act_in_migration": True},
+        {"suspend": True, "omax": 64, "whole_slots": True, "act_in_move": True},
     ),
     ("no move in the last 30 min", {"min_left_s": 1800.0}),
     ("no migration at all", {"lambda_s": float("inf")}),
@@ -39,14 +39,14 @@ BEYOND: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 BEYOND_MULTI: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("paper's algorithm", 8, {}),
-    ("order", 8, {"least_work_first": True}),
-    ("order, suspend", 8, {"least_work_first": True, "suspend": True}),
-    ("order, suspend, P >= 1", 1, {"least_work_first": True, "suspend": True}),
-    ("order, suspend, P >= 1, O_max 64", 1, {"least_work_first": True, "suspend": True, "omax": 64}),
+    ("order", 8, {"order": Order.LEAST_WORK}),
+    ("order, suspend", 8, {"order": Order.LEAST_WORK, "suspend": True}),
+    ("order, suspend, P >= 1", 1, {"order": Order.LEAST_WORK, "suspend": True}),
+    ("order, suspend, P >= 1, O_max 64", 1, {"order": Order.LEAST_WORK, "suspend": True, "omax": 64}),
     (
         "order, suspend, P >= 1, O_max 64, whole slots",
         1,
-        {"least_work_first": True, "suspend": True, "omax": 64, "whole_slots": True},
+        {"order": Order.LEAST_WORK, "suspend": True, "omax": 64, "whole_slots": True},
     ),
 )
 

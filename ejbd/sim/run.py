@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, rules_of
+from ejbd.core.parameters import Parameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim import cluster, engine
 from ejbd.sim.metrics import Outcome
@@ -62,7 +63,7 @@ def run(
     policy: Policy,
     *,
     ties: Ties = Ties.PAPER,
-    parameters: BundlingParameters | None = None,
+    parameters: Parameters | None = None,
     min_processors: int = 8,
     candidates: Any = None,
     keep_placeholder: bool = True,
@@ -82,7 +83,7 @@ def run(
     whole nodes (EASY and EJB). `again`: how many simulations like this one are wanted, this one among them, for which
     compiling may be worth it. Raises SimulationError where an invariant does not hold.
     """
-    rules = (parameters or BundlingParameters()).rules
+    rules = rules_of(parameters or BundlingParameters())
     if candidates is None:
         candidates = workload.jobs.processors >= min_processors
     wanted = np.where(candidates, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)

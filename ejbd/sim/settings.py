@@ -10,30 +10,34 @@ from typing import Any, Self
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.parameters import Declared, Parameters
+from ejbd.core.policy import UnknownPolicy
 from ejbd.errors import Code, EjbError
+from ejbd.policies import BUNDLING, declared_by, known_policy
 from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
 from ejbd.sim.fairness import beside
 from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim
+from ejbd.sim.own import run_policy
 from ejbd.sim.report import rows_told, run_report
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.swf import read_swf
 from ejbd.sim.targets import run_targets
 from ejbd.sim.workload import RowRule, Workload, scaled_arrivals, workload_of
 
-ARRIVAL, LEAST_WORK = "arrival", "least-work"
 TRIMS = ("none", "paper")
-
-_SWITCHES = {"suspend": "suspend", "whole-slots": "whole_slots", "act-in-migration": "act_in_migration"}
-_ON = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
-_FIGURES = {
-    "omax": ("omax", int),
-    "lambda": ("lambda_s", float),
-    "delta": ("delta", float),
-    "min-left": ("min_left_s", float),
-}
 _CHOICES = ("min-procs", "elastic-share", "seed", "elastic-users", "elastic-jobs")
-NAMES = ("policy", "ties", "trim", "order", *_CHOICES, "cancel-j0", "arrivals", *_FIGURES, *_SWITCHES)
+_SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
+
+def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
+    """The parameters of an elastic policy by their names in a setting."""
+    return {one.key: one for one in declared_by(policy).values()}
+
+
+def names(policy: str = BUNDLING) -> tuple[str, ...]:
+    """Everything that can be set of a simulation."""
+    return ("policy", "ties", "trim", *_CHOICES, "cancel-j0", "arrivals", *policy_keys(policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything but the log. `arrivals`: jobs come that many times as fast.
-    `keep_placeholder`: J0 waits on beside the subjobs. `changed`: what was set, by its name."""
+    """Everything but the log. `elastic`: under :attr:`Policy.EJB`, the policy of elastic jobs. `arrivals`: jobs come
+    that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `changed`: what was set, by its name.
+    """
 
     policy: Policy = Policy.EJB
+    elastic: str = BUNDLING
     ties: Ties = Ties.PAPER
     trimmed: bool = False
-    parameters: BundlingParameters = field(default_factory=BundlingParameters)
+    parameters: Parameters = field(default_factory=BundlingParameters)
     choice: Choice = field(default_factory=Choice)
     keep_placeholder: bool = True
     arrivals: float = 1.0
@@ -73,7 +79,13 @@ class Setting:
     def name(self) -> str:
         """`ejb:omax=16,suspend=on`."""
         rest = [f"{key}={value}" for key, value in self.changed if key != "policy"]
-        return self.policy.name.lower() + (":" + ",".join(rest) if rest else "")
+        policy = self.policy.name.lower() if self.elastic == BUNDLING else self.elastic
+        return policy + (":" + ",".join(rest) if rest else "")
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the simulator has the policy compiled; others are asked as the daemon asks them."""
+        return self.elastic == BUNDLING
 
     def having(self, changes: Mapping[str, str]) -> Self:
         """The same with other values, each by its name and as text. Raises EjbError for what cannot be."""
@@ -81,15 +93,29 @@ class Setting:
         for key, value in changes.items():
             try:
                 setting = setting._with(key, value)
+            except UnknownPolicy as error:
+                raise EjbError(Code.INVALID, str(error), hint="or easy, conservative, fcfs, ejb (bundling)") from None
             except (KeyError, ValueError) as error:
                 what = f"{key}={value} is no setting of a simulation"
-                raise EjbError(Code.INVALID, what, hint="settings are " + ", ".join(NAMES)) from error
+                new = {one.about.formerly.replace("_", "-"): key for key, one in policy_keys(setting.elastic).items()}
+                if key in new:
+                    what = f"{key} is called {new[key]} now"
+                raise EjbError(Code.INVALID, what, hint="settings are " + ", ".join(names(setting.elastic))) from error
         return replace(setting, changed=tuple({**dict(self.changed), **changes}.items()))
 
+    def _under(self, policy: str) -> Self:
+        """The same under a scheduler alone, under EJB (`ejb`), or under another policy of elastic jobs by its name."""
+        if policy.upper() in Policy.__members__:
+            policy, scheduler = BUNDLING, Policy[policy.upper()]
+        else:
+            scheduler = Policy.EJB
+        if policy == self.elastic:
+            return replace(self, policy=scheduler)
+        return replace(self, policy=scheduler, elastic=policy, parameters=known_policy(policy).declares())
+
     def _with(self, key: str, value: str) -> Self:
-        parameters = self.parameters
         if key == "policy":
-            return replace(self, policy=Policy[value.upper()])
+            return self._under(value)
         if key == "ties":
             return replace(self, ties=Ties[value.upper()])
         if key == "trim":
@@ -97,18 +123,11 @@ class Setting:
         if key in _CHOICES:
             return replace(self, choice=_choice(self.choice, key, value))
         if key == "cancel-j0":
-            return replace(self, keep_placeholder=not _ON[value])
+            return replace(self, keep_placeholder=not _SWITCH[value])
         if key == "arrivals":
             return replace(self, arrivals=_at_least(float(value), 1e-6))
-        if key == "order":
-            least = (ARRIVAL, LEAST_WORK).index(value) == 1
-            return replace(self, parameters=replace(parameters, least_work_first=least))
-        if key in _SWITCHES:
-            return replace(self, parameters=replace(parameters, **{_SWITCHES[key]: _ON[value]}))
-        name, kind = _FIGURES[key]
-        least_value = 1 if name == "omax" else 0.01 if name == "delta" else 0
-        changes: dict[str, Any] = {name: _at_least(kind(value), least_value)}
-        return replace(self, parameters=replace(parameters, **changes))
+        one = policy_keys(self.elastic)[key]
+        return replace(self, parameters=replace(self.parameters, **{one.name: one.parse(value)}))
 
 
 def _choice(choice: Choice, key: str, value: str) -> Choice:
@@ -132,17 +151,23 @@ def _at_least(value: Any, least: float) -> Any:
 
 def parse_setting(text: str, base: Setting | None = None) -> Setting:
     """`policy[:key=value,...]`; a switch may stand alone. Raises EjbError for what is not one."""
+    return (base or Setting()).having(words_of(text))
+
+
+def words_of(text: str) -> dict[str, str]:
+    """The settings that `policy[:key=value,...]` names, the policy first."""
     policy, _, rest = text.partition(":")
     changes = {"policy": policy}
     for word in filter(None, rest.split(",")):
         key, equals, value = word.partition("=")
         changes[key.strip()] = value.strip() if equals else "on"
-    return (base or Setting()).having(changes)
+    return changes
 
 
 def differing(changes: Mapping[str, str]) -> Setting:
     """A setting with these values, named after those that are not the usual ones."""
-    usual = Setting()
+    usual = Setting().having({"policy": changes["policy"]}) if "policy" in changes else Setting()
+    usual = replace(usual, changed=())
     setting = usual.having(changes)
     told = {key: value for key, value in changes.items() if replace(usual.having({key: value}), changed=()) != usual}
     return replace(setting, changed=tuple(told.items()))
@@ -170,16 +195,7 @@ def play(
 ) -> tuple[Workload, Outcome, dict[str, Any]]:
     """One simulation: the workload, what became of the jobs, and the report. `again` is as for :func:`run`."""
     workload = _workload(source, setting)
-    outcome = run(
-        workload,
-        setting.policy,
-        ties=setting.ties,
-        parameters=setting.parameters,
-        candidates=setting.choice.flags(workload) if setting.policy is Policy.EJB else None,
-        keep_placeholder=setting.keep_placeholder,
-        checking=checking,
-        again=again,
-    )
+    outcome = _outcome(workload, setting, checking=checking, again=again)
     report = run_report(
         workload,
         setting.policy,
@@ -193,6 +209,33 @@ def play(
     if setting.arrivals != 1.0:
         report["parameters"]["arrivals"] = setting.arrivals
     return workload, outcome, report
+
+
+def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: float) -> Outcome:
+    candidates = setting.choice.flags(workload) if setting.policy is Policy.EJB else None
+    if not setting.is_kernel:
+        _refuse_for_own(setting)
+        return run_policy(
+            workload, setting.elastic, candidates=candidates, ties=setting.ties, parameters=setting.parameters,
+            checking=checking,
+        )  # fmt: skip
+    return run(
+        workload,
+        setting.policy,
+        ties=setting.ties,
+        parameters=setting.parameters,
+        candidates=candidates,
+        keep_placeholder=setting.keep_placeholder,
+        checking=checking,
+        again=again,
+    )
+
+
+def _refuse_for_own(setting: Setting) -> None:
+    if not setting.keep_placeholder:
+        raise EjbError(
+            Code.INVALID, f"J0 is not cancelled under {setting.elastic}: only EJB's own policy is so simulated"
+        )
 
 
 def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> dict[str, Any]:
@@ -221,6 +264,9 @@ def play_targets(
     source: Source, setting: Setting, *, every: int = 1, checking: bool = False, again: float = 1
 ) -> tuple[Workload, dict[str, Any]]:
     """One elastic job a simulation: the workload, and the summary over all eligible targets."""
+    if not setting.is_kernel:
+        what = f"targets are simulated under EJB's own policy, not under {setting.elastic}"
+        raise EjbError(Code.INVALID, what, hint="ejb sim run --policy has others")
     workload = _workload(source, setting)
     runs = run_targets(
         workload,

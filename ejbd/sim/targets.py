@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ejbd.core.bundling.plan import BundlingParameters, Rules
+from ejbd.core.bundling.parameters import BundlingParameters, Rules, rules_of
 from ejbd.core.kernel import Floats, Ints, kernel
+from ejbd.core.parameters import Parameters
 from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.engine import PYSS_TIES, step
 from ejbd.sim.invariants import check
@@ -208,7 +209,7 @@ class TargetRuns:
 def run_targets(
     workload: Workload,
     *,
-    parameters: BundlingParameters | None = None,
+    parameters: Parameters | None = None,
     ties: Ties = Ties.PAPER,
     min_processors: int = 9,
     candidates: Any = None,
@@ -243,7 +244,7 @@ def run_targets(
     wanted = np.zeros(jobs.submit.size, dtype=np.int64)
     wanted[targets] = ELASTIC if keep_placeholder else WITHOUT_J0
     last = int(targets[-1]) if targets.size else -1
-    rules = (parameters or BundlingParameters()).rules
+    rules = rules_of(parameters or BundlingParameters())
     width, way = 32, Way.PLAIN if plain else Way.AUTO
     while True:
 

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.handlers import (
-    BundlingParameters,
-    ElasticState,
-    HeldSubjob,
-    next_shrink,
-    plan_placeholder_start,
-    plan_running,
-    plan_wait,
-)
+from ejbd.core.bundling.handlers import plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling.parameters import BundlingParameters, Order
+from ejbd.core.bundling.plan import next_shrink
 from ejbd.core.decision import DecisionKind
 from ejbd.core.progress import rate
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import Jobs
 
@@ -261,7 +256,7 @@ class SlowEjb(SlowEasy):
             return (bool(e.subjobs), left, e.job.number)
 
         jobs = sorted(self.elastic.values(), key=lambda e: e.job.number)
-        return sorted(jobs, key=key) if self.params.least_work_first else jobs
+        return sorted(jobs, key=key) if self.params.order is Order.LEAST_WORK else jobs
 
     def offer(self, now: float) -> bool:
         took = False

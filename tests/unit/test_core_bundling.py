@@ -9,19 +9,12 @@ from itertools import pairwise
 
 import pytest
 
-from ejbd.core.bundling.handlers import (
-    BundlingParameters,
-    ElasticState,
-    HeldSubjob,
-    expected_completion,
-    next_shrink,
-    plan_completion,
-    plan_placeholder_start,
-    plan_running,
-    plan_wait,
-)
+from ejbd.core.bundling.handlers import plan_completion, plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedKind, PlannedTimeline
 from tests.fakes.eq3 import completion, progress, run_interval
 
@@ -97,7 +90,7 @@ def test_figure_2_through_the_policies() -> None:
     assert [(a.end_s, b.start_s) for a, b in pairwise(life) if a.end_s != b.start_s] == []
     assert progress(life, 4, 800, 1) == pytest.approx(1)
     assert completion(life, 4, 800, 1) == pytest.approx(1460)
-    assert plan_completion(state, 1460).cancel == ("J1", "J2", "J3")
+    assert plan_completion(state, 1460, "completed").cancel == ("J1", "J2", "J3")
 
 
 # WAIT
@@ -449,11 +442,11 @@ def test_an_anchor_is_not_released_to_the_place_holder() -> None:
     assert plan_placeholder_start(state, 0, PAPER).cancel == ("J2",)
 
 
-def test_completion_cancels_the_place_holder_and_every_subjob_anchors_last() -> None:
+def test_an_end_gives_up_every_subjob_anchors_last() -> None:
     state = running(HeldSubjob("J1", 4, 99, anchor=True), HeldSubjob("J2", 4, 99))
-    decision = plan_completion(state, 10, placeholder="J0")
-    assert (decision.kind, decision.cancel) == (DecisionKind.COMPLETE, ("J0", "J2", "J1"))
-    assert plan_completion(waiting(), 10).cancel == ()
+    decision = plan_completion(state, 10, "completed")
+    assert (decision.kind, decision.cancel) == (DecisionKind.COMPLETE, ("J2", "J1"))
+    assert plan_completion(waiting(), 10, "failed").cancel == ()
 
 
 # What an answer plans
@@ -522,7 +515,7 @@ def test_a_decision_written_before_there_were_timelines_is_read() -> None:
         plan_running(running(HeldSubjob("a", 8, 3000)), slots((8, UNLIMITED)), 0, PAPER),
         plan_running(running(HeldSubjob("a", 8, 3000)), (), 0, PAPER),
         at_placeholder(1000),
-        plan_completion(running(HeldSubjob("J1", 4, 99)), 10),
+        plan_completion(running(HeldSubjob("J1", 4, 99)), 10, "completed"),
         Decision(DecisionKind.START, "j", 0.5, "r", (SubjobRequest(1, UNLIMITED, 0),)),
     ],
     ids=lambda decision: decision.kind.value,

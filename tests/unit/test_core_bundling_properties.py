@@ -10,20 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.bundling.handlers import (
-    BundlingParameters,
-    ElasticState,
-    HeldSubjob,
-    expected_completion,
-    next_shrink,
-    plan_placeholder_start,
-    plan_running,
-    plan_wait,
-)
+from ejbd.core.bundling.handlers import plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.progress import degree, fewest, round_up
 from ejbd.core.room.windows import Windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedKind
 from tests.fakes.eq3 import completion, work
 

@@ -13,21 +13,14 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.core.bundling.handlers import (
-    BundlingParameters,
-    ElasticState,
-    HeldSubjob,
-    expected_completion,
-    next_shrink,
-    plan_completion,
-    plan_placeholder_start,
-    plan_running,
-    plan_wait,
-)
+from ejbd.core.bundling.handlers import plan_completion, plan_placeholder_start, plan_running, plan_wait
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
 from ejbd.core.progress import rate
 from ejbd.core.room.windows import Windows, windows
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 
 SLACK = 1e-6
@@ -271,12 +264,11 @@ class Cluster:
         self.expect(job, decision.expected_completion_s, now)
 
     def complete(self, job: Elastic, now: float) -> None:
-        waits = any(queued.id == f"{job.id}/J0" for queued in self.queue)
-        decision = plan_completion(job.state(now), now, f"{job.id}/J0" if waits else None)
+        decision = plan_completion(job.state(now), now, "completed")
         assert now <= job.expected + SLACK
         for id in decision.cancel:
             self.active.pop(id, None)
-        self.queue = [queued for queued in self.queue if queued.id not in decision.cancel]
+        self.queue = [queued for queued in self.queue if queued.id != f"{job.id}/J0"]
         job.subjobs = {}
         job.ended = now
 

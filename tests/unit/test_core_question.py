@@ -7,9 +7,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob
-from ejbd.core.question import Question, Situation
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.policy import Situation
+from ejbd.core.question import Question
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 
 seconds = st.floats(1.0, 1e6)
 slots = st.lists(st.builds(BackfillSlot, st.integers(1, 64), seconds | st.just(UNLIMITED)), max_size=3).map(

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # Leaf modules that everybody but core and the workers may use; they are held to importing nothing of ours themselves.
-LEAVES = {"errors", "config", "logfile", "lograte", "paths", "userfiles", "version", "wire", "sbatch"}
+LEAVES = {"errors", "config", "logfile", "lograte", "paths", "userfiles", "version", "wire", "sbatch", "policies"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
@@ -30,6 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mpicheck": {"compiling"} | LEAVES,  # ejbd/mpicheck.py: tries the site's MPI
     "doctor": {"batch", "plugin", "mpicheck"} | LEAVES,  # ejbd/doctor.py: checks a site, without a daemon
     **dict.fromkeys(LEAVES, LEAVES),
+    "policies": {"core"} | LEAVES,  # ejbd/policies.py: policies by name
+    "config": {"core"} | LEAVES,  # what a queue says of a policy's parameters is declared in core
 }
 
 # What a launch line means is said once. The module imports nothing of ours.

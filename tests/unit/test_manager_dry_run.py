@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session
 
-from ejbd.config import Elasticity, Order, QueueSettings, Settings
+from ejbd.config import Elasticity, QueueSettings, Settings
+from ejbd.core.bundling.parameters import Order
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations

@@ -270,7 +270,7 @@ async def test_whole_slots(world: Callable[..., LiveWorld], whole: bool, process
 @pytest.mark.parametrize(("acts", "subjobs"), [(True, 4), (False, 3)])
 async def test_acting_during_a_move(world: Callable[..., LiveWorld], acts: bool, subjobs: int) -> None:
     """4 processors, 4 more, and while the ranks are on their way 8 more: these join the same move."""
-    live = world(act_in_migration=acts)
+    live = world(act_in_move=acts)
     live.batch.free = 4
     job = await live.submit(walltime_s=1000.0)
     await live.poll(1)
@@ -314,12 +314,12 @@ async def test_no_growth_near_the_end(world: Callable[..., LiveWorld], least: fl
 async def test_settings_of_a_queue_reach_the_policy(world: Callable[..., LiveWorld]) -> None:
     live = world()
     await live.poll()
-    changes = {"suspend": "off", "order": "arrival", "whole_slots": True, "act_in_migration": True, "min_left_s": 1800}
+    changes = {"suspend": "off", "order": "arrival", "whole_slots": True, "act_in_move": True, "min_left_s": 1800}
     queue = await live.manager.set_queue("batch", changes, "root")
     assert queue["settings"]["order"] == "arrival" and queue["settings"]["suspend"] is False
     live.batch.free = 4
     job = await live.submit()
     await live.poll(1)
     asked = next(d["question"] for k, d in live.events(job) if k == "decision.start")["parameters"]
-    told = ("suspend", "least_work_first", "whole_slots", "act_in_migration", "min_left_s")
-    assert [asked[key] for key in told] == [False, False, True, True, 1800]
+    told = ("suspend", "order", "whole_slots", "act_in_move", "min_left_s")
+    assert [asked[key] for key in told] == [False, "arrival", True, True, 1800]

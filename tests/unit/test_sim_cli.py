@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.core.bundling.parameters import BundlingParameters, Order
 from ejbd.errors import EjbError
 from ejbd.sim import sweep as sweeps
 from ejbd.sim.compiled import PLAIN
@@ -47,15 +48,26 @@ def test_settings_by_their_names() -> None:
     assert setting.trimmed
     assert setting.choice.min_processors == 1
     p = setting.parameters
-    assert (p.omax, p.suspend, p.least_work_first, p.lambda_s, p.delta) == (16, True, True, 60, 1)
+    assert isinstance(p, BundlingParameters)
+    assert (p.omax, p.suspend, p.order is Order.LEAST_WORK, p.lambda_s, p.delta) == (16, True, True, 60, 1)
     assert setting.name == "ejb:omax=16,suspend=on,order=least-work,lambda=60,min-procs=1,ties=batch,trim=paper"
     assert differing({"policy": "ejb", "omax": "8", "lambda": "60"}).name == "ejb:lambda=60"
     assert parse_setting("easy").name == "easy"
 
 
+def test_a_policy_that_is_not_there_is_said_so_in_one_sentence() -> None:
+    with pytest.raises(EjbError, match="no policy is called sjf; there are: bundling"):
+        parse_setting("sjf:omax=4")
+
+
+def test_a_setting_that_was_renamed_is_told_by_its_new_name() -> None:
+    with pytest.raises(EjbError, match="act-in-migration is called act-in-move now"):
+        parse_setting("ejb:act-in-migration")
+
+
 @pytest.mark.parametrize(
     "text",
-    ["sjf", "ejb:omax=0", "ejb:omax=two", "ejb:nonsense=1", "ejb:order=random", "ejb:lambda=-1", "ejb:delta=nan"],
+    ["ejb:omax=0", "ejb:omax=two", "ejb:nonsense=1", "ejb:order=random", "ejb:lambda=-1", "ejb:delta=nan"],
 )
 def test_a_setting_that_cannot_be_names_what_can(text: str) -> None:
     with pytest.raises(EjbError) as refusal:

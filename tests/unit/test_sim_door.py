@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ejbd.sim
-from ejbd.core.bundling.handlers import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.errors import EjbError
 from ejbd.sim import Choice, Decision, DecisionKind, Question, Situation, SubjobRequest, load, play
 from ejbd.sim.models import Model, generate

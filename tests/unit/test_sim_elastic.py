@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ejbd.core.bundling.handlers import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, Order
 from ejbd.core.room.slots import easy_slots
 from ejbd.core.room.walltimes import asked_walltime
 from ejbd.core.room.windows import windows
@@ -27,9 +27,9 @@ BEYOND: list[dict[str, Any]] = [
     {"omax": 64, "lambda_s": 10.0},
     {"delta": 1.5},
     {"suspend": True},
-    {"least_work_first": True},
-    {"suspend": True, "least_work_first": True, "whole_slots": True},
-    {"suspend": True, "least_work_first": True, "act_in_migration": True, "omax": 32},
+    {"order": Order.LEAST_WORK},
+    {"suspend": True, "order": Order.LEAST_WORK, "whole_slots": True},
+    {"suspend": True, "order": Order.LEAST_WORK, "act_in_move": True, "omax": 32},
     {"min_left_s": 1800.0},
 ]
 
@@ -127,7 +127,7 @@ def test_an_elastic_job_by_hand() -> None:
     assert (outcome.subjobs[1], outcome.moves[1]) == (3, 2)  # J0, which runs it in the end, is the third
 
 
-@pytest.mark.parametrize("changes", [{}, {"suspend": True, "omax": 32, "act_in_migration": True}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"suspend": True, "omax": 32, "act_in_move": True}], ids=str)
 def test_costs_break_no_invariant(changes: dict[str, Any]) -> None:
     """Decisions do not count them, so a completion may come later than expected, and a play goes on all the same.
 

@@ -13,7 +13,7 @@ import pytest
 
 from ejbd.cli.main import main
 from ejbd.cli.sim_live import factor
-from ejbd.core.bundling.plan import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim.live import Lived, Overheads, comparison, live_fate, play, pooled, rows_of, scaled, simulated_fate
 from ejbd.sim.live_ejb import ElasticRuns, line_through

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ejbd.core.bundling.plan import Rules, walk_plan
+from ejbd.core.bundling.parameters import LEAST_WORK, Rules
+from ejbd.core.bundling.plan import walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch, whole_units
 
@@ -50,7 +51,7 @@ def room_for(count: int) -> Options:
 @kernel
 def visit_key(waiting: bool, processes: int, work_left_s: float, rules: Rules) -> tuple[int, float]:
     """Elastic jobs look for slots in the order of this key, equal ones in the order of arrival."""
-    if not rules.least_work_first:
+    if rules.order != LEAST_WORK:
         return 0, 0.0
     return (0 if waiting else 1), processes * work_left_s
 
@@ -229,7 +230,7 @@ def running_options(
         return NOT_MOVABLE, 0, -1
     if on_placeholder:
         return ON_PLACE_HOLDER, 0, -1
-    if stalled_until_s > now and not rules.act_in_migration:
+    if stalled_until_s > now and not rules.act_in_move:
         return MIGRATING, 0, -1
     have = 0
     for index in range(count):

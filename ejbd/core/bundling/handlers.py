@@ -41,33 +41,13 @@ from ejbd.core.bundling.candidates import (
     scratch_for,
     wait_options,
 )
-from ejbd.core.bundling.plan import (
-    BundlingParameters,
-    ElasticState,
-    HeldSubjob,
-    Shrink,
-    expected_completion,
-    next_shrink,
-    vectors,
-)
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion, next_shrink, vectors
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.progress import round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
-
-__all__ = [
-    "BundlingParameters",
-    "ElasticState",
-    "HeldSubjob",
-    "Shrink",
-    "expected_completion",
-    "next_shrink",
-    "plan_completion",
-    "plan_placeholder_start",
-    "plan_running",
-    "plan_wait",
-]
-
 
 _TOLD = 4  # candidates spelled out in a reason; the decision carries them all
 
@@ -299,11 +279,11 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     On a tie going on wins, then migrating. A job that holds no subjob runs on J0, from its last checkpoint where that
     pays. `cancel` names the subjobs to be released once J0 runs the application; an anchor is never among them.
     """
-    split = state.together is not None and state.together < state.processes
+    split = state.node_limit is not None and state.node_limit < state.processes
     movable = state.movable and not split
     stuck = "the application has no checkpoint engine"
     if split and state.movable:
-        stuck = f"its {state.processes} processes have to stay on one node, and J0 has {state.together} on one"
+        stuck = f"its {state.processes} processes have to stay on one node, and J0 has {state.node_limit} on one"
     full = now + round_up(state.requested_s)
     moved = now + round_up(params.lambda_s + state.work_left_s)
     release = tuple(subjob.id for subjob in state.subjobs if not subjob.anchor)
@@ -362,13 +342,42 @@ def _on_placeholder(state: ElasticState, move_s: float, work_s: float, now: floa
     return *moves, PlannedInterval(PlannedKind.RUN, begin, begin + work_s, width, 1, True)
 
 
-def plan_completion(state: ElasticState, now: float, placeholder: str | None = None) -> Decision:
-    """What the end of the application cancels (section 3.4): its subjobs, anchors last, and a J0 that still waits."""
-    ids = [subjob.id for subjob in sorted(state.subjobs, key=lambda subjob: subjob.anchor)]
-    if placeholder is not None and placeholder not in ids:
-        ids.insert(0, placeholder)
-    reason = "the application has completed; " + (f"cancel {', '.join(ids)}" if ids else "nothing is left to cancel")
-    return Decision(DecisionKind.COMPLETE, state.job, now, reason, expected_completion_s=now, cancel=tuple(ids))
+def plan_leaving(state: ElasticState, now: float, params: BundlingParameters) -> Decision:
+    """What becomes of a job whose subjobs do not carry it to its end (section 3.2.2): left in time, or suspended.
+
+    NOTHING where nobody has to be left. GIVE_UP where what is held does not last and the job is not suspended.
+    """
+    done, timeline = expected_completion(state, now, params)
+    known = done if done < UNLIMITED else None
+    shrink = next_shrink(state, now, params)
+    if shrink is None:
+        reason = f"the subjobs that are held last, {_until(known, now)}" if state.subjobs else "the job holds no subjob"
+        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, timeline=timeline)
+    if shrink.stays and state.movable:
+        kind = DecisionKind.LEAVE
+    elif params.suspend and state.movable and state.suspendable:
+        kind = DecisionKind.SUSPEND
+    else:
+        kind = DecisionKind.GIVE_UP
+    return Decision(
+        kind,
+        state.job,
+        now,
+        shrink.reason,
+        (),
+        known,
+        cancel=shrink.leaves,
+        timeline=timeline,
+        begin_s=shrink.begin_s,
+        end_s=shrink.end_s,
+    )
+
+
+def plan_completion(state: ElasticState, now: float, outcome: str) -> Decision:
+    """What the end of the application gives up (section 3.4): all that is held, anchors last."""
+    ids = tuple(subjob.id for subjob in sorted(state.subjobs, key=lambda subjob: subjob.anchor))
+    reason = f"the application has ended ({outcome}); " + (f"cancel {', '.join(ids)}" if ids else "nothing is held")
+    return Decision(DecisionKind.COMPLETE, state.job, now, reason, expected_completion_s=now, cancel=ids)
 
 
 def _processors(count: int) -> str:

@@ -1,7 +1,7 @@
 """Jobs whose processes have to stay on one node: where the application moves, it moves as a whole.
 
 So it is where DMTCP has no plugin that it could span hosts with, and where one `mpirun` starts the ranks (Open MPI).
-The handlers of :mod:`ejbd.core.bundling` are these for such a job (`ElasticState.together`): a waiting job starts on
+The handlers of :mod:`ejbd.core.bundling` are these for such a job (`ElasticState.node_limit`): a waiting job starts on
 one subjob of one node, and a running one grows by leaving its subjob for a wider one. A union of subjobs, and with it
 case 3, is out of the question.
 """
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState, expected_completion
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.state import ElasticState
 
 
 def plan_wait_together(
@@ -100,7 +102,7 @@ def plan_running_together(
     if candidates:
         reason = f"{held}: " + "; ".join(c.why for c in candidates)
     else:
-        reason = f"{held}: {_together(state)}, where {state.together} can be had at most: no lower degree"
+        reason = f"{held}: {_together(state)}, where {state.node_limit} can be had at most: no lower degree"
     return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, tuple(candidates), seen)
 
 
@@ -125,7 +127,7 @@ def _no_move(state: ElasticState, present: float, now: float, params: BundlingPa
 def _processors_on_a_node(state: ElasticState, slot: BackfillSlot, params: BundlingParameters) -> int:
     """The fewest processors of one node that reach the lowest degree there; 0 where O_max is exceeded."""
     unit = params.processor_quantum
-    offered = min(slot.processors, state.together or 0) // unit * unit
+    offered = min(slot.processors, state.node_limit or 0) // unit * unit
     if offered <= 0 or offered * params.omax < state.processes:
         return 0
     least = fewest(state.processes, degree(state.processes, min(offered, state.processes)))
@@ -143,4 +145,4 @@ def _together(state: ElasticState) -> str:
 
 def _too_narrow(state: ElasticState, params: BundlingParameters) -> str:
     needed = -(-state.processes // params.omax)
-    return f"{_together(state)}: {state.together} are free on one node, and O_max {params.omax} needs {needed}"
+    return f"{_together(state)}: {state.node_limit} are free on one node, and O_max {params.omax} needs {needed}"

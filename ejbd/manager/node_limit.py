@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ejbd.core.question import Situation
+from ejbd.core.policy import Situation
 from ejbd.core.view import NodeView
 from ejbd.manager.context import Context
 from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
@@ -57,7 +57,7 @@ def one_mpirun(world: JobWorld) -> bool:
     return launch is not None and mpi_of_launch(launch.file) == "openmpi"
 
 
-def why_together(world: JobWorld) -> str:
+def why_one_node(world: JobWorld) -> str:
     """Why all ranks have to be on one node, or ""."""
     if one_mpirun(world):
         return "one mpirun starts Open MPI's ranks"
@@ -97,7 +97,7 @@ def can_move(world: JobWorld) -> bool:
     """Whether the application can be taken from where it is to another placement."""
     if world.job.engine not in MOVING_ENGINES or world.not_movable:
         return False
-    if not why_together(world):
+    if not why_one_node(world):
         return True
     epoch = world.epoch
     spread = epoch is not None and len({seat.worker for seat in epoch.placement}) > 1
@@ -110,7 +110,7 @@ def node_room(world: JobWorld, situation: Situation) -> int | None:
     When J0 has started it is J0's widest node that is meant, else the one with the most free processors. Ranks that no
     node could hold are not kept together: they are put where there is room, and do not move.
     """
-    if not why_together(world) or not fits_a_node(world):
+    if not why_one_node(world) or not fits_a_node(world):
         return None
     j0 = world.placeholder
     if situation is Situation.PLACEHOLDER_STARTED and j0 is not None:
@@ -125,7 +125,7 @@ def one_node_only(world: JobWorld, subjob: Subjob) -> bool:
         return False
     if one_mpirun(world):
         return True
-    return subjob.role == SubjobRole.SUBJOB and bool(why_together(world)) and fits_a_node(world)
+    return subjob.role == SubjobRole.SUBJOB and bool(why_one_node(world)) and fits_a_node(world)
 
 
 def seats_on(world: JobWorld, size: int, workers: Sequence[Worker], *, restart: bool) -> list[Worker]:
@@ -133,7 +133,7 @@ def seats_on(world: JobWorld, size: int, workers: Sequence[Worker], *, restart: 
 
     Empty where a checkpoint (or an mpirun) would have to be on one node, and none is wide enough.
     """
-    if not why_together(world):
+    if not why_one_node(world):
         return list(workers)
     widest = max(workers, key=lambda w: w.processors)
     fits = widest.processors * world.parameters().omax >= size

@@ -1,0 +1,50 @@
+"""Options for the parameters of EJB's policy, one for each that is declared."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Optional, get_type_hints
+
+import typer
+
+from ejbd.policies import declared_by
+
+
+def policy_options(*, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose `**parameters` are one option for each parameter, under the names of their fields.
+
+    `unless`: for commands in which a parameter that is not given stays as it is, and is not among them; the text says
+    what it then is.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        named = inspect.signature(command).parameters.values()
+        own = [p for p in named if p.kind is not p.VAR_KEYWORD]
+        hints = {p.name: hints[p.name] for p in own}
+        for one in declared_by().values():
+            hints[one.name] = _option(one.key, one.kind, one.about.says, one.simulated_least, unless)
+            default = None if unless else one.default
+            own.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default))
+
+        @functools.wraps(command)
+        def wrapper(*words: Any, **given: Any) -> None:
+            command(*words, **{key: value for key, value in given.items() if value is not None or key in fixed})
+
+        fixed = {parameter.name for parameter in own} - set(declared_by())
+        wrapper.__annotations__ = hints
+        signature = inspect.Signature([p.replace(annotation=hints[p.name]) for p in own], return_annotation=None)
+        setattr(wrapper, "__signature__", signature)  # noqa: B010  (typer reads it)
+        return wrapper
+
+    return decorate
+
+
+def _option(key: str, kind: type[Any], says: str, least: float, unless: str) -> Any:
+    names = f"--{key}/--no-{key}" if kind is bool else f"--{key}"
+    bounds = {"min": kind(least)} if kind in (int, float) else {}
+    told = says[0].upper() + says[1:]
+    option = typer.Option(names, help=f"{told} ({unless})." if unless else f"{told}.", **bounds)
+    return Annotated[Optional[kind] if unless else kind, option]  # noqa: UP045

@@ -1,0 +1,112 @@
+"""The parameters of elastic job bundling, each declared here and nowhere else, and the form in which kernels take them.
+
+The defaults are the paper's algorithm; a queue's are those that did best where many jobs are elastic
+(docs/configuration.md).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from ejbd.core.parameters import Parameter, Parameters
+
+
+class Order(StrEnum):
+    """In which order elastic jobs look for room."""
+
+    ARRIVAL = "arrival"  # as the paper has it
+    LEAST_WORK = "least-work"  # waiting jobs before running ones, the least P * (R - W) first
+
+
+ARRIVAL, LEAST_WORK = (list(Order).index(order) for order in (Order.ARRIVAL, Order.LEAST_WORK))  # for kernels
+
+
+@dataclass(frozen=True, slots=True)
+class BundlingParameters(Parameters):
+    """What bundling goes by. What goes beyond the paper is off unless it is asked for."""
+
+    suspend: Annotated[
+        bool,
+        Parameter(
+            says="use room that is too short to finish in: the job is checkpointed before the room ends and goes back "
+            "to waiting, its work and its place (J0) kept",
+            more="going on later costs one lambda",
+            queue=True,
+        ),
+    ] = False
+    order: Annotated[
+        Order,
+        Parameter(
+            says="who looks for room first: `least-work`: waiting jobs before running ones, the least processors x "
+            "seconds left first; `arrival`: the first to come, whatever it does",
+            queue=Order.LEAST_WORK,
+        ),
+    ] = Order.ARRIVAL
+    whole_slots: Annotated[
+        bool,
+        Parameter(
+            says="take all processors of the room, not the fewest that give the same degree of over-subscription"
+        ),
+    ] = False
+    act_in_move: Annotated[
+        bool,
+        Parameter(
+            says="look for more room while a move is under way",
+            more="what starts before the ranks do joins that move, what starts later costs another",
+            formerly="act_in_migration",
+        ),
+    ] = False
+    min_left_s: Annotated[
+        float,
+        Parameter(
+            says="no growth for a job that will be done within this time",
+            more="a move's lambda is the least in any case",
+            least=0,
+            most=31 * 86400,
+            unit="s",
+        ),
+    ] = 0.0
+
+    @property
+    def rules(self) -> Rules:
+        """The same for the kernels, every figure of its one type."""
+        return rules_of(self)
+
+    @classmethod
+    def renewed(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        found = super(BundlingParameters, cls).renewed(data)
+        if "least_work_first" in found:  # logs of before
+            found["order"] = Order.LEAST_WORK if found.pop("least_work_first") else Order.ARRIVAL
+        return found
+
+
+if TYPE_CHECKING:
+
+    class Rules(BundlingParameters):
+        """:class:`BundlingParameters` as a kernel takes them: numbers only, a word by its place among the choices."""
+
+        order: int  # type: ignore[assignment]
+
+else:
+    Rules = namedtuple("Rules", [field.name for field in fields(BundlingParameters)])
+
+
+def _number(kind: type[Any]) -> Callable[[Any], Any]:
+    """How a value becomes the number that a kernel takes."""
+    if not issubclass(kind, StrEnum):
+        return kind
+    places = {word: place for place, word in enumerate(kind)}
+    return places.__getitem__
+
+
+_HINTS = get_type_hints(BundlingParameters)
+_NUMBERS = tuple((field.name, _number(_HINTS[field.name]), field.default) for field in fields(BundlingParameters))
+
+
+def rules_of(parameters: Parameters) -> Rules:
+    """The parameters of any policy for the kernels: what a policy does not have is as the paper has it."""
+    return Rules(*[number(getattr(parameters, name, default)) for name, number, default in _NUMBERS])

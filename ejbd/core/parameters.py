@@ -1,0 +1,178 @@
+"""Parameters of a policy, declared once: type, default, bounds, unit and documentation stand where the field stands.
+
+The queue's settings (TOML, `ejb queue set`, REST), the simulator's options and settings, and a job's own words are made
+from what :func:`declared` finds; nothing else has a list of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum, StrEnum
+from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
+
+UNLIMITED = math.inf
+
+_SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
+
+class _Unsaid(Enum):
+    UNSAID = 0
+
+
+UNSAID = _Unsaid.UNSAID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """What is said of a field of :class:`Parameters` that people may set.
+
+    `says` documents it in a few words, `more` in as many as it takes (docs/configuration.md). Bounds are those of a
+    queue; a simulation may go down to `simulated_least` and up without an end. `queue`: a queue's default where it is
+    not the field's own, which is the paper's. `key`: its name in the simulator where that is not the field's without
+    `_s`, with `-` for `_`. `per_job`: a job may say otherwise. `formerly`: what it was called before.
+    """
+
+    says: str
+    more: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    simulated_least: float | None = None
+    unit: str = ""
+    queue: Any = UNSAID
+    key: str = ""
+    per_job: bool = False
+    formerly: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One parameter of a policy: its field and what is said of it. `kind` is bool, int, float, str or a StrEnum."""
+
+    name: str
+    kind: type[Any]
+    default: Any
+    about: Parameter
+
+    @property
+    def key(self) -> str:
+        """Its name in the simulator's settings and options."""
+        return self.about.key or self.name.removesuffix("_s").replace("_", "-")
+
+    @property
+    def queue_default(self) -> Any:
+        return self.default if self.about.queue is UNSAID else self.about.queue
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it may be, where it is one of some words."""
+        return tuple(word.value for word in self.kind) if issubclass(self.kind, StrEnum) else ()
+
+    @property
+    def simulated_least(self) -> float:
+        about = self.about
+        return about.least if about.simulated_least is None else about.simulated_least
+
+    def parse(self, text: str) -> Any:
+        """What a simulation is told by a text. Raises ValueError for what is no such value."""
+        if self.kind is bool:
+            if text not in _SWITCH:
+                raise ValueError(text)
+            return _SWITCH[text]
+        value = self.kind(text)
+        if self.kind in (int, float) and not value >= self.simulated_least:
+            raise ValueError(text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What every policy is asked with: what a queue says, a job's own word, and what was measured, in that order.
+
+    Fields without a :class:`Parameter` are the batch system's: subjobs come in multiples of `processor_quantum`, their
+    walltimes of `walltime_quantum_s`; `max_walltime_s` is the longest that the queue takes, and a slot that lasts that
+    long is as good as one without an end.
+    """
+
+    omax: Annotated[
+        int,
+        Parameter(
+            says="highest degree of over-subscription: most ranks on a processor (O_max)",
+            least=1,
+            most=1024,
+            per_job=True,
+        ),
+    ] = 8
+    lambda_s: Annotated[
+        float,
+        Parameter(
+            says="what one move costs (lambda), until the application's own moves were measured",
+            more="it decides whether growing pays, and how long before a subjob's end it is left; also the least that "
+            "is believed of a guess (docs/operators.md)",
+            least=0,
+            most=86400,
+            unit="s",
+            per_job=True,
+        ),
+    ] = 120.0
+    delta: Annotated[
+        float,
+        Parameter(
+            says="overhead of over-subscription (Delta of Eq. 2), until the application's own was measured",
+            more="docs/operators.md says how",
+            least=1,
+            most=100,
+            simulated_least=0.01,
+            per_job=True,
+        ),
+    ] = 1.0
+    processor_quantum: int = 1
+    walltime_quantum_s: float = 1.0
+    max_walltime_s: float = UNLIMITED
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values by their names; what has no end becomes None (null)."""
+        plain: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            plain[field.name] = None if isinstance(value, float) and math.isinf(value) else value
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The parameters that `to_json` wrote, or an older version; TypeError or ValueError where they are none."""
+        given: dict[str, Any] = {}
+        for key, value in cls.renewed(data).items():
+            one = declared(cls).get(key)
+            if one is not None and one.choices:
+                value = one.kind(value)
+            given[key] = UNLIMITED if value is None else value
+        return cls(**given)
+
+    @classmethod
+    def renewed(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The same under the names of today."""
+        names = {one.about.formerly: one.name for one in declared(cls).values() if one.about.formerly}
+        return {names.get(key, key): value for key, value in data.items()}
+
+
+_DECLARED: dict[type[Parameters], Mapping[str, Declared]] = {}
+
+
+def declared(of: type[Parameters]) -> Mapping[str, Declared]:
+    """The parameters of a policy that people may set, by their names, in the order of their declaration."""
+    if of in _DECLARED:
+        return _DECLARED[of]
+    hints = get_type_hints(of, include_extras=True)
+    found = {}
+    for field in fields(of):
+        hint = hints[field.name]
+        about = next((a for a in get_args(hint)[1:] if isinstance(a, Parameter)), None)
+        if get_origin(hint) is not Annotated or about is None:
+            continue
+        if field.default is MISSING:
+            raise TypeError(f"{of.__name__}.{field.name} needs a default")
+        found[field.name] = Declared(field.name, get_args(hint)[0], field.default, about)
+    _DECLARED[of] = found
+    return found

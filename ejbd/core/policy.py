@@ -1,0 +1,119 @@
+"""A policy: when an elastic job starts, grows, moves and leaves, as a value with its parameters; and policies by name.
+
+A policy is a class with a name, parameters that it declares (`ejbd.core.parameters`), an order of visits and an answer
+to each situation. The manager, `ejb submit --dry-run` and the simulator ask it by a `Question` (`ejbd.core.question`)
+and carry out the `Decision` that comes back (`ejbd.core.decision`); docs/policies.md adds one step by step.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+from ejbd.core.decision import Decision
+from ejbd.core.parameters import Parameters
+from ejbd.core.shapes import BackfillSlot
+from ejbd.core.state import ElasticState
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_SCHEDULERS = frozenset({"easy", "conservative", "fcfs", "ejb"})  # the simulator's own words
+
+
+class Situation(StrEnum):
+    """What a policy is asked about."""
+
+    WAIT = "wait"  # the job waits, and may start or resume on what is free
+    RUNNING = "running"  # it runs on subjobs, and may get more
+    PLACEHOLDER_STARTED = "placeholder_started"  # the batch system has started J0
+    SUBJOB_ENDS = "subjob_ends"  # it runs on subjobs, of which some may end before it does
+    ENDED = "ended"  # the application has ended, with an outcome
+
+
+class Policy(ABC):
+    """Answers are pure: what they depend on is passed in, and the parameters are `parameters`.
+
+    Times are absolute seconds. Every answer says in its `timeline` what it plans, and in its `reason` why.
+    """
+
+    name: ClassVar[str]
+    """By which a queue's settings and the simulator choose it: lower case, digits and hyphens."""
+    declares: ClassVar[type[Parameters]] = Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+
+    @property
+    def suspends(self) -> bool:
+        """Whether a job goes back to waiting, its work kept, where nothing that it holds lasts."""
+        return False
+
+    @property
+    def acts_in_move(self) -> bool:
+        """Whether a job whose ranks are being moved is asked about at all."""
+        return False
+
+    def visit_key(self, waiting: bool, processes: int, work_left_s: float) -> tuple[float, float]:
+        """Elastic jobs look for slots in the order of this key, equal ones in the order of arrival."""
+        return 0.0, 0.0
+
+    @abstractmethod
+    def waits(self, state: ElasticState, slots: Sequence[BackfillSlot], now: float) -> Decision:
+        """START on some of the slots, or NOTHING."""
+
+    @abstractmethod
+    def runs(self, state: ElasticState, slots: Sequence[BackfillSlot], now: float) -> Decision:
+        """EXPAND onto some of the slots, or NOTHING."""
+
+    @abstractmethod
+    def placeholder_started(self, state: ElasticState, now: float) -> Decision:
+        """KEEP_SUBJOBS, MOVE_TO_PLACEHOLDER or START_ON_PLACEHOLDER."""
+
+    @abstractmethod
+    def subjob_ends(self, state: ElasticState, now: float) -> Decision:
+        """NOTHING where the subjobs held carry the job to its end, else LEAVE, SUSPEND or GIVE_UP, and when."""
+
+    @abstractmethod
+    def ended(self, state: ElasticState, now: float, outcome: str) -> Decision:
+        """What the end of the application gives up: COMPLETE."""
+
+
+class UnknownPolicy(LookupError):
+    """No policy has that name; the text is one sentence for people."""
+
+
+_POLICIES: dict[str, type[Policy]] = {}
+
+
+def register(policy: type[Policy]) -> type[Policy]:
+    """Make a policy known by its name; for use as a decorator. Raises ValueError for a name that cannot be."""
+    name = policy.name
+    if not _NAME.fullmatch(name) or name in _SCHEDULERS:
+        raise ValueError(f"{name!r} is no name for a policy: lower case, digits and hyphens, and none of easy, ejb ...")
+    known = _POLICIES.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (policy.__module__, policy.__qualname__):
+        raise ValueError(f"there is a policy {name} already, in {known.__module__}")
+    _POLICIES[name] = policy
+    return policy
+
+
+def registered() -> Mapping[str, type[Policy]]:
+    """The policies that are known by now, EJB's own among them."""
+    import ejbd.core.bundling.policy  # noqa: F401  (it registers itself)
+
+    return _POLICIES
+
+
+def policy_named(name: str) -> type[Policy]:
+    """The policy of that name. Raises UnknownPolicy where there is none."""
+    found = registered()
+    if name not in found:
+        raise UnknownPolicy(unknown_policy(name))
+    return found[name]
+
+
+def unknown_policy(name: str) -> str:
+    """What is said of a name that is no policy's."""
+    return f"no policy is called {name}; there are: {', '.join(sorted(registered()))}"

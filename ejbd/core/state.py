@@ -1,0 +1,53 @@
+"""One elastic job as a policy sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSubjob:
+    """A running subjob: its processors and its planned usable end (absolute seconds).
+
+    An anchor holds the user's shell: it must stay until the application completes, so a plan that would have to drop
+    it is no plan.
+    """
+
+    id: str
+    processors: int
+    end_s: float
+    anchor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticState:
+    """One elastic job as a policy sees it, at the time that is passed beside it.
+
+    `processes` is P, `requested_s` R, `work_s` W: full-speed seconds done by then. `subjobs` are those that hold ranks;
+    none while the job waits (a job that lost its subjobs waits again and keeps its work). `stalled_until_s`: a
+    migration is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in
+    `subjobs`. `node_limit`: the processes have to stay on one node, and of the nodes that are asked
+    about the best has this many processors; None: they may be anywhere. `suspendable`: the job may go back to waiting
+    with its work kept (not where the user's shell would be lost).
+    """
+
+    job: str
+    processes: int
+    requested_s: float
+    work_s: float = 0.0
+    subjobs: tuple[HeldSubjob, ...] = ()
+    stalled_until_s: float | None = None
+    on_placeholder: bool = False
+    movable: bool = True
+    node_limit: int | None = None
+    suspendable: bool = True
+
+    @property
+    def processors(self) -> int:
+        """Processors held now."""
+        return sum(subjob.processors for subjob in self.subjobs)
+
+    @property
+    def work_left_s(self) -> float:
+        """Full-speed seconds still to do, by the requested walltime: R - W, never negative."""
+        return max(0.0, self.requested_s - self.work_s)

@@ -1,0 +1,63 @@
+"""Policies by name: EJB's own, those of installed packages, and those of modules that an administrator trusts.
+
+A package offers a policy by an entry point in the group `ejbd.policies`; a module is named in the daemon's
+configuration (`policies = ["our_site.policies"]`) and imported when the daemon starts. Both register themselves
+(`ejbd.core.policy.register`); nobody else can name anything to be imported. docs/policies.md has an example.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+
+from ejbd.core.parameters import Declared, declared
+from ejbd.core.policy import Policy, UnknownPolicy, policy_named, register, registered
+
+GROUP = "ejbd.policies"
+BUNDLING = "bundling"
+
+
+def known_policy(name: str) -> type[Policy]:
+    """The policy of that name. Raises UnknownPolicy where there is none, in no installed package either."""
+    if name not in registered():
+        failed = _load_installed()
+        if name in failed and name not in registered():
+            raise UnknownPolicy(failed[name])
+    return policy_named(name)
+
+
+def known_policies() -> Mapping[str, type[Policy]]:
+    """All policies, those of installed packages among them."""
+    _load_installed()
+    return registered()
+
+
+@functools.cache
+def _load_installed() -> Mapping[str, str]:
+    """Load what installed packages offer; what could not be loaded, by its name, and why."""
+    failed: dict[str, str] = {}
+    for point in entry_points(group=GROUP):
+        try:
+            found = point.load()
+            if not (isinstance(found, type) and issubclass(found, Policy)):
+                raise TypeError(f"{point.value} is no Policy")
+            register(found)
+        except Exception as error:  # a package's fault is no fault of the queues that do not use it
+            failed[point.name] = f"the policy {point.name} ({point.value}) cannot be loaded: {error}"
+    return failed
+
+
+def import_policies(modules: Sequence[str]) -> None:
+    """Import modules whose policies register themselves. Raises UnknownPolicy that names the one that fails."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise UnknownPolicy(f"the module {module} cannot be imported: {error}") from error
+
+
+def declared_by(policy: str = BUNDLING) -> Mapping[str, Declared]:
+    """The parameters of a policy by their names."""
+    return declared(known_policy(policy).declares)
