@@ -188,7 +188,7 @@ def test_the_other_commands_as_processes(log: Path, tmp_path: Path) -> None:
 
 def test_mistakes_are_told_in_a_sentence(log: Path, tmp_path: Path) -> None:
     assert "cannot be read" in ejb_sim("run", str(tmp_path / "absent.swf"), code=2).stderr
-    assert "settings are" in ejb_sim("compare", str(log), "sjf", code=2).stderr
+    assert "no policy is called sjf" in ejb_sim("compare", str(log), "sjf", code=2).stderr
     assert (
         "is not KEY=VALUE" in ejb_sim("sweep", str(log), "--out", str(tmp_path / "o"), "--vary", "omax", code=2).stderr
     )

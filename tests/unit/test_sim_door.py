@@ -103,7 +103,7 @@ def test_an_answer_that_cannot_be_carried_out_is_refused_in_a_sentence(policy: A
 
 
 def test_what_is_not_known_is_refused_with_what_is(log: Path) -> None:
-    with pytest.raises(EjbError, match="sjf' is not known") as refusal:
+    with pytest.raises(EjbError, match="no policy is called sjf") as refusal:
         play(load(log), "sjf")
     assert "easy, conservative" in refusal.value.sentence()
     with pytest.raises(EjbError, match="3 flags for 150 jobs"):

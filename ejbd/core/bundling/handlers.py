@@ -41,7 +41,7 @@ from ejbd.core.bundling.candidates import (
     scratch_for,
     wait_options,
 )
-from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, Rules
 from ejbd.core.bundling.plan import expected_completion, next_shrink, vectors
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.progress import round_up
@@ -50,6 +50,11 @@ from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 _TOLD = 4  # candidates spelled out in a reason; the decision carries them all
+
+
+def _rules(state: ElasticState, params: BundlingParameters) -> Rules:
+    """The rules for this job: what cannot go back to waiting with its work kept is not suspended."""
+    return params.rules if state.suspendable or not params.suspend else replace(params, suspend=False).rules
 
 
 def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, params: BundlingParameters) -> Decision:
@@ -67,7 +72,14 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     options = room_for(steps * (steps + 1) // 2 + 2)
     processors, durations = _slot_vectors(seen)
     count, chosen = wait_options(
-        state.processes, state.work_s, state.work_left_s, processors, durations, len(seen), params.rules, options
+        state.processes,
+        state.work_s,
+        state.work_left_s,
+        processors,
+        durations,
+        len(seen),
+        _rules(state, params),
+        options,
     )
     if count == 0:
         most = seen[-1].processors
@@ -199,7 +211,7 @@ def plan_running(
         durations,
         len(seen),
         now,
-        params.rules,
+        _rules(state, params),
         scratch_for(count),
         options,
     )
