@@ -112,7 +112,8 @@ def run_policy(
     try:
         of = known_policy(policy)
     except UnknownPolicy as error:
-        raise EjbError(Code.INVALID, str(error)) from None
+        hint = "or easy, conservative, fcfs, ejb (which is bundling), or a function"
+        raise EjbError(Code.INVALID, str(error), hint=hint) from None
     chosen = of(parameters or of.declares())
     return run_own(
         workload,
