@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.bundling.plan import BundlingParameters, ElasticState, HeldSubjob, expected_completion
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion
+from ejbd.core.bundling.policy import Bundling
 from ejbd.core.outlook import outlook
+from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, from_now, until
 
 PAPER = BundlingParameters(lambda_s=100)
@@ -22,17 +25,17 @@ def state(*held: tuple[int, float], work_s: float = 0.0) -> ElasticState:
 
 
 def test_a_job_that_waits_starts_on_its_place_holder() -> None:
-    assert told(outlook(state(), (), 50, None, PAPER)) == [("wait", 50, math.inf, 0, 0, False)]
-    assert told(outlook(state(), (), 50, 250, PAPER)) == [
+    assert told(outlook(state(), (), 50, None, Bundling(PAPER))) == [("wait", 50, math.inf, 0, 0, False)]
+    assert told(outlook(state(), (), 50, 250, Bundling(PAPER))) == [
         ("wait", 50, 250, 0, 0, False),
         ("run", 250, 1250, 16, 1, True),
     ]
     # The time at which it should have started has passed: it is now.
-    assert told(outlook(state(), (), 300, 250, PAPER)) == [("run", 300, 1300, 16, 1, True)]
+    assert told(outlook(state(), (), 300, 250, Bundling(PAPER))) == [("run", 300, 1300, 16, 1, True)]
 
 
 def test_a_job_that_waits_with_work_kept_moves_to_its_place_holder() -> None:
-    assert told(outlook(state(work_s=600), (), 50, 250, PAPER)) == [
+    assert told(outlook(state(work_s=600), (), 50, 250, Bundling(PAPER))) == [
         ("wait", 50, 250, 0, 0, False),
         ("move", 250, 350, 16, 0, True),
         ("run", 350, 750, 16, 1, True),
@@ -43,15 +46,15 @@ def test_a_job_that_runs_moves_to_a_place_holder_that_starts_before_its_end() ->
     job = state((8, 5000))
     plan = expected_completion(job, 0, PAPER)[1]
     assert told(plan) == [("run", 0, 2000, 8, 2, False)]
-    assert told(outlook(job, plan, 0, 400, PAPER)) == [
+    assert told(outlook(job, plan, 0, 400, Bundling(PAPER))) == [
         ("run", 0, 400, 8, 2, False),  # 200 s of work
         ("move", 400, 500, 16, 0, True),
         ("run", 500, 1300, 16, 1, True),
     ]
-    assert outlook(job, plan, 0, 2000, PAPER) == plan  # done before
-    assert outlook(job, plan, 0, None, PAPER) == plan
+    assert outlook(job, plan, 0, 2000, Bundling(PAPER)) == plan  # done before
+    assert outlook(job, plan, 0, None, Bundling(PAPER)) == plan
     # So late that moving does not pay: the policy goes on without J0, which the plan then shows.
-    assert told(outlook(job, plan, 0, 1900, PAPER)) == [
+    assert told(outlook(job, plan, 0, 1900, Bundling(PAPER))) == [
         ("run", 0, 1900, 8, 2, False),
         ("run", 1900, 2000, 8, 2, False),
     ]
@@ -61,7 +64,7 @@ def test_a_suspension_lasts_until_the_place_holder_starts() -> None:
     job = state((8, 500))
     plan = expected_completion(job, 0, BundlingParameters(lambda_s=100, suspend=True))[1]
     assert told(plan)[-1] == ("suspended", 500, math.inf, 0, 0, False)
-    assert told(outlook(job, plan, 0, 700, PAPER)) == [
+    assert told(outlook(job, plan, 0, 700, Bundling(PAPER))) == [
         ("run", 0, 400, 8, 2, False),
         ("move", 400, 500, 8, 0, False),
         ("suspended", 500, 700, 0, 0, False),
@@ -74,7 +77,7 @@ def test_a_move_is_brought_to_its_end_before_the_place_holder_is_taken() -> None
     job = state((8, 500), (8, 5000))
     plan = expected_completion(job, 0, PAPER)[1]
     assert told(plan)[:2] == [("run", 0, 400, 16, 1, False), ("move", 400, 500, 16, 0, False)]
-    after = told(outlook(job, plan, 0, 420, PAPER))
+    after = told(outlook(job, plan, 0, 420, Bundling(PAPER)))
     assert after[:2] == told(plan)[:2]
     assert after[2:] == [("move", 500, 600, 16, 0, True), ("run", 600, 1200, 16, 1, True)]
 
@@ -82,7 +85,7 @@ def test_a_move_is_brought_to_its_end_before_the_place_holder_is_taken() -> None
 def test_on_the_place_holder_nothing_else_comes() -> None:
     job = ElasticState("j", 16, 1000.0, 0.0, (HeldSubjob("j.0", 16, 1000.0),), None, True)
     plan = expected_completion(job, 0, PAPER)[1]
-    assert outlook(job, plan, 0, 0, PAPER) == plan
+    assert outlook(job, plan, 0, 0, Bundling(PAPER)) == plan
 
 
 def test_a_plan_of_before_is_cut_at_now() -> None:
