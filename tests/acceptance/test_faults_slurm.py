@@ -104,6 +104,43 @@ def test_sbatch_without_an_answer(
         each_tag_once(daemon, site, other)
 
 
+def sbatches(daemon: Daemon) -> int:
+    """How often the daemon has run sbatch."""
+    lines = daemon.client.get("/metrics").text.splitlines()
+    found = [line for line in lines if line.startswith('ejb_batch_commands_total{command="sbatch"}')]
+    return round(float(found[0].split()[-1])) if found else 0
+
+
+def test_a_partition_that_takes_no_jobs(site: SlurmSite, tmp_path: Path) -> None:
+    """Its queue is paused after a few refusals and told, whatever the number of jobs, and one trial is made when the
+    pause is over. When an operator has it tried again every place holder is there, once."""
+
+    def pauses() -> list[dict[str, Any]]:
+        return list(daemon.client.get("/v1/queues/batch").json()["paused"])
+
+    with daemon_on(site, tmp_path) as daemon:
+        site.cluster.run("scontrol", "update", "PartitionName=batch", "State=DRAIN")
+        try:
+            jobs = [submit(daemon, site, f"result-{number}", steps=40) for number in range(10)]
+            until(lambda: bool(pauses()), "it was not paused", 30)
+            assert "Required partition not available" in pauses()[0]["reason"]
+            asked = sbatches(daemon)
+            assert asked <= 7, "as many as may be under way at once until it is known"
+            until(lambda: pauses()[0]["failures"] > 3, "it was not tried again by itself", 60)
+            assert sbatches(daemon) == asked + 1, "one trial after 15 s"
+            assert "queue batch is paused" in daemon.explain(jobs[0])["now"]
+            assert 'ejb_queue_paused{queue="batch",what="submissions"} 1.0' in daemon.client.get("/metrics").text
+        finally:
+            site.cluster.run("scontrol", "update", "PartitionName=batch", "State=UP")
+        assert daemon.client.post("/v1/queues/batch/resume").json()["paused"] == []
+        for job in jobs:
+            until(lambda job=job: bool(ours(site, job)), "a place holder was lost", 30, daemon.trace(job))  # type: ignore[misc]
+            each_tag_once(daemon, site, job)
+            assert daemon.client.post(f"/v1/jobs/{job}/cancel").is_success
+        for job in jobs:
+            nothing_left(daemon, site, job)
+
+
 @pytest.mark.parametrize("fault", ["garbage", "hang", UNREACHABLE], ids=["garbage", "hang", "unreachable"])
 def test_squeue_that_cannot_be_read(site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str) -> None:
     """Nobody's job fails however long it lasts; health says so, and is ok again afterwards."""

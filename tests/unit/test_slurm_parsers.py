@@ -340,6 +340,27 @@ def test_a_lost_answer_is_no_refusal(result: CommandResult) -> None:
     assert isinstance(refusals.submit_refusal(result), SubmitOutcomeUnknown)
 
 
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "transient", "own_fault"),
+    [
+        # As Slurm 22.05 says it where a user's MaxSubmitJobs is reached: the limit's name, and the same for all limits.
+        (["AssocMaxSubmitJobLimit", f"Batch job submission failed: {POLICY}"], True, False),
+        (["QOSMaxSubmitJobPerUserLimit", f"Batch job submission failed: {POLICY}"], True, False),
+        (["AssocGrpSubmitJobsLimit", f"Batch job submission failed: {POLICY}"], True, False),
+        (["AssocMaxWallDurationPerJobLimit", f"Batch job submission failed: {POLICY}"], False, True),
+        (["Batch job submission failed: Required partition not available (inactive or drain)"], True, False),
+        (["Batch job submission failed: Reservation is not usable"], True, True),
+        (["Batch job submission failed: Invalid qos specification"], False, True),
+    ],
+)
+def test_whose_fault_a_refusal_is(lines: list[str], transient: bool, own_fault: bool) -> None:
+    error = refusals.submit_refusal(failed("".join(f"sbatch: error: {line}\n" for line in lines)))
+    assert (error.transient, error.own_fault) == (transient, own_fault)
+
+
 def test_cancelling_what_has_ended_is_fine() -> None:
     benign = "scancel: error: Kill job error on job id 9: Invalid job id specified\n"
     assert refusals.cancel_refusal(failed(benign, name="scancel")) is None
