@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ejbd.core.interval import Interval, interval
+from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
 from ejbd.manager import application
 from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
 from ejbd.manager.times import walltime_end, work_now
@@ -18,13 +18,13 @@ from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
 
-def interval_of(world: JobWorld) -> Interval:
+def interval_of(world: JobWorld) -> CheckpointInterval:
     """How often the job is checkpointed: as it says itself, else as its queue says."""
     job = world.job
     if job.engine not in MOVING_ENGINES:
-        return Interval(None, f"no periodic checkpoints: engine {job.engine} has none")
+        return CheckpointInterval(None, f"no periodic checkpoints: engine {job.engine} has none")
     if world.not_movable:
-        return Interval(None, f"no periodic checkpoints: {world.not_movable}")
+        return CheckpointInterval(None, f"no periodic checkpoints: {world.not_movable}")
     settings = world.ctx.queue_settings(job.queue)
     own = job.spec.get("checkpoint")
     whose = "the job" if own is not None else f"queue {job.queue}"
@@ -32,7 +32,7 @@ def interval_of(world: JobWorld) -> Interval:
     epoch = world.live_epoch
     placed = {seat.worker for seat in epoch.placement} if epoch is not None else set()
     nodes = len({w.node for w in world.workers if w.id in placed}) if setting == "auto" else 0
-    return interval(setting, whose, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
+    return checkpoint_interval(setting, whose, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
 
 
 def checkpoint_in_time(world: JobWorld) -> None:
@@ -68,7 +68,7 @@ def told(world: JobWorld) -> dict[str, Any]:
     return {**every.to_json(), "next_s": _due(running, every) if running is not None else None}
 
 
-def _due(epoch: Epoch, every: Interval) -> float | None:
+def _due(epoch: Epoch, every: CheckpointInterval) -> float | None:
     if every.seconds is None or epoch.running_s is None:
         return None
     return epoch.running_s + every.seconds

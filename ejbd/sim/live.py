@@ -47,7 +47,7 @@ class Overheads:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class PlayedJob:
     """What became of one job: seconds since the epoch; `None` where it never came so far."""
 
     submit_s: float
@@ -64,8 +64,8 @@ class Runner(Protocol):
     def running(self) -> int:
         """How many of those submitted are not over."""
 
-    def lived(self) -> dict[int, Lived]:
-        """What became of each, by its number."""
+    def played(self) -> dict[int, PlayedJob]:
+        """What became of each job that was submitted, by its number."""
 
     def close(self) -> None:
         """End what still runs."""
@@ -112,7 +112,7 @@ def play(
     tell: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
-) -> list[Lived]:
+) -> list[PlayedJob]:
     """Submit every job at its time and wait for all. Jobs of `min_processors` or more go to `elastic`, if there is one.
 
     Raises EjbError if they are not over `limit_s` after the last submission.
@@ -139,9 +139,9 @@ def play(
                 hint="see --patience",
             )
         pause(LOOK_S)
-    found: dict[int, Lived] = {}
+    found: dict[int, PlayedJob] = {}
     for runner in runners:
-        found |= runner.lived()
+        found |= runner.played()
     failed = [number for number in range(len(chosen)) if found[number].end_s is None]
     if failed:
         raise EjbError(Code.CONFLICT, f"{len(failed)} jobs did not run to their end, job {failed[0]} the first of them")
@@ -149,7 +149,7 @@ def play(
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class JobTimes:
     """Submission, start and end of each job, in seconds from the first submission."""
 
     submit: Any
@@ -164,16 +164,16 @@ class Fate:
         return {f"mean_{name}": float(value[kept].mean()) for name, value in values.items()}
 
 
-def live_fate(lived: Sequence[Lived]) -> Fate:
+def live_times(played: Sequence[PlayedJob]) -> JobTimes:
     """The same of a live run."""
-    begin = lived[0].submit_s
-    submit = np.array([job.submit_s - begin for job in lived])
-    start = np.array([(job.start_s or 0.0) - begin for job in lived])
-    end = np.array([(job.end_s or 0.0) - begin for job in lived])
-    return Fate(submit, start, end, sum(job.moves for job in lived))
+    begin = played[0].submit_s
+    submit = np.array([job.submit_s - begin for job in played])
+    start = np.array([(job.start_s or 0.0) - begin for job in played])
+    end = np.array([(job.end_s or 0.0) - begin for job in played])
+    return JobTimes(submit, start, end, sum(job.moves for job in played))
 
 
-def simulated_fate(
+def simulated_times(
     workload: Workload,
     policy: Policy,
     parameters: BundlingParameters,
@@ -184,7 +184,7 @@ def simulated_fate(
     margins: Margins = NO_MARGINS,
     unit: int = 1,
     plain: bool = False,
-) -> Fate:
+) -> JobTimes:
     """The simulation of what is played, with the measured overheads put in. `slack_s`, `margins`: as in :class:`Costs`.
 
     `unit`: processors of a node, where whole nodes are reserved.
@@ -220,7 +220,7 @@ def simulated_fate(
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
     start, end = outcome.start[back], outcome.end[back] - after
-    return Fate(jobs.submit, start, end, int(outcome.moves.sum()))
+    return JobTimes(jobs.submit, start, end, int(outcome.moves.sum()))
 
 
 def comparison(
@@ -228,8 +228,8 @@ def comparison(
     policy: Policy,
     min_processors: int,
     overheads: Overheads,
-    live: Fate,
-    simulations: Sequence[Fate],
+    live: JobTimes,
+    simulations: Sequence[JobTimes],
 ) -> dict[str, Any]:
     """Live and simulated means side by side, and the error of the simulation against the live run in per cent.
 

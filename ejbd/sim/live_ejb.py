@@ -15,7 +15,7 @@ import numpy as np
 
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import EjbError
-from ejbd.sim.live import Lived, Overheads
+from ejbd.sim.live import Overheads, PlayedJob
 from ejbd.sim.replay_jobs import JobBook
 from ejbd.wire.kinds import EventKind
 
@@ -72,13 +72,13 @@ class ElasticRuns:
                     self._over[id] = job
         return len(self._ids) - len(self._over)
 
-    def lived(self) -> dict[int, Lived]:
-        found: dict[int, Lived] = {}
+    def played(self) -> dict[int, PlayedJob]:
+        found: dict[int, PlayedJob] = {}
         for number, id in self._ids.items():
             job = self._over[id]
             end = job["end_s"] if job["state"] == "completed" else None
             epochs = [event for event in self._events(id) if event["kind"] == EventKind.EPOCH_LAUNCHING]
-            found[number] = Lived(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1))
+            found[number] = PlayedJob(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1))
         return found
 
     def close(self) -> None:

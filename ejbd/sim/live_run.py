@@ -16,7 +16,7 @@ from ejbd.core.cost import move_cost
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Fate, Overheads, comparison, live_fate, play, rows_of, scaled, simulated_fate
+from ejbd.sim.live import JobTimes, Overheads, comparison, live_times, play, rows_of, scaled, simulated_times
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
 from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
 from ejbd.sim.run import Policy
@@ -72,14 +72,14 @@ def live_comparison(
         time.sleep(seconds)
 
     try:
-        lived = play(workload, sleeps, elastic, least, limit_s=setting.patience_s, tell=tell, pause=pause)
+        played = play(workload, sleeps, elastic, least, limit_s=setting.patience_s, tell=tell, pause=pause)
     finally:
         sleeps.close()
         if elastic is not None:
             elastic.close()
     if elastic is not None:
         overheads = elastic.measured(overheads)
-    document = _compared(setting, workload, overheads, unit, live_fate(lived))
+    document = _compared(setting, workload, overheads, unit, live_times(played))
     load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
     given = {"scale": setting.scale, "skip": setting.skip, "original_procs": original.processors}
     return {**document, "parameters": given | document["parameters"], "load_average": load}
@@ -101,7 +101,7 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
     jobs = told["each"]
     submit = np.array([job["submit_s"] for job in jobs])
     start, end = (np.array([job["live"][which] for job in jobs]) for which in (0, 1))
-    live = Fate(submit, start, end, told["moves"]["live"])
+    live = JobTimes(submit, start, end, told["moves"]["live"])
     document = _compared(setting, workload, Overheads(**told["overheads"]), given["node_procs"], live)
     return {**document, "parameters": given | document["parameters"], "load_average": told["load_average"]}
 
@@ -112,7 +112,9 @@ def _original(setting: LiveSetting) -> Workload:
     return rows_of(workload_of(log, name, processors=setting.processors), setting.skip, setting.limit)
 
 
-def _compared(setting: LiveSetting, workload: Workload, overheads: Overheads, unit: int, live: Fate) -> dict[str, Any]:
+def _compared(
+    setting: LiveSetting, workload: Workload, overheads: Overheads, unit: int, live: JobTimes
+) -> dict[str, Any]:
     """The simulation of what was played, of the very submissions, beside it."""
     policy = Policy.EASY if setting.min_processors is None else Policy.EJB
     least = setting.min_processors or workload.processors + 1
@@ -132,11 +134,11 @@ def _compared(setting: LiveSetting, workload: Workload, overheads: Overheads, un
     for number in range(SIMULATIONS):
         late = grain.uniform(0.0, GRAIN_S, len(workload)) if number else 0.0
         submitted = replace(workload, jobs=workload.jobs._replace(submit=live.submit + late))
-        fate = simulated_fate(
+        times = simulated_times(
             submitted, policy, parameters, least, overheads,
             slack_s=slack(cost.kept_s, margins), margins=margins, unit=unit, plain=True,
         )  # fmt: skip
-        simulations.append(fate)
+        simulations.append(times)
     document = comparison(workload, policy, least, overheads, live, simulations)
     given: dict[str, Any] = {"node_procs": unit}
     if policy is Policy.EJB:

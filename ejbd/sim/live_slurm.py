@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Lived, Overheads
+from ejbd.sim.live import Overheads, PlayedJob
 
 QUANTUM_S = 60.0  # Slurm's time limits are whole minutes
 COMMAND_S = 30.0
@@ -65,9 +65,9 @@ class SlurmSleeps:
         listed = self._run("squeue", "--noheader", "--format=%i").split()
         return len(set(open_ones) & set(listed))
 
-    def lived(self) -> dict[int, Lived]:
+    def played(self) -> dict[int, PlayedJob]:
         return {
-            number: Lived(at, self._read(number, "start"), self._read(number, "end"))
+            number: PlayedJob(at, self._read(number, "start"), self._read(number, "end"))
             for number, (_, at) in self._submitted.items()
         }
 
@@ -85,13 +85,13 @@ class SlurmSleeps:
         for number in range(-LONE, 0):
             chain.submit(number, 1, QUANTUM_S, PROBE_S)
             chain.wait()
-            one = chain.lived()[number]
+            one = chain.played()[number]
             arrivals.append((one.start_s or 0.0) - one.submit_s)
         for number in range(CHAINED):
             chain.submit(number, processors, QUANTUM_S, PROBE_S)
         chain.wait()
-        lived = chain.lived()
-        gaps = [(lived[n + 1].start_s or 0.0) - (lived[n].end_s or 0.0) for n in range(CHAINED - 1)]
+        played = chain.played()
+        gaps = [(played[n + 1].start_s or 0.0) - (played[n].end_s or 0.0) for n in range(CHAINED - 1)]
         return Overheads(arrival_s=sum(arrivals) / len(arrivals), handover_s=sum(gaps) / len(gaps))
 
     def wait(self) -> None:

@@ -24,7 +24,7 @@ def tables_3_and_4(folder: Folder, found: Sequence[TraceRuns]) -> None:
         s = trace.targets.summary()
         at = trace.targets.targets
         jobs = trace.workload.jobs
-        own = (trace.targets.fates.end - jobs.submit)[at]
+        own = (trace.targets.outcome.end - jobs.submit)[at]
         before = (trace.easy.end - jobs.submit)[at]
         low, high = (100 * bound / float(before.mean()) for bound in confidence_95(own - before))
         p = paper.TABLE_3[trace.name]
@@ -34,7 +34,7 @@ def tables_3_and_4(folder: Folder, found: Sequence[TraceRuns]) -> None:
         q = paper.TABLE_4[trace.name]
         keys = ("mean_subjobs", "mean_migrations", "migration_duration_percent", "overhead_percent")
         row = [f"{value:.1f} / {s[key]:.1f}" for value, key in zip(q, keys, strict=True)]
-        moves.append([trace.name, *row, *(f"{share:.3f}" for share in shares(trace.targets.fates, at))])
+        moves.append([trace.name, *row, *(f"{share:.3f}" for share in shares(trace.targets.outcome, at))])
     head = ["log", "targets", "wait %", "run %", "turnaround %", "95 % interval"]
     note = "Paper / ours; changes against EASY, one elastic job a simulation."
     folder.table("table-3", "Table 3: one elastic job", head, changes, note)
@@ -59,10 +59,10 @@ def figure_7(folder: Folder, found: Sequence[TraceRuns]) -> None:
     for trace in found:
         jobs, at = trace.workload.jobs, trace.targets.targets
         before[trace.name] = means(jobs, trace.easy, at).mean_turnaround_s
-        after[trace.name] = means(jobs, trace.targets.fates, at).mean_turnaround_s
-        low, high = confidence_95((trace.targets.fates.end - trace.easy.end)[at])
+        after[trace.name] = means(jobs, trace.targets.outcome, at).mean_turnaround_s
+        low, high = confidence_95((trace.targets.outcome.end - trace.easy.end)[at])
         errors[trace.name] = (high - low) / 2
-        speedups[trace.name] = ((trace.easy.end - jobs.submit) / (trace.targets.fates.end - jobs.submit))[at]
+        speedups[trace.name] = ((trace.easy.end - jobs.submit) / (trace.targets.outcome.end - jobs.submit))[at]
     rows = [[n, f"{(v > 1).mean():.3f}", f"{(v == 1).mean():.3f}", f"{(v < 1).mean():.3f}", f"{v.max():.0f}"]
             for n, v in speedups.items()]  # fmt: skip
     folder.figure(

@@ -17,6 +17,7 @@ from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.parameters import Parameters
 from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.engine import PYSS_TIES, step
+from ejbd.sim.fairness import shares
 from ejbd.sim.invariants import check
 from ejbd.sim.metrics import Outcome, change, finite, means, migration_share, overhead, paper_trim
 from ejbd.sim.playing import Game, Way, play
@@ -41,8 +42,8 @@ from ejbd.sim.world import (
 )
 
 
-class Fates(NamedTuple):
-    """What becomes of each target, at its number in the log."""
+class TargetVectors(NamedTuple):
+    """What becomes of each target, at its number in the log; the same as in :class:`World`."""
 
     start: Floats
     end: Floats
@@ -112,13 +113,13 @@ def restore(w: World, s: Snapshot) -> None:
 
 
 @kernel
-def _record(w: World, job: int, fates: Fates) -> None:
-    fates.start[job] = w.start[job]
-    fates.end[job] = w.end[job]
-    fates.used[job] = w.used[job]
-    fates.moved[job] = w.moved[job]
-    fates.subjobs[job] = w.subjobs[job]
-    fates.moves[job] = w.moves[job]
+def _record(w: World, job: int, found: TargetVectors) -> None:
+    found.start[job] = w.start[job]
+    found.end[job] = w.end[job]
+    found.used[job] = w.used[job]
+    found.moved[job] = w.moved[job]
+    found.subjobs[job] = w.subjobs[job]
+    found.moves[job] = w.moves[job]
 
 
 @kernel
@@ -131,7 +132,7 @@ def play_targets(
     ties: int,
     rules: Rules,
     checking: bool,
-    fates: Fates,
+    found: TargetVectors,
     most: int,
 ) -> bool:
     """Play the log to the submission of job `last`, and every wanted job as the one elastic job on the way.
@@ -165,7 +166,7 @@ def play_targets(
         if checking:
             check(w, policy, rules)
         if target >= 0 and w.end[target] >= 0.0:
-            _record(w, target, fates)
+            _record(w, target, found)
             restore(w, s)
             w.candidate[target] = STAYS_RIGID
             w.mode[target] = RIGID
@@ -182,14 +183,15 @@ class TargetRuns:
     workload: Workload
     targets: Any  # numbers of the targets
     baseline: Outcome
-    fates: Outcome  # of the targets alone; other entries mean nothing
+    outcome: Outcome  # of the targets alone; other entries mean nothing
     elapsed_s: float  # without kernels_s
     kernels_s: float = 0.0  # compiling or loading kernels
 
     def summary(self) -> dict[str, Any]:
         """Means before and after, changes in per cent, and the figures of Table 4."""
         jobs, at = self.workload.jobs, self.targets
-        before, after = means(jobs, self.baseline, at), means(jobs, self.fates, at)
+        before, after = means(jobs, self.baseline, at), means(jobs, self.outcome, at)
+        several, moved = shares(self.outcome, at)
         return {
             "targets": int(at.size),
             "before": before.to_json(),
@@ -197,10 +199,12 @@ class TargetRuns:
             "wait_change_percent": finite(change(before.mean_wait_s, after.mean_wait_s)),
             "run_change_percent": finite(change(before.mean_run_s, after.mean_run_s)),
             "turnaround_change_percent": finite(change(before.mean_turnaround_s, after.mean_turnaround_s)),
-            "mean_subjobs": float(self.fates.subjobs[at].mean()) if at.size else 0.0,
-            "mean_migrations": float(self.fates.moves[at].mean()) if at.size else 0.0,
-            "migration_duration_percent": 100 * float(migration_share(self.fates)[at].mean()) if at.size else 0.0,
-            "overhead_percent": 100 * float(overhead(jobs, self.fates)[at].mean()) if at.size else 0.0,
+            "mean_subjobs": float(self.outcome.subjobs[at].mean()) if at.size else 0.0,
+            "mean_migrations": float(self.outcome.moves[at].mean()) if at.size else 0.0,
+            "several_subjobs_share": finite(several),
+            "moved_share": finite(moved),
+            "migration_duration_percent": 100 * float(migration_share(self.outcome)[at].mean()) if at.size else 0.0,
+            "overhead_percent": 100 * float(overhead(jobs, self.outcome)[at].mean()) if at.size else 0.0,
             "elapsed_s": self.elapsed_s,
             "kernels_s": self.kernels_s,
         }
@@ -251,11 +255,11 @@ def run_targets(
         def make(arrays: bool, width: int = width) -> tuple[Any, ...]:
             none = np.zeros(jobs.submit.size, dtype=np.int64)
             w = new_world(jobs, workload.processors, none, elastic_rows=1, width=width, plain=not arrays)
-            fates = Fates(*(_like(v) for v in (w.start, w.end, w.used, w.moved, w.subjobs, w.moves)))
+            found = TargetVectors(*(_like(v) for v in (w.start, w.end, w.used, w.moved, w.subjobs, w.moves)))
             by = (w.count, w.clock, w.queue, w.ends, w.freed, w.heap_time, w.heap_order, w.heap_job, w.heap_time)
             snapshot = Snapshot(*(_like(vector) for vector in by))
             left, present = (wanted.copy(), np.full(1, -1)) if arrays else (wanted.tolist(), [-1])
-            return w, snapshot, left, present, last, int(ties), rules, checking, fates
+            return w, snapshot, left, present, last, int(ties), rules, checking, found
 
         played = play(_game(workload, targets, last, make), way, again)
         elapsed_s += played.elapsed_s
@@ -267,7 +271,7 @@ def run_targets(
         width *= 2
     refuse_fault(w)
     start, end, used, moved, subjobs, moves = (np.asarray(vector) for vector in played.state[-1])
-    fates = Outcome(
+    found = Outcome(
         start,
         end,
         used,
@@ -282,7 +286,7 @@ def run_targets(
         played.kernels_s,
         played.compiled,
     )
-    return TargetRuns(workload, targets, baseline, fates, elapsed_s, kernels_s)
+    return TargetRuns(workload, targets, baseline, found, elapsed_s, kernels_s)
 
 
 def _game(workload: Workload, targets: Any, last: int, make: Callable[[bool], tuple[Any, ...]]) -> Game:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +37,18 @@ def undisturbed(folder: Path, steps: int) -> bytes:
     return result.read_bytes()
 
 
+def drawn(daemon: Daemon, job: str, picture: Path) -> list[dict[str, Any]]:
+    """What is planned of a job; the picture of it, in which that is hatched and behind a line for now, is kept."""
+    planned: list[dict[str, Any]] = daemon.client.get(f"/v1/jobs/{job}/timeline").json()["planned"]
+    svg = daemon.client.get(f"/v1/jobs/{job}/timeline", params={"format": "svg"}).text
+    picture.write_text(svg)
+    titles = [title.text or "" for title in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}title")]
+    assert len([title for title in titles if title.startswith("planned: ")]) == len(planned)
+    assert ('text-anchor="middle" fill="#222222">now</text>' in svg) == bool(planned)
+    assert all(one["end_s"] == other["start_s"] for one, other in itertools.pairwise(planned))
+    return planned
+
+
 def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path) -> None:
     background = fill(cluster, tmp_path, free=5)
     toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n' + FAST
@@ -50,11 +65,17 @@ def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path
         assert [e for e in daemon.events(job) if e["kind"] == "placeholder.planned"], "J0 has a planned start"
         planned = next(e for e in daemon.events(job) if e["kind"] == "placeholder.planned")["data"]["start_s"]
         assert planned - submitted > 120, "J0 alone would start minutes later"
+        to_come = drawn(daemon, job, tmp_path / "starts.svg")
+        assert (to_come[0]["kind"], to_come[0]["processors"], to_come[0]["degree"]) in (("run", 4, 4), ("move", 4, 0))
+        on_j0 = next(stretch for stretch in to_come if stretch["on_placeholder"])
+        assert abs(on_j0["start_s"] - planned) < 60, "what is planned goes on where J0 starts"
 
         # 4 processors of 16, then 8 (degree 2), then 16 (degree 1): what lies between lowers no degree.
         for count, fillers in enumerate([background.fillers[2:], background.fillers[:2]], start=2):
             background.end(*fillers)
             daemon.wait_event(job, "epoch.running", count)
+        grown = drawn(daemon, job, tmp_path / "grown.svg")
+        assert 0 < grown[-1]["end_s"] - grown[0]["start_s"] < to_come[-1]["end_s"] - to_come[0]["start_s"]
         background.end(background.block)
         until(
             lambda: any(k in daemon.kinds(job) for k in ("decision.move_to_placeholder", "decision.keep_subjobs")),
@@ -63,6 +84,7 @@ def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path
         )
         final = daemon.wait(job, timeout_s=180)
         assert final["state"] == "completed", final
+        assert drawn(daemon, job, tmp_path / "over.svg") == []
         assert result.read_bytes() == undisturbed(tmp_path, steps)
 
         decisions = {d["kind"]: d["decision"] for d in daemon.explain(job)["decisions"]}

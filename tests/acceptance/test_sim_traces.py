@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from ejbd.core.bundling.parameters import BundlingParameters, Order
+from ejbd.sim.fairness import beside
 from ejbd.sim.metrics import Outcome, change, idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.settings import Source, load, parse_setting, play
@@ -162,6 +163,34 @@ def test_tables_3_and_4(name: str) -> None:
     assert s["mean_subjobs"] == pytest.approx(counts[0], abs=0.3)
     assert s["mean_migrations"] == pytest.approx(counts[1], abs=0.15)
     assert s["overhead_percent"] == pytest.approx(overhead, abs=0.5)  # golden: docs/simulator.md
+
+
+# Of an independent implementation: shares of the targets that ran on more than one subjob, and that moved; the change
+# of the number of priority inversions where all jobs of 8 processors and more are elastic (the paper: "about 20 %").
+SHARES = {"CTC": (0.684, 0.622), "SDSC": (0.631, 0.579), "BLUE": (0.660, 0.610), "KTH": (0.624, 0.565)}
+INVERSIONS = {"CTC": -17.8, "SDSC": -37.2, "BLUE": -23.1, "KTH": -30.6}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_shares_of_targets_on_several_subjobs_and_moved(name: str) -> None:
+    s = single(name)
+    assert (s["several_subjobs_share"], s["moved_share"]) == pytest.approx(SHARES[name], abs=0.003)
+
+
+@pytest.mark.parametrize("name", INVERSIONS)
+def test_priority_inversions_and_who_is_later(name: str) -> None:
+    """More of the others start later than earlier on SDSC and KTH, fewer on BLUE: docs/simulator.md."""
+    jobs, easy = workload(name), easy_of(name)
+    found = []
+    for lambda_s in (110, 120, 130):
+        ejb = run(jobs, Policy.EJB, parameters=BundlingParameters(lambda_s=float(lambda_s)))
+        kept = paper_trim(jobs.jobs, easy) & paper_trim(jobs.jobs, ejb)
+        found.append(beside(jobs.jobs, easy, ejb, kept))
+    assert np.mean([one.inversions_percent for one in found]) == pytest.approx(INVERSIONS[name], abs=3)
+    later = float(np.mean([one.others_start.later_percent for one in found]))
+    assert later == pytest.approx({"CTC": 34.9, "SDSC": 32.0, "BLUE": 5.5, "KTH": 30.1}[name], abs=1.5)
+    earlier = float(np.mean([one.others_start.earlier_percent for one in found]))
+    assert earlier == pytest.approx({"CTC": 34.7, "SDSC": 26.8, "BLUE": 15.6, "KTH": 20.4}[name], abs=1.5)
 
 
 SENSITIVITY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]] = {  # golden, in the order of NAMES

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval, daly, mtbf_of, young
 from ejbd.core.cost import RECENT, Guess, Measurement, Source, in_words, move_cost, nearest, spool_speed
-from ejbd.core.interval import Interval, daly, interval, mtbf_of, young
 
 seconds = st.floats(0.0, 1e5)
 sizes = st.integers(1, 4096)
@@ -146,14 +146,16 @@ def test_more_nodes_fail_more_often() -> None:
 
 
 def test_how_often_to_checkpoint() -> None:
-    assert interval("off", "queue batch", 5.0, 4, 1e6) == Interval(
+    assert checkpoint_interval("off", "queue batch", 5.0, 4, 1e6) == CheckpointInterval(
         None, "no periodic checkpoints: queue batch says off"
     )
-    assert interval("600", "the job", 5.0, 4, 1e6) == Interval(600.0, "every 600 s: the job says so")
-    assert interval(90.5, "queue batch", 5.0, 4, 1e6).seconds == 90.5
-    auto = interval("auto", "the job", 60.0, 16, 365 * 86400.0)
+    assert checkpoint_interval("600", "the job", 5.0, 4, 1e6) == CheckpointInterval(
+        600.0, "every 600 s: the job says so"
+    )
+    assert checkpoint_interval(90.5, "queue batch", 5.0, 4, 1e6).seconds == 90.5
+    auto = checkpoint_interval("auto", "the job", 60.0, 16, 365 * 86400.0)
     assert auto.seconds == pytest.approx(daly(60.0, 365 * 86400.0 / 16))
     assert auto.why == (
         "every 1.53e+04 s (the job says auto): a checkpoint costs 60 s, and one of 16 nodes fails every 1.97e+06 s"
     )
-    assert interval("auto", "the job", 7200.0, 1, 3600.0).seconds == 7200.0, "no more often than they cost"
+    assert checkpoint_interval("auto", "the job", 7200.0, 1, 3600.0).seconds == 7200.0, "no more often than they cost"

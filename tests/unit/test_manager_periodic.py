@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ejbd.core.interval import daly
+from ejbd.core.checkpoint_interval import daly
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 

@@ -101,13 +101,13 @@ def test_a_single_target_is_the_whole_log_with_one_candidate(suspend: bool) -> N
         play_elastic(w, int(Policy.EJB), 0, parameters.rules, True, -1)
         refuse_fault(w)
         fate = (w.start[target], w.end[target], w.subjobs[target], w.moves[target], w.used[target])
-        fates = runs.fates
+        found = runs.outcome
         assert fate == (
-            fates.start[target],
-            fates.end[target],
-            fates.subjobs[target],
-            fates.moves[target],
-            fates.used[target],
+            found.start[target],
+            found.end[target],
+            found.subjobs[target],
+            found.moves[target],
+            found.used[target],
         )
     summary = runs.summary()
     assert summary["targets"] == runs.targets.size

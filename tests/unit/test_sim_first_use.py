@@ -92,9 +92,9 @@ def test_targets_go_on_compiled_where_they_stood(monkeypatch: pytest.MonkeyPatch
     plain = run_targets(load, trim=False, plain=True)
     switched_after(monkeypatch, [700])
     compiled = run_targets(load, trim=False, baseline=plain.baseline)
-    assert compiled.fates.compiled and plain.targets.size > 20
+    assert compiled.outcome.compiled and plain.targets.size > 20
     for name in ("start", "end", "used", "moved_s", "subjobs", "moves"):
-        assert getattr(plain.fates, name).tolist() == getattr(compiled.fates, name).tolist(), name
+        assert getattr(plain.outcome, name).tolist() == getattr(compiled.outcome, name).tolist(), name
 
 
 def switched_after(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:

@@ -15,7 +15,7 @@ from ejbd.cli.main import main
 from ejbd.cli.sim_live import factor
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Lived, Overheads, comparison, live_fate, play, pooled, rows_of, scaled, simulated_fate
+from ejbd.sim.live import Overheads, PlayedJob, comparison, live_times, play, pooled, rows_of, scaled, simulated_times
 from ejbd.sim.live_ejb import ElasticRuns, line_through
 from ejbd.sim.live_figure import draw
 from ejbd.sim.run import Policy
@@ -61,8 +61,8 @@ class Instant:
     def running(self) -> int:
         return sum(1 for at, run_s, _ in self.jobs.values() if at + run_s > self.time.now)
 
-    def lived(self) -> dict[int, Lived]:
-        return {n: Lived(at, at, None if n in self.fails else at + run) for n, (at, run, _) in self.jobs.items()}
+    def played(self) -> dict[int, PlayedJob]:
+        return {n: PlayedJob(at, at, None if n in self.fails else at + run) for n, (at, run, _) in self.jobs.items()}
 
     def close(self) -> None:
         self.jobs.clear()
@@ -89,10 +89,10 @@ def test_every_job_is_submitted_at_its_time_and_wide_ones_to_the_manager() -> No
     time = FakeTime()
     rigid, elastic = Instant(time), Instant(time)
     log = load([(0, 5, 60, 1), (3, 20, 60, 4), (7.5, 1, 60, 2)])
-    lived = play(log, rigid, elastic, 4, limit_s=60, clock=time.clock, pause=time.pause)
+    played = play(log, rigid, elastic, 4, limit_s=60, clock=time.clock, pause=time.pause)
     assert {n: job[0] - 1000 for n, job in rigid.jobs.items()} == {0: 0, 2: 7.5}
     assert elastic.jobs == {1: (1003, 20, 4)}
-    assert [job.end_s for job in lived] == [1005, 1023, 1008.5]
+    assert [job.end_s for job in played] == [1005, 1023, 1008.5]
     assert time.now >= 1023
 
 
@@ -109,18 +109,18 @@ def test_jobs_that_do_not_end_are_told() -> None:
 def test_the_simulation_pays_the_measured_overheads() -> None:
     # The second job waits for the first, and the third slips past it.
     log = load([(0, 10, 60, 4), (2, 10, 60, 4), (4, 5, 60, 1)])
-    free = simulated_fate(log, Policy.EASY, PAPER, NOBODY, Overheads(), plain=True)
+    free = simulated_times(log, Policy.EASY, PAPER, NOBODY, Overheads(), plain=True)
     assert free.start.tolist() == [0, 10, 20] and free.end.tolist() == [10, 20, 25]
     paid = Overheads(arrival_s=0.5, handover_s=1.5)
-    real = simulated_fate(log, Policy.EASY, PAPER, NOBODY, paid, plain=True)
+    real = simulated_times(log, Policy.EASY, PAPER, NOBODY, paid, plain=True)
     assert real.start.tolist() == [0.5, 12.0, 23.5]
     assert real.end.tolist() == [10.5, 22.0, 28.5]
 
 
 def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
-    live = live_fate([Lived(100, 100, 110, 1), Lived(102, 112, 120)])
-    simulated = live_fate([Lived(0, 0, 11), Lived(2, 10, 20)])
+    live = live_times([PlayedJob(100, 100, 110, 1), PlayedJob(102, 112, 120)])
+    simulated = live_times([PlayedJob(0, 0, 11), PlayedJob(2, 10, 20)])
     told = comparison(log, Policy.EJB, 4, Overheads(), live, [simulated])
     assert told["all"]["live"] == {"mean_wait_s": 5, "mean_run_s": 9, "mean_turnaround_s": 14}
     assert told["all"]["simulated"] == {"mean_wait_s": 4, "mean_run_s": 10.5, "mean_turnaround_s": 14.5}
@@ -134,12 +134,12 @@ def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() 
 
 
 def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
-    live = live_fate([Lived(0, 0, 10), Lived(2, 10, 20)])
-    other = live_fate([Lived(0, 0, 11), Lived(2, 12, 22)])
+    live = live_times([PlayedJob(0, 0, 10), PlayedJob(2, 10, 20)])
+    other = live_times([PlayedJob(0, 0, 11), PlayedJob(2, 12, 22)])
     log, one = load([(0, 10, 60, 4), (2, 10, 60, 1)]), load([(0, 10, 60, 4)])
     first = comparison(log, Policy.EASY, NOBODY, Overheads(), live, [other])
     second = comparison(
-        one, Policy.EASY, NOBODY, Overheads(), live_fate([Lived(0, 5, 10)]), [live_fate([Lived(0, 0, 4)])]
+        one, Policy.EASY, NOBODY, Overheads(), live_times([PlayedJob(0, 5, 10)]), [live_times([PlayedJob(0, 0, 4)])]
     )
     third = comparison(log, Policy.EJB, NOBODY, Overheads(), live, [live])
     easy, ejb = pooled([first, second, third])
@@ -155,8 +155,8 @@ def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
 
 def test_the_figure_is_written_in_three_formats_with_a_row_for_each_comparison(tmp_path: Path) -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
-    fate = live_fate([Lived(0, 0, 10), Lived(2, 10, 20)])
-    told = comparison(log, Policy.EASY, NOBODY, Overheads(), fate, [fate])
+    times = live_times([PlayedJob(0, 0, 10), PlayedJob(2, 10, 20)])
+    told = comparison(log, Policy.EASY, NOBODY, Overheads(), times, [times])
     paths = draw(tmp_path / "both.png", [told, told])
     assert [path.name for path in paths] == ["both.png", "both.svg", "both.pdf"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
@@ -264,7 +264,7 @@ def test_elastic_jobs_run_the_paced_program_and_their_costs_are_those_of_their_e
     assert runs.running() == 1
     daemon.over = True
     assert runs.running() == 0
-    assert runs.lived() == {7: Lived(100.5, 104.5, 127.5, 1)}
+    assert runs.played() == {7: PlayedJob(100.5, 104.5, 127.5, 1)}
     found = runs.measured(Overheads(arrival_s=0.25, handover_s=0.5))
     # 10 s at half speed and 6 s at full speed were needed for 10 s of work.
     assert found == Overheads(

@@ -49,7 +49,7 @@ async def grown(live: LiveWorld) -> str:
     return job
 
 
-async def lived(folder: Path) -> str:
+async def played_live(folder: Path) -> str:
     """What `ejb events --export` writes, of a job that grew and one that was passed through."""
     store = Store(f"sqlite:///{folder / 'ejb.sqlite'}")
     store.upgrade()
@@ -70,7 +70,7 @@ async def lived(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same for all tests here: what is read does not depend on the database."""
-    return asyncio.run(lived(tmp_path_factory.mktemp("lived")))
+    return asyncio.run(played_live(tmp_path_factory.mktemp("lived")))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def mtbf_of(nodes: int, node_mtbf_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class CheckpointInterval:
     """Seconds of computing between two checkpoints against lost nodes (None: there are none), and why."""
 
     seconds: float | None
@@ -44,19 +44,21 @@ class Interval:
         return {"interval_s": self.seconds, "why": self.why}
 
 
-def interval(setting: str | float, whose: str, cost_s: float, nodes: int, node_mtbf_s: float) -> Interval:
+def checkpoint_interval(
+    setting: str | float, whose: str, cost_s: float, nodes: int, node_mtbf_s: float
+) -> CheckpointInterval:
     """What `setting` (`off`, `auto` or seconds) comes to on `nodes` nodes. `whose`: who says so.
 
     `auto` is Daly's optimum for a checkpoint that costs `cost_s`, and never less than that cost.
     """
     if setting == "off":
-        return Interval(None, f"no periodic checkpoints: {whose} says off")
+        return CheckpointInterval(None, f"no periodic checkpoints: {whose} says off")
     if setting != "auto":
-        return Interval(float(setting), f"every {float(setting):.6g} s: {whose} says so")
+        return CheckpointInterval(float(setting), f"every {float(setting):.6g} s: {whose} says so")
     mtbf_s = mtbf_of(nodes, node_mtbf_s)
     seconds = max(cost_s, daly(cost_s, mtbf_s))
     why = (
         f"every {seconds:.3g} s ({whose} says auto): a checkpoint costs {cost_s:.3g} s, and one of {nodes} "
         f"nodes fails every {mtbf_s:.3g} s"
     )
-    return Interval(seconds, why)
+    return CheckpointInterval(seconds, why)
