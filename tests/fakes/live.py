@@ -16,6 +16,7 @@ from ejbd.manager.manager import Manager
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
 from tests.fakes.batch import Clock, MemoryBatch
+from tests.fakes.told_events import check_events
 
 
 class Worker:
@@ -92,10 +93,24 @@ class Worker:
             await self.report("rank-exit", epoch=epoch, rank=rank, code=code)
 
 
+def hold_to_the_catalogue(store: Store) -> None:
+    """Have every event looked at when the store is closed, at the end of its test."""
+    close = store.close
+
+    def closed() -> None:
+        store.close = close  # type: ignore[method-assign]
+        store.read_sync(check_events)
+        close()
+
+    if not getattr(store.close, "__closure__", None):
+        store.close = closed  # type: ignore[method-assign]
+
+
 class LiveWorld:
     """A manager, its store, its batch system and its workers, all driven by hand."""
 
     def __init__(self, folder: Path, store: Store, **queue: Any) -> None:
+        hold_to_the_catalogue(store)
         self.clock = Clock()
         self.set_by_s = 0.0  # somebody sets the clock of the daemon's machine
         self.daemon_clock = self._new_clock()

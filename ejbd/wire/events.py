@@ -1,0 +1,436 @@
+"""The catalogue of events: what each kind means, and what its `data` holds.
+
+`python -m ejbd.wire.events` prints it as the tables of docs/events.md. Every event that the manager writes in a test is
+held to these types. Times are seconds since the epoch (UTC), durations are seconds. NotRequired: only sometimes there.
+"""
+
+# Without `from __future__ import annotations`, which would hide from typing which fields are not required.
+
+import textwrap
+import typing
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
+
+
+class Nothing(TypedDict):
+    """The kind says it all."""
+
+
+class Reason(TypedDict):
+    """A sentence."""
+
+    reason: str
+
+
+class Error(TypedDict):
+    """A sentence about what went wrong."""
+
+    error: str
+
+
+class By(TypedDict):
+    """Who asked."""
+
+    by: str
+
+
+Step = TypedDict("Step", {"from": str, "reason": NotRequired[str]})
+Step.__doc__ = "A change of state: from which, and why."
+
+
+class JobStep(Step):
+    """A change of state: from which, and why. `incarnation`: the new one, after a setback."""
+
+    incarnation: NotRequired[int]
+
+
+class JobReceived(TypedDict):
+    """What a submission has become."""
+
+    queue: str
+    elastic: bool
+    reason: str
+
+
+class JobAgain(TypedDict):
+    """A job that ended is run again after `pause_s`, with this walltime."""
+
+    walltime_s: float
+    pause_s: float
+    reason: str
+
+
+class NotMovable(TypedDict):
+    """`how`: seen (its program shows it), or failed (it was tried)."""
+
+    how: str
+    reason: str
+
+
+class Decided(TypedDict):
+    """The policy's answer, what it was asked, and what a move and over-subscription were thought to cost."""
+
+    decision: dict[str, Any]
+    question: dict[str, Any]
+    cost: dict[str, Any]
+    penalty: dict[str, Any]
+
+
+class Leaving(TypedDict):
+    """Subjobs that are left before they end (at `end_s`), and those that stay; W by then."""
+
+    leaves: list[str]
+    stays: list[str]
+    end_s: float
+    work_s: float
+    reason: str
+
+
+class CheckpointDue(TypedDict):
+    """Where the ranks are; W by then. `interval_s`: of periodic checkpoints."""
+
+    epoch: int
+    interval_s: NotRequired[float | None]
+    work_s: float
+    reason: str
+
+
+class SubjobPlanned(TypedDict):
+    """What will be asked of the batch system. Ranks may use `usable_s` of the walltime."""
+
+    role: SubjobRole
+    processors: int
+    walltime_s: float
+    usable_s: float
+
+
+class SubjobStep(Step):
+    """The batch system's id once it has one, the nodes once it runs, and how its end was learnt (`source`)."""
+
+    batch_id: NotRequired[str | None]
+    nodes: NotRequired[list[str]]
+    source: NotRequired[str]
+    exit_code: NotRequired[int | None]
+
+
+class Stray(TypedDict):
+    """A batch job that bears the tag of a subjob and is not the one that EJB knows: it is cancelled."""
+
+    batch_id: str
+
+
+class PlaceholderPlanned(TypedDict):
+    """The start that the batch system first promised to J0."""
+
+    start_s: float
+
+
+class PlaceholderAgain(TypedDict):
+    """J0 is asked for again after `pause_s`."""
+
+    setbacks: int
+    pause_s: float
+    reason: str
+
+
+class IntentStep(Step):
+    """An action on the batch system: `number` tells it from others, `attempt` counts, `how` its id was found."""
+
+    intent: IntentKind
+    number: int
+    attempt: NotRequired[int]
+    batch_id: NotRequired[str | None]
+    how: NotRequired[str]
+
+
+class LeadAppointed(TypedDict):
+    """The worker on this node starts the script for the `run`-th time."""
+
+    node: str
+    run: int
+
+
+class ScriptEnded(TypedDict):
+    """The script's own exit code."""
+
+    code: int
+    run: int
+
+
+class LaunchAsked(TypedDict):
+    """The script starts `ranks` ranks; `ordinal` counts its launches from 0."""
+
+    ordinal: int
+    ranks: int
+
+
+class LaunchAnew(TypedDict):
+    """The launch begins again; what it had done is lost."""
+
+    ordinal: int
+    reason: str
+
+
+class LaunchRefused(TypedDict):
+    """A launch of `name` in `line` (0: not known) that EJB refuses. `handled`: the script asks how it ended."""
+
+    run: int
+    name: str
+    line: int
+    reason: str
+    handled: bool
+
+
+class LaunchEnded(TypedDict):
+    """The exit code of the application."""
+
+    ordinal: int
+    code: int
+
+
+class EpochLaunching(TypedDict):
+    """A placement: so many ranks on so many processors of these subjobs. `restart_from`: the checkpoint's epoch."""
+
+    epoch: int
+    launch: int
+    processors: int
+    ranks: int
+    subjobs: list[str]
+    restart_from: int | None
+
+
+class EpochStep(Step):
+    """A placement that runs makes `rate` full-speed seconds a second; `bytes` and `seconds` are its checkpoint's."""
+
+    epoch: int
+    processors: NotRequired[int]
+    subjobs: NotRequired[list[str]]
+    rate: NotRequired[float]
+    wanted: NotRequired[list[str]]
+    bytes: NotRequired[int | None]
+    seconds: NotRequired[float | None]
+
+
+class EpochRate(TypedDict):
+    """How fast it has turned out to be, in full-speed seconds a second."""
+
+    epoch: int
+    rate: float
+
+
+class EpochReason(TypedDict):
+    """A placement, and a sentence about it."""
+
+    epoch: int
+    reason: str
+
+
+class RankFailed(TypedDict):
+    """The first rank that died, and sentences about all that had died by then."""
+
+    epoch: int
+    rank: int
+    code: int
+    said: list[str]
+
+
+class CheckpointGivenUp(TypedDict):
+    """Its restart kept failing; an older one is resumed (null: none, the launch begins anew)."""
+
+    epoch: int
+    resumed_from: int | None
+    reason: str
+
+
+class WorkerRegistered(TypedDict):
+    """What the node offers: processors, checkpoint engines, the version of DMTCP (null: none)."""
+
+    node: str
+    processors: int
+    engines: list[str]
+    dmtcp: Any
+
+
+class WorkerLost(TypedDict):
+    """The node, and why."""
+
+    node: str
+    reason: str
+
+
+class WorkerLog(TypedDict):
+    """What a worker has to say."""
+
+    node: str
+    level: str
+    message: str
+
+
+class OperationFailed(Step):
+    """What `worker` was told to do and could not."""
+
+    operation: OperationKind
+    seq: int
+    epoch: int | None
+    worker: str
+
+
+class ClockSet(TypedDict):
+    """Every time that is stored was shifted by so much."""
+
+    by_s: float
+
+
+class QueueChanged(TypedDict):
+    """The settings that were changed at run time (null: back to the configuration's)."""
+
+    queue: str
+    by: str
+    changes: dict[str, Any]
+
+
+class QueuePaused(TypedDict):
+    """`what` kept failing: submissions, or starts. The next is tried after `pause_s`."""
+
+    queue: str
+    what: str
+    reason: str
+    pause_s: float
+
+
+class QueueResumed(TypedDict):
+    """What had failed so many times is tried again."""
+
+    queue: str
+    what: str
+    reason: str
+    failures: int
+
+
+class TokenCreated(TypedDict):
+    """A bearer token, by the beginning of its digest."""
+
+    token: str
+    user: str
+    label: str
+    scope: str
+    expires_s: float
+
+
+class TokenRevoked(TypedDict):
+    """A bearer token, and who revoked it."""
+
+    token: str
+    user: str
+    by: str
+
+
+class Told(NamedTuple):
+    """What a kind means, and the type of its data."""
+
+    meaning: str
+    data: Any
+
+
+K = EventKind
+CATALOGUE: dict[EventKind, Told] = {
+    K.JOB_RECEIVED: Told("stored; nothing asked of the batch system yet", JobReceived),
+    K.JOB_WAITING: Told("J0 is queued and no rank runs; after a setback: again", JobStep),
+    K.JOB_RUNNING: Told("ranks, or the script, run", JobStep),
+    K.JOB_ENDING: Told("the application is over; output is collected and subjobs are given back", JobStep),
+    K.JOB_UNKNOWN: Told("passed through, and gone from the batch system: how it ended may still be learnt", JobStep),
+    K.JOB_COMPLETED: Told("it ended well", JobStep),
+    K.JOB_FAILED: Told("it ended, and not well", JobStep),
+    K.JOB_TIMEOUT: Told("its time was up", JobStep),
+    K.JOB_CANCELLED: Told("it was cancelled", JobStep),
+    K.JOB_CANCEL_ASKED: Told("somebody asked to cancel it", By),
+    K.JOB_HELD: Told("it is kept from starting", By),
+    K.JOB_RELEASED: Told("it may go on after a hold", By),
+    K.JOB_NOT_MOVABLE: Told("no checkpoint is asked of it any more", NotMovable),
+    K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
+    K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),
+    K.DECISION_NOTHING: Told("stay as it is; told once for each verdict", Decided),
+    K.DECISION_START: Told("start on slots that are free", Decided),
+    K.DECISION_EXPAND: Told("spread over more slots", Decided),
+    K.DECISION_MOVE_TO_PLACEHOLDER: Told("move to J0, which has started, with the work kept", Decided),
+    K.DECISION_KEEP_SUBJOBS: Told("go on without J0, which is cancelled", Decided),
+    K.DECISION_START_ON_PLACEHOLDER: Told("begin anew on J0", Decided),
+    K.DECISION_COMPLETE: Told("the application has ended: cancel what is left", Decided),
+    K.DECISION_SHRINK: Told("leave subjobs before they end", Leaving),
+    K.DECISION_SUSPEND: Told("checkpoint, leave all subjobs, and wait with the work kept", Leaving),
+    K.DECISION_ANEW: Told("what cannot be moved begins anew where it can end", Leaving),
+    K.DECISION_CHECKPOINT: Told("checkpoint the ranks where they are, and go on", CheckpointDue),
+    K.SUBJOB_PLANNED: Told("it will be asked for", SubjobPlanned),
+    K.SUBJOB_PENDING: Told("the batch system has it", SubjobStep),
+    K.SUBJOB_RUNNING: Told("it has its nodes", SubjobStep),
+    K.SUBJOB_COMPLETED: Told("it ended", SubjobStep),
+    K.SUBJOB_FAILED: Told("it ended, and not well", SubjobStep),
+    K.SUBJOB_TIMEOUT: Told("its walltime was over", SubjobStep),
+    K.SUBJOB_CANCELLED: Told("it was cancelled", SubjobStep),
+    K.SUBJOB_LOST: Told("its node failed, or the batch system does not know it any more", SubjobStep),
+    K.SUBJOB_RELEASED: Told("it is given back", Reason),
+    K.SUBJOB_MISSING: Told("the batch system does not list it", Nothing),
+    K.SUBJOB_STRAY: Told("a second batch job bears its tag", Stray),
+    K.PLACEHOLDER_PLANNED: Told("the batch system promised J0 a start", PlaceholderPlanned),
+    K.PLACEHOLDER_AGAIN: Told("J0 is gone and is asked for again", PlaceholderAgain),
+    K.INTENT_PENDING: Told("to be tried again: it did not happen", IntentStep),
+    K.INTENT_EXECUTING: Told("being carried out", IntentStep),
+    K.INTENT_UNKNOWN: Told("it may have happened: looked up by its tag", IntentStep),
+    K.INTENT_DONE: Told("carried out", IntentStep),
+    K.INTENT_FAILED: Told("refused", IntentStep),
+    K.INTENT_DROPPED: Told("no longer wanted before it was tried", IntentStep),
+    K.INTENT_POSTPONED: Told("the batch system cannot take it now", Reason),
+    K.LEAD_APPOINTED: Told("a worker starts the script", LeadAppointed),
+    K.SCRIPT_ENDED: Told("the script ended", ScriptEnded),
+    K.LAUNCH_ASKED: Told("the script starts ranks", LaunchAsked),
+    K.LAUNCH_ANEW: Told("a launch begins again", LaunchAnew),
+    K.LAUNCH_REFUSED: Told("a launch that EJB does not carry out", LaunchRefused),
+    K.LAUNCH_ENDED: Told("a launch ended", LaunchEnded),
+    K.EPOCH_LAUNCHING: Told("ranks are placed, and started or restarted", EpochLaunching),
+    K.EPOCH_RUNNING: Told("all ranks run", EpochStep),
+    K.EPOCH_STOPPING: Told("a checkpoint was asked for", EpochStep),
+    K.EPOCH_STOPPED: Told("every rank's checkpoint is whole, and no rank runs", EpochStep),
+    K.EPOCH_ENDED: Told("every rank ended by itself", EpochStep),
+    K.EPOCH_FAILED: Told("the placement is given up", EpochStep),
+    K.EPOCH_RATE: Told("the ranks' progress is measured", EpochRate),
+    K.EPOCH_LOST: Told("it had ended, and its end was lost with its subjob", EpochReason),
+    K.RANK_FAILED: Told("ranks died", RankFailed),
+    K.CHECKPOINT_GIVEN_UP: Told("a checkpoint cannot be restarted", CheckpointGivenUp),
+    K.MOVE_FAILED: Told("a checkpoint or a restart failed", EpochReason),
+    K.OUTPUT_LOST: Told("the output could not be collected", Reason),
+    K.WORKER_REGISTERED: Told("a worker came up", WorkerRegistered),
+    K.WORKER_LOST: Told("a worker is gone, or was given up", WorkerLost),
+    K.WORKER_LOG: Told("a worker says something", WorkerLog),
+    K.OPERATION_FAILED: Told("a worker could not do what it was told", OperationFailed),
+    K.DAEMON_STARTED: Told("the daemon has started", Nothing),
+    K.CLOCK_SET: Told("somebody set the machine's clock", ClockSet),
+    K.BATCH_SILENT: Told("the batch system does not answer", Error),
+    K.BATCH_ANSWERS: Told("the batch system answers again", Nothing),
+    K.QUEUE_CHANGED: Told("settings of a queue were changed", QueueChanged),
+    K.QUEUE_PAUSED: Told("nothing is asked of a queue for a while", QueuePaused),
+    K.QUEUE_RESUMED: Told("a paused queue is tried again", QueueResumed),
+    K.TOKEN_CREATED: Told("a bearer token was made", TokenCreated),
+    K.TOKEN_REVOKED: Told("a bearer token was revoked", TokenRevoked),
+}
+
+
+def tables() -> str:
+    """The catalogue as Markdown: what each kind means, then what the data of each says."""
+    lines = ["| kind | meaning | `data` |", "| --- | --- | --- |"]
+    kinds: dict[Any, list[str]] = {}
+    for kind, told in CATALOGUE.items():
+        required = told.data.__required_keys__
+        fields = (f"`{name}`" if name in required else f"[`{name}`]" for name in typing.get_type_hints(told.data))
+        lines.append(f"| `{kind.value}` | {told.meaning} | {', '.join(fields)} |")
+        kinds.setdefault(told.data, []).append(f"`{kind.value}`")
+    lines.append("")
+    for data, names in kinds.items():
+        if data.__annotations__:
+            text = f"- {', '.join(names)}: {data.__doc__}"
+            lines += textwrap.wrap(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(tables(), end="")
