@@ -22,6 +22,7 @@ from ejbd.cli.sim_options import (
     ElasticUsers,
     Limit,
     ModelName,
+    OneNode,
     PolicyOption,
     Procs,
     Rule,
@@ -65,6 +66,7 @@ def run(
     rule: Rule = RuleName.archive,
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs stay rigid.")] = 8,
     cancel_j0: CancelJ0 = False,
+    one_node: OneNode = None,
     elastic_share: ElasticShare = 1.0,
     seed: Seed = 1,
     elastic_users: ElasticUsers = None,
@@ -86,8 +88,9 @@ def run(
     if json_file == jobs_csv == "-":
         raise EjbError(Code.INVALID, "--json - and --jobs-csv - are both stdout", hint="give one of them a file")
     setting = setting_of(
-        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, arrivals=arrivals,
-        elastic_share=elastic_share, seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
+        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
+        arrivals=arrivals, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
+        elastic_jobs=elastic_jobs,
     )  # fmt: skip
     with shown():
         workload, outcome, report = play(source_of(trace, procs, limit, rule), setting, checking=check)
@@ -120,6 +123,7 @@ def target(
     rule: Rule = RuleName.archive,
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs are no targets.")] = 9,
     cancel_j0: CancelJ0 = False,
+    one_node: OneNode = None,
     elastic_share: ElasticShare = 1.0,
     seed: Seed = 1,
     elastic_users: ElasticUsers = None,
@@ -133,8 +137,8 @@ def target(
     from ejbd.sim.settings import play_targets
 
     setting = setting_of(
-        "ejb", parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, elastic_share=elastic_share,
-        seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
+        "ejb", parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
+        elastic_share=elastic_share, seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
     )  # fmt: skip
     if ties is TiesName.batch:
         raise EjbError(Code.INVALID, "targets are simulated with paper or pyss ties", hint="leave --ties batch out")

@@ -70,6 +70,10 @@ PolicyOption = Annotated[
     ),
 ]
 CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
+OneNode = Annotated[
+    MaybeInt,
+    typer.Option("--one-node", min=1, metavar="N", help="All ranks of a job stay on one node, of N processors."),
+]
 ElasticShare = Annotated[
     float, typer.Option("--elastic-share", min=0, max=1, help="Only this share of the wide jobs, by lot.")
 ]

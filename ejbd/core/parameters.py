@@ -13,6 +13,7 @@ from enum import Enum, StrEnum
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 UNLIMITED = math.inf
+ANYWHERE = -1  # no node limit
 
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
@@ -92,7 +93,8 @@ class Parameters:
 
     Fields without a :class:`Parameter` are the batch system's: subjobs come in multiples of `processor_quantum`, their
     walltimes of `walltime_quantum_s`; `max_walltime_s` is the longest that the queue takes, and a slot that lasts that
-    long is as good as one without an end.
+    long is as good as one without an end. `node_limit`: all processes of a job have to stay on one node, and no node
+    has more than this many processors; negative: they may be anywhere. A job's own limit comes before it.
     """
 
     omax: Annotated[
@@ -130,6 +132,7 @@ class Parameters:
     processor_quantum: int = 1
     walltime_quantum_s: float = 1.0
     max_walltime_s: float = UNLIMITED
+    node_limit: int = ANYWHERE
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values by their names; what has no end becomes None (null)."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.manager import application, movability, setbacks
+from ejbd.core.policy import Situation
+from ejbd.manager import application, movability, node_limit, setbacks
 from ejbd.manager.concluding import conclude
 from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.outcomes import Again, PlanOutlived
@@ -21,7 +22,8 @@ def leaves_in_time(world: JobWorld) -> bool:
     """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
     can_move = application.can_move(world)
-    ends = world.policy.subjob_ends(world.elastic_state(can_move), now)
+    limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
+    ends = world.policy.subjob_ends(world.elastic_state(can_move, limit), now)
     if ends.begin_s is None:
         return False
     if not can_move and movability.may_begin_anew(world):

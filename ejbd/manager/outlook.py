@@ -7,6 +7,7 @@ import math
 from sqlalchemy import select
 
 from ejbd.core.outlook import outlook
+from ejbd.core.policy import Situation
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, from_now, timeline_from_json
 from ejbd.manager import node_limit
 from ejbd.manager.jobworld import JobWorld
@@ -34,7 +35,8 @@ def planned(world: JobWorld) -> PlannedTimeline:
         found = from_now(_decided(world), now)  # subjobs that were asked for are in the plan that asked for them
         if found:
             return found
-    state, policy = world.elastic_state(node_limit.can_move(world)), world.policy
+    limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
+    state, policy = world.elastic_state(node_limit.can_move(world), limit), world.policy
     present = policy.subjob_ends(state, now).timeline
     return outlook(state, present, now, _start_of(world.placeholder, now), policy)
 

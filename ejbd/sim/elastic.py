@@ -216,6 +216,14 @@ def _keep_for_a_while(w: World, job: int) -> None:
 
 
 @kernel
+def leave_what_is_held(w: World, job: int) -> None:
+    """The job moves off everything that it holds: given back now, or once the move is known to have succeeded."""
+    if w.clock[KEEP_S] > 0.0:
+        _keep_for_a_while(w, job)
+    _release_all(w, job)
+
+
+@kernel
 def is_late(w: World, job: int, time: float) -> bool:
     """Whether `time` is later than the completion that was expected.
 
@@ -319,7 +327,8 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
             w.scratch.log,
         )
         present = round_up(done - now, 1.0)
-    choice, seconds = placeholder_choice(w.walltime[job], w.work[job], count, present, True, rules)
+    movable = rules.node_limit < 0 or rules.node_limit >= processes  # J0 is on nodes as wide as any
+    choice, seconds = placeholder_choice(w.walltime[job], w.work[job], count, present, movable, rules)
     return carry_out_placeholder(w, job, choice, seconds, rules)
 
 
@@ -334,9 +343,10 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
     if choice == GO_ON:
         give_back(w, processes, end, now)
         return True
-    if choice == MIGRATE and w.clock[KEEP_S] > 0.0:
-        _keep_for_a_while(w, job)
-    _release_all(w, job)
+    if choice == MIGRATE:
+        leave_what_is_held(w, job)
+    else:
+        _release_all(w, job)
     take_row(w, job)
     if w.count[FAULT] != 0:
         return False

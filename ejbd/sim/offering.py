@@ -7,6 +7,7 @@ from ejbd.core.bundling.candidates import (
     GROWS,
     SUSPENDED_RUN,
     TWO_SUBJOBS,
+    WHOLE_MOVE,
     running_options,
     visit_key,
     wait_options,
@@ -17,7 +18,16 @@ from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
 from ejbd.core.room.walltimes import asked_walltime, longest_walltime
 from ejbd.sim.cluster import dequeue, hold
-from ejbd.sim.elastic import advance, held_processors, hold_subjob, is_late, plan_next, take_row, work_left
+from ejbd.sim.elastic import (
+    advance,
+    held_processors,
+    hold_subjob,
+    is_late,
+    leave_what_is_held,
+    plan_next,
+    take_row,
+    work_left,
+)
 from ejbd.sim.world import (
     DUE,
     FAULT,
@@ -186,6 +196,8 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
     )
     if code != GROWS or best < 0:
         return False
+    if o.kind[best] == WHOLE_MOVE:
+        leave_what_is_held(w, job)
     begin_to_grow(w, job, rules)
     _add(w, job, best, o.kind[best] == ADD_TWO, False, rules)
     return True

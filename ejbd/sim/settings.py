@@ -37,7 +37,7 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
-    return ("policy", "ties", "trim", *_CHOICES, "cancel-j0", "arrivals", *policy_keys(policy))
+    return ("policy", "ties", "trim", *_CHOICES, "cancel-j0", "one-node", "arrivals", *policy_keys(policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,9 @@ class Setting:
             return replace(self, choice=_choice(self.choice, key, value))
         if key == "cancel-j0":
             return replace(self, keep_placeholder=not _SWITCH[value])
+        if key == "one-node":
+            limit = _at_least(int(value), 1)
+            return replace(self, parameters=replace(self.parameters, node_limit=limit))
         if key == "arrivals":
             return replace(self, arrivals=_at_least(float(value), 1e-6))
         one = policy_keys(self.elastic)[key]
@@ -232,10 +235,9 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
 
 
 def _refuse_for_own(setting: Setting) -> None:
-    if not setting.keep_placeholder:
-        raise EjbError(
-            Code.INVALID, f"J0 is not cancelled under {setting.elastic}: only EJB's own policy is so simulated"
-        )
+    if not setting.keep_placeholder or setting.parameters.node_limit >= 0:
+        what = f"--cancel-j0 and --one-node are simulated under EJB's own policy only, not under {setting.elastic}"
+        raise EjbError(Code.INVALID, what)
 
 
 def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> dict[str, Any]:

@@ -10,12 +10,12 @@ import math
 from typing import NamedTuple
 
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
-from ejbd.core.bundling.plan import walk_plan
+from ejbd.core.bundling.plan import carrying, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch, whole_units
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
-ADD_ONE, ADD_TWO = 4, 5  # and for a running one
+ADD_ONE, ADD_TWO, WHOLE_MOVE = 4, 5, 6  # and for a running one
 FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK = 1, 0, 2, 3, 4
 MIGRATE, GO_ON, START_OVER = 1, 2, 3
 
@@ -79,7 +79,7 @@ def wait_options(
     best = -1
     lowest = rules.omax + 1
     for slot in range(slots):
-        offered = slot_processors[slot]
+        offered = _on_a_node(slot_processors[slot], rules)
         if offered * (lowest - 1) < processes:
             continue
         reached = degree(processes, min(offered, processes))
@@ -107,7 +107,8 @@ def wait_options(
             break
 
     count = steps
-    for base in range(steps):
+    pairs = steps if rules.node_limit < 0 else 0  # two subjobs are two nodes
+    for base in range(pairs):
         for wide in range(base + 1, steps):
             _two_subjobs(base, wide, count, resume, work_left_s, slot_durations, rules, options)
             if options.verdict[count] == FEASIBLE and (best < 0 or options.seconds[count] < options.seconds[best]):
@@ -133,6 +134,14 @@ def wait_options(
         if best >= 0:
             count += 1
     return count, best
+
+
+@kernel
+def _on_a_node(processors: int, rules: Rules) -> int:
+    """What of a slot the ranks could use: under a node limit whole units of one node."""
+    if rules.node_limit < 0:
+        return processors
+    return min(processors, rules.node_limit) // rules.processor_quantum * rules.processor_quantum
 
 
 @kernel
@@ -221,7 +230,8 @@ def running_options(
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Only what completes strictly earlier than the present plan is feasible; the earliest completion wins,
     then the fewest processors, then the first. With `suspend`, where neither the present plan nor any other completes,
-    the one that leaves the least work at its end is best, if that is worth a migration. The first `count` of `ends`,
+    the one that leaves the least work at its end is best, if that is worth a migration. Under a node limit a job grows
+    by leaving its subjob for a wider one, as a whole. The first `count` of `ends`,
     `held` and `anchors` are the subjobs in the order of their ends.
     """
     if count == 0:
@@ -232,9 +242,7 @@ def running_options(
         return ON_PLACE_HOLDER, 0, -1
     if stalled_until_s > now and not rules.act_in_move:
         return MIGRATING, 0, -1
-    have = 0
-    for index in range(count):
-        have += held[index]
+    have = carrying(held, count, rules)
     if have >= processes:
         return FULL_WIDTH, 0, -1
     begin = max(now, stalled_until_s)
@@ -247,15 +255,18 @@ def running_options(
     if slots == 0:
         return NO_SLOT, 0, -1
 
-    listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, rules, options)
+    if rules.node_limit < 0:
+        listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, rules, options)
+    else:
+        listed = _whole_moves(processes, have, slot_processors, slots, rules, options)
     best = -1
     most = -1
     least = stuck - rules.lambda_s  # more work has to be worth a migration
     for at in range(listed):
-        _merge(ends, held, anchors, count, scratch)
+        planned = _merge(ends, held, anchors, count, options.kind[at] == WHOLE_MOVE, scratch)
         duration = slot_durations[options.slot[at]]
-        _insert(scratch, count, now + duration, options.processors[at])
-        planned = count + 1
+        _insert(scratch, planned, now + duration, options.processors[at])
+        planned += 1
         if options.kind[at] == ADD_TWO:
             _insert(scratch, planned, now + slot_durations[options.slot_2[at]], options.processors_2[at])
             planned += 1
@@ -365,6 +376,26 @@ def _expansions(
 
 
 @kernel
+def _whole_moves(processes: int, have: int, slot_processors: Ints, slots: int, rules: Rules, options: Options) -> int:
+    """List where all ranks could go together: each slot that reaches a lower degree than every longer one."""
+    unit = rules.processor_quantum
+    lowest = min(rules.omax + 1, degree(processes, have))
+    count = 0
+    for slot in range(slots):
+        available = min(_on_a_node(slot_processors[slot], rules), whole_units(processes, unit))
+        if available <= 0 or degree(processes, min(available, processes)) >= lowest:
+            continue
+        lowest = degree(processes, min(available, processes))
+        options.kind[count] = WHOLE_MOVE
+        options.slot[count] = slot
+        options.processors[count] = available if rules.whole_slots else whole_units(fewest(processes, lowest), unit)
+        options.slot_2[count] = -1
+        options.degree_2[count] = lowest
+        count += 1
+    return count
+
+
+@kernel
 def _listed(options: Options, count: int, processors: int) -> bool:
     found = False
     for at in range(count):
@@ -373,11 +404,17 @@ def _listed(options: Options, count: int, processors: int) -> bool:
 
 
 @kernel
-def _merge(ends: Floats, held: Ints, anchors: Ints, count: int, scratch: Scratch) -> None:
+def _merge(ends: Floats, held: Ints, anchors: Ints, count: int, leaves: bool, scratch: Scratch) -> int:
+    """Copy what is held, how many; of what is left as a whole only the anchors, which carry no rank then."""
+    kept = 0
     for index in range(count):
-        scratch.ends[index] = ends[index]
-        scratch.held[index] = held[index]
-        scratch.anchors[index] = anchors[index]
+        if leaves and anchors[index] == 0:
+            continue
+        scratch.ends[kept] = ends[index]
+        scratch.held[kept] = 0 if leaves else held[index]
+        scratch.anchors[kept] = anchors[index]
+        kept += 1
+    return kept
 
 
 @kernel

@@ -32,6 +32,7 @@ from ejbd.core.bundling.candidates import (
     SUSPENDED_RUN,
     TOO_LATE,
     TOO_SHORT,
+    WHOLE_MOVE,
     WHOLE_RUN,
     Options,
     added,
@@ -41,8 +42,8 @@ from ejbd.core.bundling.candidates import (
     scratch_for,
     wait_options,
 )
-from ejbd.core.bundling.parameters import BundlingParameters, Rules
-from ejbd.core.bundling.plan import expected_completion, next_shrink, vectors
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import carriers, carrying, expected_completion, next_shrink, rules_for, vectors
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
 from ejbd.core.progress import round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
@@ -50,11 +51,6 @@ from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 _TOLD = 4  # candidates spelled out in a reason; the decision carries them all
-
-
-def _rules(state: ElasticState, params: BundlingParameters) -> Rules:
-    """The rules for this job: what cannot go back to waiting with its work kept is not suspended."""
-    return params.rules if state.suspendable or not params.suspend else replace(params, suspend=False).rules
 
 
 def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, params: BundlingParameters) -> Decision:
@@ -68,6 +64,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     seen = tuple(slots)
     if not seen:
         return Decision(DecisionKind.NOTHING, state.job, now, "no processor can be used now")
+    rules = rules_for(state, params)
     steps = min(len(seen), params.omax)
     options = room_for(steps * (steps + 1) // 2 + 2)
     processors, durations = _slot_vectors(seen)
@@ -78,18 +75,23 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         processors,
         durations,
         len(seen),
-        _rules(state, params),
+        rules,
         options,
     )
     if count == 0:
         most = seen[-1].processors
         needed = -(-state.processes // params.omax)
         reason = f"{_processors(most)} free, and O_max {params.omax} needs {needed} for {state.processes} processes"
+        if rules.node_limit >= 0:
+            reason = (
+                f"{_on_one_node(state)}: {rules.node_limit} can be had on one, and O_max {params.omax} needs {needed}"
+            )
         return Decision(DecisionKind.NOTHING, state.job, now, reason, slots=seen)
 
     if not state.movable:
         count, chosen = _whole_runs(options, count)
-    candidates = [_wait_candidate(options, at, seen, now, params) for at in range(count)]
+    where = " on one node" if rules.node_limit >= 0 else ""
+    candidates = [_wait_candidate(options, at, seen, now, params, where) for at in range(count)]
     best = candidates[chosen] if chosen >= 0 else None
     if seen[options.slot[0]].duration_s < params.max_walltime_s:
         candidates.insert(0, _no_case_1(seen, params))
@@ -142,12 +144,12 @@ def _slot_vectors(slots: tuple[BackfillSlot, ...]) -> tuple[list[int], list[floa
 
 
 def _wait_candidate(
-    options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float, params: BundlingParameters
+    options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float, params: BundlingParameters, where: str
 ) -> Candidate:
     """One option of a waiting job in words."""
     kind, slot, processors = options.kind[at], slots[options.slot[at]], options.processors[at]
     request = SubjobRequest(processors, options.length[at], options.slot[at])
-    held = f"{_processors(processors)} (degree {options.degree[at]})"
+    held = f"{_processors(processors)}{where} (degree {options.degree[at]})"
     if kind == SUSPENDED_RUN:
         why = f"{held} for {slot.duration_s:.0f} s, then back to waiting with the work kept"
         return Candidate("suspend", True, None, (request,), why)
@@ -194,7 +196,8 @@ def plan_running(
     seen = tuple(slots)
     present, planned = expected_completion(state, now, params)
     known = present if present < UNLIMITED else None
-    held = vectors(state.subjobs)
+    rules = rules_for(state, params)
+    held = vectors(carriers(state, rules))
     count = len(held.ends)
     options = room_for(len(seen) * (count + 1) * (count + 2))
     processors, durations = _slot_vectors(seen)
@@ -211,7 +214,7 @@ def plan_running(
         durations,
         len(seen),
         now,
-        _rules(state, params),
+        rules,
         scratch_for(count),
         options,
     )
@@ -222,14 +225,20 @@ def plan_running(
     order = sorted(range(listed), key=lambda at: added(options, at))
     candidates = [_expanded(options, at, seen, now) for at in order]
     if chosen < 0:
-        reason = f"stay on {_processors(state.processors)}, {_until(known, now)}"
-        reason += ": " + _told(candidates) if candidates else ": what is free does not lower the degree"
+        reason = f"stay on {_processors(carrying(held.processors, count, rules))}, {_until(known, now)}"
+        none = "what is free does not lower the degree"
+        if rules.node_limit >= 0:
+            none = f"{_on_one_node(state)}, where {rules.node_limit} can be had at most: no lower degree"
+        reason += ": " + (_told(candidates) if candidates else none)
         weighed = tuple(candidates)
         return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, weighed, seen, timeline=planned)
     best = candidates[order.index(chosen)]
     reason = f"grow by {best.name}: {best.why}; as it is, {_until(known, now)}" + _rejected(candidates, best)
     ends = [seen[request.slot_index].duration_s for request in best.requests]
-    timeline = _timeline_with(state, best.requests, ends, now, params.lambda_s, params)
+    stays = state
+    if options.kind[chosen] == WHOLE_MOVE:
+        stays = replace(state, subjobs=tuple(replace(held, processors=0) for held in state.subjobs if held.anchor))
+    timeline = _timeline_with(stays, best.requests, ends, now, params.lambda_s, params)
     return Decision(
         DecisionKind.EXPAND,
         state.job,
@@ -263,7 +272,12 @@ def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: f
     slot, processors = options.slot[at], options.processors[at]
     requests = [SubjobRequest(processors, options.length[at], slot)]
     why = f"{_processors(processors)} more"
-    if options.kind[at] == ADD_TWO:
+    if options.kind[at] == WHOLE_MOVE:
+        name = "whole move"
+        why = f"all processes to {_processors(processors)} on one node (degree {options.degree_2[at]})"
+        if slots[slot].duration_s < UNLIMITED:
+            why += f", which may be used for {slots[slot].duration_s:.0f} s"
+    elif options.kind[at] == ADD_TWO:
         name = "case 3"
         slot, processors = options.slot_2[at], options.processors_2[at]
         requests.append(SubjobRequest(processors, options.length_2[at], slot))
@@ -276,7 +290,10 @@ def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: f
     if options.verdict[at] == MORE_WORK:
         return Candidate(name, True, None, tuple(requests), f"{why}, more work until the job is suspended")
     if options.verdict[at] == TOO_LATE:
-        why += ": what stays after a shrink exceeds O_max or is nothing"
+        if name == "whole move":
+            why += ": it does not last, or the subjob with the user's shell does not"
+        else:
+            why += ": what stays after a shrink exceeds O_max or is nothing"
         return Candidate(name, False, None, (), why)
     completion = now + options.seconds[at]
     why += f", done in {options.seconds[at]:.0f} s"
@@ -291,11 +308,12 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     On a tie going on wins, then migrating. A job that holds no subjob runs on J0, from its last checkpoint where that
     pays. `cancel` names the subjobs to be released once J0 runs the application; an anchor is never among them.
     """
-    split = state.node_limit is not None and state.node_limit < state.processes
+    limit = rules_for(state, params).node_limit
+    split = 0 <= limit < state.processes
     movable = state.movable and not split
     stuck = "the application has no checkpoint engine"
     if split and state.movable:
-        stuck = f"its {state.processes} processes have to stay on one node, and J0 has {state.node_limit} on one"
+        stuck = f"its {state.processes} processes have to stay on one node, and J0 has {limit} on one"
     full = now + round_up(state.requested_s)
     moved = now + round_up(params.lambda_s + state.work_left_s)
     release = tuple(subjob.id for subjob in state.subjobs if not subjob.anchor)
@@ -394,6 +412,10 @@ def plan_completion(state: ElasticState, now: float, outcome: str) -> Decision:
 
 def _processors(count: int) -> str:
     return "1 processor" if count == 1 else f"{count} processors"
+
+
+def _on_one_node(state: ElasticState) -> str:
+    return f"the {state.processes} processes have to stay on one node"
 
 
 def _until(completion_s: float | None, now: float) -> str:

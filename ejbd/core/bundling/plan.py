@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ejbd.core.bundling.parameters import BundlingParameters, Rules
@@ -49,7 +49,8 @@ def walk_plan(
 ) -> tuple[float, int, int, float]:
     """When the application completes if it goes on at `begin_s` on these subjobs; not rounded, infinite if it cannot.
 
-    The first `count` entries of `ends`, `held` (processors) and `anchors` are the subjobs in the order of their ends.
+    The first `count` entries of `ends`, `held` (processors) and `anchors` are the subjobs in the order of their ends;
+    under a node limit the one that has the ranks, and anchors.
     It cannot complete where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing.
     `levels`, unless empty, takes up the processors of each level of the plan, `log` its timeline as (is a migration,
     start, end, processors), as far as the plan goes; how many there are of each comes second and third. The last
@@ -59,9 +60,7 @@ def walk_plan(
     left = work_left_s
     told = 0
     logged = 0
-    processors = 0
-    for index in range(count):
-        processors += held[index]
+    processors = carrying(held, count, rules)
     if processors == 0:
         return math.inf, 0, 0, work_left_s
     dropped = 0
@@ -86,6 +85,8 @@ def walk_plan(
             if len(log) > 0:
                 logged = _note(log, logged, 1.0, now, end, processors)
             now = end
+        if rules.node_limit >= 0:  # the ranks are on one subjob: nothing else that is held carries them
+            return math.inf, told, logged, left
         staying = first_staying(processes, left, ends, held, dropped, count, now, processors, rules)
         while dropped < staying:
             if anchors[dropped] != 0:
@@ -94,6 +95,18 @@ def walk_plan(
             dropped += 1
         if processors <= 0 or processors * rules.omax < processes:
             return math.inf, told, logged, left
+
+
+@kernel
+def carrying(held: Ints, count: int, rules: Rules) -> int:
+    """Processors that ranks can use: of all subjobs together, under a node limit of the widest."""
+    processors = 0
+    for index in range(count):
+        if rules.node_limit < 0:
+            processors += held[index]
+        else:
+            processors = max(processors, held[index])
+    return processors
 
 
 @kernel
@@ -155,13 +168,13 @@ def shrink_plan(
 
     It has to be over at the end of the first subjob. Subjobs come as for :func:`walk_plan`.
     """
-    processors = 0
-    for index in range(count):
-        processors += held[index]
+    processors = carrying(held, count, rules)
     stretched = stretch(degree(processes, processors), rules.delta)
     end = ends[0]
     if begin_s + work_left_s * stretched <= end + ROUNDING_SLACK_S:
         return NOBODY_LEAVES, 0
+    if rules.node_limit >= 0:
+        return (ANCHOR_LEAVES if anchors[0] != 0 else NOBODY_STAYS), count
     left = work_left_s - max(0.0, end - rules.lambda_s - begin_s) / stretched
     staying = first_staying(processes, left, ends, held, 0, count, max(begin_s, end), processors, rules)
     kept = 0
@@ -180,6 +193,23 @@ def shrink_plan(
 def by_end(subjobs: Iterable[HeldSubjob]) -> list[HeldSubjob]:
     """The subjobs in the order in which a plan walks them."""
     return sorted(subjobs, key=lambda subjob: (subjob.end_s, subjob.processors, subjob.anchor))
+
+
+def carriers(state: ElasticState, rules: Rules) -> tuple[HeldSubjob, ...]:
+    """What a plan goes by: all subjobs; under a node limit the widest, which has the ranks, and anchors."""
+    if rules.node_limit < 0 or len(state.subjobs) < 2:
+        return state.subjobs
+    widest = max(state.subjobs, key=lambda subjob: (subjob.processors, subjob.end_s))
+    return tuple(subjob for subjob in state.subjobs if subjob is widest or subjob.anchor)
+
+
+def rules_for(state: ElasticState, params: BundlingParameters) -> Rules:
+    """The rules for one job: its own node limit; what cannot go back to waiting with its work kept is not suspended."""
+    suspend = params.suspend and state.suspendable
+    limit = params.node_limit if state.node_limit is None else state.node_limit
+    if suspend is params.suspend and limit == params.node_limit:
+        return params.rules
+    return replace(params, suspend=suspend, node_limit=limit).rules
 
 
 class HeldVectors(NamedTuple):
@@ -204,16 +234,19 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
     from its first shrink on only: what the job runs on now is a fact.
     """
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
-    held = vectors(state.subjobs)
+    rules = rules_for(state, params)
+    held = vectors(carriers(state, rules))
     count = len(held.ends)
     log = [0.0] * (8 * count + 8)
-    done, _, logged, _ = walk_plan(state.processes, state.work_left_s, *held, count, begin, params.rules, [], log)
+    done, _, logged, _ = walk_plan(state.processes, state.work_left_s, *held, count, begin, rules, [], log)
     if not count:
         return done, ()
     on_j0 = state.on_placeholder
     intervals: list[PlannedInterval] = []
     if begin > now:
-        intervals.append(PlannedInterval(PlannedKind.MOVE, now, begin, state.processors, 0, on_j0))
+        intervals.append(
+            PlannedInterval(PlannedKind.MOVE, now, begin, carrying(held.processors, count, rules), 0, on_j0)
+        )
     for at in range(0, 4 * logged, 4):
         moves, start, end, processors = log[at : at + 4]
         kind = PlannedKind.MOVE if moves else PlannedKind.RUN
@@ -231,10 +264,11 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
     """
     if not state.subjobs:
         return None
-    held = by_end(state.subjobs)
+    rules = rules_for(state, params)
+    held = by_end(carriers(state, rules))
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
     end = held[0].end_s
-    code, staying = shrink_plan(state.processes, state.work_left_s, *vectors(held), len(held), begin, params.rules)
+    code, staying = shrink_plan(state.processes, state.work_left_s, *vectors(held), len(held), begin, rules)
     if code == NOBODY_LEAVES:
         return None
     leaves, stays = held[:staying], held[staying:]
