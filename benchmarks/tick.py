@@ -29,8 +29,9 @@ from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
-from ejbd.manager import requests
 from ejbd.manager.clock import SteadyClock
+from ejbd.manager.intake import Submission
+from ejbd.manager.intake import store as store_jobs
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.manager import Manager
 from ejbd.manager.tick import Tick
@@ -54,7 +55,7 @@ def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -
         for number in range(count):
             overrides = Overrides(ntasks=str(dice.choice(SIZES)), time=str(dice.randint(10, 1440)))
             request = JobRequest(cwd="/tmp", command=("./heat",), env=ENVIRONMENT, overrides=overrides)
-            requests.submit(ctx, read(request), "ada", f"key-{number}", "hash")
+            store_jobs(ctx, [Submission(read(request), "ada", f"key-{number}", "hash")])
 
     def accept(session: Session) -> int:
         pending = session.scalars(select(Intent).where(Intent.state == IntentState.PENDING)).all()

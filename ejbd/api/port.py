@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ejbd.config import Settings
+from ejbd.manager.intake import Accepted
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.outlook import PlannedTimeline
-from ejbd.manager.requests import Accepted
 from ejbd.manager.telemetry import Telemetry
 from ejbd.store.store import Store
 

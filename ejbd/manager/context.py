@@ -16,7 +16,18 @@ from ejbd.core.view import ClusterView
 from ejbd.manager.history import History, Remembered
 from ejbd.manager.spool import Spool
 from ejbd.manager.subscribers import Subscribers
+from ejbd.store.changes import WriterSession
 from ejbd.store.models import QueueOverride
+from ejbd.store.transitions import QUEUES_TOPIC, WAKE
+
+
+@dataclass
+class Overridden:
+    """Settings of queues that were changed at run time: as a transaction of the writer read them, until one changes
+    them (:data:`ejbd.store.transitions.QUEUES_TOPIC`). None: to be read."""
+
+    settings: dict[str, QueueSettings] | None = None
+
 
 Offer = tuple[str, dict[str, Any]]
 """A node, and what its worker said of it: `engines`, `dmtcp`."""
@@ -45,6 +56,7 @@ class Context:
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
     subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
+    overridden: Overridden = field(default_factory=Overridden)
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:
@@ -54,10 +66,15 @@ class Context:
     def queue_settings(self, name: str) -> QueueSettings:
         """The TOML file's settings of a queue with what was changed at run time on top."""
         if self._queues is None:
+            self._queues = self.overridden.settings
+        if self._queues is None:
             self._queues = {
                 queue: self.settings.queue_settings(queue).having(changed)
                 for queue, changed in self.session.execute(select(QueueOverride.name, QueueOverride.settings))
             }
+            # What a transaction reads that may be undone, or that others have overtaken, is for itself only.
+            if isinstance(self.session, WriterSession) and QUEUES_TOPIC not in self.session.info.get(WAKE, ()):
+                self.overridden.settings = self._queues
         return self._queues.get(name) or self.settings.queue_settings(name)
 
     @cached_property

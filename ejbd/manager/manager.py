@@ -26,17 +26,19 @@ from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager import explaining, passing, queuepause, queues, requests, workers
+from ejbd.manager.admission import Admission, admit
 from ejbd.manager.calls import WorkerCalls
 from ejbd.manager.checkpointing import recent_offers, with_mpi
 from ejbd.manager.clock import SteadyClock
-from ejbd.manager.context import Context, Offer
+from ejbd.manager.context import Context, Offer, Overridden
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider
 from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor, submissions_due
 from ejbd.manager.guard import guarded
 from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Remembered
-from ejbd.manager.jobspec import JobSpec, Reading
+from ejbd.manager.intake import Accepted, Intake, Submission, answered
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.mpi import LOOK_S
@@ -48,12 +50,13 @@ from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
 from ejbd.manager.workingset import WorkingSet
 from ejbd.store import marks
+from ejbd.store.changes import ANY_JOB_TOPIC
 from ejbd.store.models import Event, Job, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import add_event
+from ejbd.store.transitions import INTENTS_TOPIC, NEW_JOBS_TOPIC, QUEUES_TOPIC, add_event
 from ejbd.userfiles import apart
 from ejbd.wire.kinds import EventKind
 
@@ -63,6 +66,7 @@ RETRY_S = 1.0
 PRUNE_S = 6 * 3600.0
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
+BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
 SUBSCRIBERS = Subscribers(told=(learn_of_end, queuepause.note_end))
 """Who is asked and told when something ends."""
 
@@ -100,9 +104,13 @@ class Manager:
         self._remembered = Remembered()
         self._specs = Specs()
         self._open = WorkingSet(store)
+        self._overridden = Overridden()
+        self._intake = Intake(store, self._context)
+        self._backlog = False  # more jobs were received than the executor has use for now
         self._health = Health(settings, store)
         self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._seen)
         store.on_commit(self._forget)
+        store.on_commit(self._forget_overridden, on_writer=True)
         self._polling = asyncio.Lock()
         self._work = asyncio.Event()
         self._events = asyncio.Condition()
@@ -169,6 +177,7 @@ class Manager:
             subscribers=self.subscribers,
             looked_s=self._looked_s,
             fitting=self._fitting,
+            overridden=self._overridden,
         )
 
     async def prune(self) -> None:
@@ -309,13 +318,16 @@ class Manager:
                     next_s = await self._executor.run_due()
                 if more:
                     next_s = self.clock()
+                elif self._backlog:  # whoever comes now waits behind others, and wakes nobody
+                    next_s = min(self.clock() + RETRY_S, self.clock() + RETRY_S if next_s is None else next_s)
             except EjbError as error:
                 log.error("executor", error=error.sentence())
                 next_s = self.clock() + RETRY_S
             except Exception as error:
                 log.error("executor-fault", error=repr(error), exc_info=error)
                 next_s = self.clock() + RETRY_S
-            timeout = None if next_s is None else max(0.05, next_s - self.clock())
+            least_s = BACKLOG_S if self._backlog else 0.05
+            timeout = None if next_s is None else max(least_s, next_s - self.clock())
             try:
                 await asyncio.wait_for(self._work.wait(), timeout)
             except TimeoutError:
@@ -330,6 +342,7 @@ class Manager:
         ctx = self._context(session)
         decider = Decider(ctx)
         most = 2 * self.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS - submissions_due(session, ctx.now)
+        self._backlog = most <= 0
         if most <= 0:
             return False  # the executor comes back here once it has made some
         query = select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
@@ -341,7 +354,7 @@ class Manager:
         return len(jobs) == RECEIVED_AT_ONCE and any(job.state != JobState.RECEIVED for job in jobs)
 
     def _woken(self, topics: frozenset[str]) -> None:
-        if "intents" in topics:
+        if INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self._backlog):
             self._work.set()
         self._calls.wake(topics)
         if "events" in topics:
@@ -351,36 +364,47 @@ class Manager:
         if LEARNT_TOPIC in topics:
             self._remembered = Remembered()
 
+    def _forget_overridden(self, topics: frozenset[str]) -> None:
+        if QUEUES_TOPIC in topics or ANY_JOB_TOPIC in topics:
+            self._overridden.settings = None
+
     async def _announce(self) -> None:
         async with self._events:
             self._events.notify_all()
 
     # -- requests of users --------------------------------------------------------------------------------------------
 
-    async def submit(
-        self, job: Reading, user: str, idempotency_key: str | None, request_hash: str
-    ) -> requests.Accepted:
+    async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
         self._refuse_others(user)
         await self._see()
         job, elastic_notes = await _looked_at(job), job.notes
+        submission = Submission(job, user, idempotency_key, request_hash)
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None:
-            known, taken = await self.store.read(
-                lambda s: requests.look(self._context(s), job, user, idempotency_key, request_hash)
-            )
-            if known is not None:
-                return replace(known, notes=elastic_notes if known.elastic else ())
-            if taken.elastic:
-                await asyncio.to_thread(check_output, taken.spec, user)
-            else:
+            before, taken = await asyncio.to_thread(self._admitted, submission)
+            if before is not None:
+                return replace(before, notes=elastic_notes if before.elastic else ())
+            if not taken.elastic:
                 notes = await self._check(taken.spec)
-                job = Reading(taken.spec)
-        answer = await self.store.write(
-            lambda s: requests.submit(self._context(s), job, user, idempotency_key, request_hash)
-        )
+                submission = replace(submission, job=Reading(taken.spec))
+        answer = await self._intake.store(submission)
         reach(CrashPoint.JOB_AFTER_COMMIT)
         return replace(answer, notes=elastic_notes if answer.elastic else notes)
+
+    def _admitted(self, submission: Submission) -> tuple[Accepted | None, Admission]:
+        """How a job would be taken now; and, where that needs to be known by now, what was answered before."""
+        try:
+            taken = self.store.read_sync(lambda s: admit(self._context(s), submission.job))
+            if taken.elastic:
+                check_output(taken.spec, submission.user)
+                return None, taken
+        except EjbError as refused:
+            before = self.store.read_sync(lambda s: answered(s, submission))
+            if before is None:
+                raise
+            return before, Admission(submission.job.spec, "", before.elastic, "", str(refused))
+        return self.store.read_sync(lambda s: answered(s, submission)), taken
 
     async def _check(self, spec: JobSpec) -> tuple[str, ...]:
         """Ask the batch system about a job that would be passed through; notes for its user.
@@ -552,6 +576,8 @@ async def _every(period_s: float, what: Callable[[], Awaitable[None]], *, at_onc
 
 
 async def _looked_at(job: Reading) -> Reading:
+    if job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND:
+        return job
     try:
         return replace(job, spec=await apart(lambda: with_mpi(job.spec), LOOK_S))
     except TimeoutError:

@@ -16,7 +16,7 @@ from ejbd.manager.admission import queue_allows
 from ejbd.manager.context import Context
 from ejbd.policies import known_policies
 from ejbd.store.models import QueueOverride
-from ejbd.store.transitions import add_event
+from ejbd.store.transitions import QUEUES_TOPIC, add_event, wake
 from ejbd.wire.kinds import EventKind
 
 
@@ -70,6 +70,7 @@ def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict
     """Change settings of a queue at run time. A value of None goes back to what the TOML file says."""
     if ctx.view is not None:
         _refuse_unknown(ctx.view, name)
+    wake(ctx.session, QUEUES_TOPIC)
     row = ctx.session.get(QueueOverride, name)
     configured = ctx.settings.queue_settings(name)
     settings = configured.renewed(row.settings) if row else {}

@@ -36,6 +36,8 @@ from ejbd.wire.kinds import EPOCH_EVENT, INTENT_EVENT, JOB_EVENT, SUBJOB_EVENT, 
 WAKE = "wake"  # key of Session.info: a set of topics that Store.write hands out after the commit
 EVENTS_TOPIC = "events"
 INTENTS_TOPIC = "intents"
+NEW_JOBS_TOPIC = "new-jobs"
+QUEUES_TOPIC = "queues"  # of a change of their settings
 JOB_TOPICS = "job:"  # with a job's id behind it
 
 
@@ -52,6 +54,12 @@ def wake(session: Session, *topics: str) -> None:
 def insert_row(session: Session, model: type[Base], **values: Any) -> None:
     """Insert a row that this transaction does not go on to work with, at a fraction of what an object costs."""
     session.connection().execute(insert(model.__table__), values)  # type: ignore[arg-type]
+
+
+def insert_rows(session: Session, model: type[Base], rows: Sequence[dict[str, Any]]) -> None:
+    """Insert many rows of the same columns by one statement."""
+    if rows:
+        session.connection().execute(insert(model.__table__), rows)  # type: ignore[arg-type]
 
 
 def add_event(

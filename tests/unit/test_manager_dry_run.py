@@ -19,7 +19,7 @@ from ejbd.core.bundling.parameters import Order
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
-from ejbd.manager import requests
+from ejbd.manager import intake, requests
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
@@ -104,7 +104,9 @@ class Daemon:
     def does(self, state: State) -> tuple[dict[str, Any], list[tuple[int, float]]]:
         """The decision that is stored about the job at a poll, and the subjobs that are asked for."""
         ctx, session = self.ctx, self.ctx.session
-        id = requests.submit(ctx, self.submission.reading(), "ada", None, "hash").id
+        [answer] = intake.store(ctx, [intake.Submission(self.submission.reading(), "ada", None, "hash")])
+        assert isinstance(answer, intake.Accepted)
+        id = answer.id
         world = JobWorld(ctx, session.scalars(select(Job).where(Job.id == id)).one())
         Decider(ctx).receive(world)
         (j0,) = world.subjobs
