@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from ejbd.wire.kinds import EventKind
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
+LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
 MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that nobody but an MPI reads
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
@@ -39,9 +43,15 @@ def offered(ctx: Context) -> str:
         if without:
             return f"node {without[0]} has no usable DMTCP"
         return ""
-    if shutil.which("dmtcp_launch") is None:
+    if not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
         return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
     return ""
+
+
+@lru_cache(maxsize=1)
+def _on_path(path: str, _tick: int) -> bool:
+    """Whether DMTCP is there; every submission asks."""
+    return shutil.which("dmtcp_launch", path=path) is not None
 
 
 def recent_offers(session: Session) -> deque[Offer]:

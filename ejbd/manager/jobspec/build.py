@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
 
 from ejbd.manager.jobspec import shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
@@ -16,11 +19,15 @@ from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import JobKind, JobSpec
 from ejbd.sbatch import BY_NAME, Use
 
+KEPT_CHARACTERS = 16_384
 NO_WALLTIME = Refusal(
     "walltime",
     "an elastic job needs a walltime, and none is given",
     "add `#SBATCH -t 1:00:00` (or -t 1:00:00), or pass the job through with --elastic off",
 )
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ def read(request: JobRequest) -> Reading:
     refusals: list[Refusal] = []
     if request.script is not None:
         check_script(request.script)
-        directives = read_directives(request.script)
+        directives = _kept(_directives, read_directives, request.script)
         given += directives.given
         refusals += directives.refusals
     typed = list(request.overrides.given())
@@ -92,7 +99,7 @@ def read(request: JobRequest) -> Reading:
     else:
         walltime_s = seconds
     if request.script is not None:
-        seen = shell.read_script(request.script, layout.processes)
+        seen = _kept(_seen, shell.read_script, request.script, layout.processes)
         refusals += seen.refusals
         if seen.doubt is not None:
             refusals.append(seen.doubt)
@@ -132,6 +139,16 @@ def read(request: JobRequest) -> Reading:
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
     return Reading(spec, tuple(refusals), tuple(notes))
+
+
+# A user who submits a script a thousand times, with other arguments each, has it read once.
+_directives = lru_cache(maxsize=64)(read_directives)
+_seen = lru_cache(maxsize=64)(shell.read_script)
+
+
+def _kept(kept: Callable[..., _T], read: Callable[..., _T], script: str, *more: int) -> _T:
+    """What a script says, from before if it is a short one that was read of late."""
+    return (kept if len(script) <= KEPT_CHARACTERS else read)(script, *more)
 
 
 def check_script(script: str) -> None:

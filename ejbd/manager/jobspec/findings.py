@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,9 +52,10 @@ def shortened(text: str, most: int = 60) -> str:
     return quoted if len(quoted) <= most else quoted[: most - 4] + "...'"
 
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 CONTROL_HINT = "control characters (newline, tab, escape, NUL, ...) are not allowed there"
 
 
 def has_control(text: str) -> bool:
     """Whether a text holds control characters or halves of surrogate pairs, which no batch system passes on intact."""
-    return any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or c in "\u2028\u2029" or 0xD800 <= ord(c) < 0xE000 for c in text)
+    return _CONTROL.search(text) is not None
