@@ -172,12 +172,14 @@ def _leave(w: World, job: int) -> None:
     """A migration off subjobs is over; where nothing is left the job waits again, with its work kept."""
     row = w.row[job]
     ends = w.held.ends[row]
+    until = w.held.walltime_ends[row]
     held = w.held.processors[row]
     leaving = w.leaving[job]
     for index in range(leaving):
-        give_back(w, held[index], ends[index], w.clock[NOW])
+        give_back(w, held[index], until[index], w.clock[NOW])
     for index in range(leaving, w.held_count[job]):
         ends[index - leaving] = ends[index]
+        until[index - leaving] = until[index]
         held[index - leaving] = held[index]
     w.held_count[job] -= leaving
     w.leaving[job] = 0
@@ -190,10 +192,10 @@ def _leave(w: World, job: int) -> None:
 def _release_all(w: World, job: int) -> None:
     if w.row[job] < 0:
         return
-    ends = w.held.ends[w.row[job]]
+    until = w.held.walltime_ends[w.row[job]]
     held = w.held.processors[w.row[job]]
     for index in range(w.held_count[job]):
-        give_back(w, held[index], ends[index], w.clock[NOW])
+        give_back(w, held[index], until[index], w.clock[NOW])
     w.held_count[job] = 0
     w.leaving[job] = 0
 
@@ -203,13 +205,13 @@ def _keep_for_a_while(w: World, job: int) -> None:
     """The subjobs that are left for J0 hold their processors until the move is known to have succeeded."""
     if w.row[job] < 0:
         return
-    ends = w.held.ends[w.row[job]]
+    until = w.held.walltime_ends[w.row[job]]
     held = w.held.processors[w.row[job]]
     now = w.clock[NOW]
     for index in range(w.held_count[job]):
-        end = min(ends[index], now + w.clock[KEEP_S])
+        end = min(until[index], now + w.clock[KEEP_S])
         if end > now:
-            give_back(w, held[index], ends[index], now)
+            give_back(w, held[index], until[index], now)
             hold(w, held[index], end)
             w.used[job] += held[index] * (end - now)
     w.held_count[job] = 0
@@ -284,10 +286,11 @@ def take_row(w: World, job: int) -> None:
 
 
 @kernel
-def hold_subjob(w: World, job: int, processors: int, end: float) -> None:
+def hold_subjob(w: World, job: int, processors: int, end: float, walltime_end: float) -> None:
     """One more subjob in the job's row, in the order of their ends."""
     row = w.row[job]
     ends = w.held.ends[row]
+    until = w.held.walltime_ends[row]
     held = w.held.processors[row]
     place = w.held_count[job]
     if place + 4 >= len(w.anchors):
@@ -295,9 +298,11 @@ def hold_subjob(w: World, job: int, processors: int, end: float) -> None:
         return
     while place > 0 and ends[place - 1] > end:
         ends[place] = ends[place - 1]
+        until[place] = until[place - 1]
         held[place] = held[place - 1]
         place -= 1
     ends[place] = end
+    until[place] = walltime_end
     held[place] = processors
     w.held_count[job] += 1
     w.subjobs[job] += 1
@@ -350,7 +355,7 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
     take_row(w, job)
     if w.count[FAULT] != 0:
         return False
-    hold_subjob(w, job, processes, end)
+    hold_subjob(w, job, processes, end, end)
     w.mode[job] = ON_PLACE_HOLDER
     if choice == MIGRATE:
         w.stalled[job] = now + rules.lambda_s

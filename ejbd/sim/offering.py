@@ -16,7 +16,7 @@ from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
-from ejbd.core.room.walltimes import asked_walltime, longest_walltime
+from ejbd.core.room.walltimes import asked_walltime, length_for_ranks, longest_walltime
 from ejbd.sim.cluster import dequeue, hold
 from ejbd.sim.elastic import (
     advance,
@@ -230,9 +230,13 @@ def _add(w: World, job: int, best: int, two: bool, again: bool, rules: Rules) ->
 @kernel
 def add_subjob(w: World, job: int, processors: int, length: float, limit: float, rules: Rules) -> None:
     """Submit a subjob; it fits, so it starts at once."""
-    end = w.clock[NOW] + asked_walltime(length, w.clock[SLACK_S], limit, rules.walltime_quantum_s)
-    hold(w, processors, end)
-    hold_subjob(w, job, processors, end)
+    now = w.clock[NOW]
+    walltime = asked_walltime(length, w.clock[SLACK_S], limit, rules.walltime_quantum_s)
+    for_ranks = walltime
+    if w.clock[SLACK_S] > 0.0:
+        for_ranks = length_for_ranks(walltime, length, rules.lambda_s + w.clock[TAIL_S])
+    hold(w, processors, now + walltime)
+    hold_subjob(w, job, processors, now + min(for_ranks, walltime - w.clock[TAIL_S]), now + walltime)
 
 
 @kernel

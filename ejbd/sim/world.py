@@ -58,9 +58,13 @@ FREE_OF_COSTS = Costs()
 
 
 class Rows(NamedTuple):
-    """One row of vectors for each elastic job that runs: what it holds, in the order of its subjobs' ends."""
+    """One row of vectors for each elastic job that runs: what it holds, in the order of its subjobs' ends.
+
+    `ends`: until when ranks may be planned there; `walltime_ends`: until when the processors are given out.
+    """
 
     ends: Any
+    walltime_ends: Any
     processors: Any
 
 
@@ -173,9 +177,9 @@ def new_world(
         ints(room), ints(room), floats(room),
     )  # fmt: skip
     if plain:
-        held = Rows([floats(wide) for _ in range(rows)], [ints(wide) for _ in range(rows)])
+        held = Rows(*([make(wide) for _ in range(rows)] for make in (floats, floats, ints)))
     else:
-        held = Rows(np.zeros((rows, wide)), np.zeros((rows, wide), dtype=np.int64))
+        held = Rows(np.zeros((rows, wide)), np.zeros((rows, wide)), np.zeros((rows, wide), dtype=np.int64))
     counts = ints(COUNTS)
     counts[TOTAL] = counts[FREE] = total
     counts[SPARE] = rows

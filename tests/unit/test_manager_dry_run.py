@@ -77,6 +77,9 @@ def submissions(draw: st.DrawFn, most: int, limit_s: float | None) -> Submission
     )
 
 
+Asked = tuple[int, float, float]
+"""Of a subjob: processors, walltime, and for how long ranks are planned on it."""
+
 cases = states().flatmap(lambda state: st.tuples(st.just(state), submissions(state.total, state.max_walltime_s)))
 
 
@@ -101,7 +104,7 @@ class Daemon:
         _, found = requests.plan(self.ctx, self.submission.reading(), "ada")
         return dict(found["decision"])
 
-    def does(self, state: State) -> tuple[dict[str, Any], list[tuple[int, float]]]:
+    def does(self, state: State) -> tuple[dict[str, Any], list[Asked]]:
         """The decision that is stored about the job at a poll, and the subjobs that are asked for."""
         ctx, session = self.ctx, self.ctx.session
         [answer] = intake.store(ctx, [intake.Submission(self.submission.reading(), "ada", None, "hash")])
@@ -116,14 +119,15 @@ class Daemon:
         Decider(ctx).decide(world)
         session.flush()
         (told,) = session.scalars(select(Event).where(Event.job_id == id, Event.kind.startswith("decision.")))
-        asked = session.execute(
-            select(Subjob.processors, Subjob.walltime_s).where(Subjob.job_id == id, Subjob.role == "subjob")
-        )
-        return dict(told.data["decision"]), [(processors, walltime_s) for processors, walltime_s in asked]
+        asked = []
+        for subjob in session.scalars(select(Subjob).where(Subjob.job_id == id, Subjob.role == "subjob")):
+            subjob.start_s = START_S
+            asked.append((subjob.processors, subjob.walltime_s, world.usable_end(subjob) - START_S))
+        return dict(told.data["decision"]), asked
 
 
-def simulated(state: State, submission: Submission, kept_s: float, lambda_s: float) -> list[tuple[int, float]]:
-    """What the simulator gives the job when it is shown the same state: processors and walltimes."""
+def simulated(state: State, submission: Submission, kept_s: float, lambda_s: float) -> list[Asked]:
+    """What the simulator gives the job when it is shown the same state."""
     margins = margins_of(submission.poll_s, kept_s - lambda_s)
     costs = Costs(slack_s=slack(kept_s, margins), margins=margins)
     parameters = state.parameters(
@@ -135,14 +139,15 @@ def simulated(state: State, submission: Submission, kept_s: float, lambda_s: flo
     row = w.row[1]
     if row < 0:
         return []
-    return [(w.held.processors[row][i], w.held.ends[row][i] - START_S) for i in range(w.held_count[1])]
+    ends, until = ([end - START_S for end in vector[row]] for vector in (w.held.ends, w.held.walltime_ends))
+    return [(w.held.processors[row][i], until[i], ends[i]) for i in range(w.held_count[1])]
 
 
 NARROW = State(Reservations.NODES, 4, 4, True, ((8, 900.0),), 14, True, 60.0, None)
 SHARED = State(Reservations.PROCESSORS, 4, 4, False, ((11, 900.0),), 14, False, 1.0, 3600.0)
 
 
-def decided(engine: Engine, state: State, submission: Submission) -> tuple[str, list[tuple[int, float]]]:
+def decided(engine: Engine, state: State, submission: Submission) -> tuple[str, list[Asked]]:
     """What is decided, and the subjobs: the same said, done and simulated."""
     with tempfile.TemporaryDirectory() as folder, Session(engine) as session:
         daemon = Daemon(session, Path(folder), submission, state.view())
