@@ -8,7 +8,6 @@ Jobs behind it start now if they fit now and either end by the shadow time or ta
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -78,38 +77,6 @@ def shadow_of(processors: int, releases: Sequence[Release], free: int, now: floa
     freed = [count for _, count in releases]
     shadow, extra = shadow_time(processors, ends, freed, len(ends), free, now)
     return (shadow, extra) if shadow < math.inf else None
-
-
-def planned_starts(
-    queued: Sequence[QueuedJob], active: Iterable[ActiveJob], free: int, now: float, *, limit: int = 200
-) -> dict[str, float]:
-    """The expected start of the first `limit` queued jobs if every job ran for exactly its planned walltime.
-
-    For information only: EASY reserves for its head alone, so only the head's start is a promise. Jobs that could
-    never fit, and those beyond `limit`, are left out. The cost grows with `limit` times the number of distinct ends.
-    """
-    waiting = list(queued[:limit])
-    releases = sorted((max(job.end_s, now), job.processors) for job in active)
-    starts: dict[str, float] = {}
-    while waiting:
-        started, _, _, _ = _pass(waiting, releases, free, now)
-        for index in started:
-            job = waiting[index]
-            starts[job.id] = now
-            free -= job.processors
-            insort(releases, (now + job.walltime_s, job.processors))
-        if started:
-            gone = set(started)
-            waiting = [job for index, job in enumerate(waiting) if index not in gone]
-        if not releases:
-            break
-        now = releases[0][0]
-        due = 0
-        while due < len(releases) and releases[due][0] <= now:
-            free += releases[due][1]
-            due += 1
-        del releases[:due]
-    return starts
 
 
 def _pass(

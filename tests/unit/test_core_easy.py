@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, easy_schedule, planned_starts
+from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass, easy_schedule
 from ejbd.core.room.slots import easy_slots
 
 QUEUE = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 60)), max_size=10).map(
@@ -96,31 +96,6 @@ def test_a_pass_never_overfills_and_never_delays_the_head(
             delayed = earliest_fit(jobs[result.head].processors, more, left - job.processors, 0)
             assert delayed is not None
             assert delayed > (promised or 0)
-
-
-@given(QUEUE, ACTIVE, st.integers(0, 12))
-def test_planned_starts_are_feasible_and_keep_the_heads_promise(
-    queue: list[QueuedJob], active: list[ActiveJob], free: int
-) -> None:
-    starts = planned_starts(queue, active, free, 0)
-    capacity = free + sum(job.processors for job in active)
-    assert set(starts) == {job.id for job in queue if job.processors <= capacity}
-    first = easy_pass(queue, active, free, 0)
-    assert all(starts[id] == 0 for id in first.starts)
-    if first.head is not None:
-        assert starts[first.head] == first.shadow_s
-    for time in set(starts.values()):
-        used = sum(job.processors for job in active if job.end_s > time)
-        used += sum(
-            j.processors for j in queue if j.id in starts and starts[j.id] <= time < starts[j.id] + j.walltime_s
-        )
-        assert used <= capacity
-
-
-def test_planned_starts_look_no_further_than_their_limit() -> None:
-    queue = [QueuedJob(f"q{i}", 1, 10) for i in range(50)]
-    starts = planned_starts(queue, [], 1, 0, limit=5)
-    assert starts == {"q0": 0, "q1": 10, "q2": 20, "q3": 30, "q4": 40}
 
 
 def test_whole_nodes_are_reserved_for_the_head() -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 
+import pytest
+from hypothesis import given
+
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import expected_completion
 from ejbd.core.bundling.policy import Bundling
+from ejbd.core.decision import DecisionKind
 from ejbd.core.outlook import outlook
+from ejbd.core.shapes import BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, from_now, until
+from tests.unit.test_core_bundling_properties import NOW, worlds
 
 PAPER = BundlingParameters(lambda_s=100)
 
@@ -97,3 +103,25 @@ def test_a_plan_of_before_is_cut_at_now() -> None:
     assert told(from_now(plan, 100)) == [("suspended", 100, math.inf, 0, 0, False)]
     assert told(until(plan, 100)) == [("run", 0, 100, 4, 4, False)]
     assert told(until(plan, 130))[1] == ("suspended", 100, 130, 0, 0, False)
+
+
+@given(worlds(holds=True))
+def test_the_next_event_is_in_the_timeline(
+    world: tuple[ElasticState, tuple[BackfillSlot, ...], BundlingParameters],
+) -> None:
+    """What the manager carries out next (a move off subjobs, a suspension) is where the timeline says, or there is
+    none. What people are shown, and what is done, is one plan."""
+    state, _, parameters = world
+    decision = Bundling(parameters).subjob_ends(state, NOW)
+    stalled_s = NOW if state.stalled_until_s is None else max(NOW, state.stalled_until_s)
+    running = [interval for interval in decision.timeline if interval.start_s >= stalled_s]
+    moves = [interval for interval in running if interval.kind is PlannedKind.MOVE]
+    if decision.begin_s is None:
+        assert all(interval.kind is PlannedKind.RUN for interval in running)
+        return
+    assert decision.end_s is not None
+    if decision.end_s > stalled_s and parameters.lambda_s > 0:
+        assert moves[0].start_s == pytest.approx(max(stalled_s, decision.begin_s))
+        assert moves[0].end_s == pytest.approx(decision.end_s)
+    if decision.kind is DecisionKind.SUSPEND:
+        assert running[-1].kind is PlannedKind.SUSPENDED
