@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ejbd.core.parameters import Declared, Parameters, declared
-from ejbd.core.policy import UnknownPolicy
+from ejbd.core.policy import Policy, UnknownPolicy
 from ejbd.errors import Code, EjbError
 from ejbd.paths import SOCKET_NAME, default_state_dir
 from ejbd.policies import BUNDLING, import_policies, known_policies, known_policy
@@ -156,19 +156,23 @@ def _field(one: Declared) -> tuple[Any, Any]:
     return Annotated[one.kind, Field(description=says, **bounds)], one.queue_default
 
 
-@functools.cache
 def settings_model(policy: str) -> type[QueueSettings]:
     """The settings of a queue under a policy.
 
     Raises UnknownPolicy where there is none of that name, and ValueError where it declares what every queue has.
     """
-    of = known_policy(policy).declares
+    return _model_of(known_policy(policy))
+
+
+@functools.cache
+def _model_of(policy: type[Policy]) -> type[QueueSettings]:
+    of = policy.declares
     fields: dict[str, Any] = {one.name: _field(one) for one in declared(of).values()}
     taken = sorted(set(fields) & set(QueueSettings.model_fields))
     if taken:
-        raise ValueError(f"policy {policy} declares {', '.join(taken)}, which every queue has already")
+        raise ValueError(f"policy {policy.name} declares {', '.join(taken)}, which every queue has already")
     told = Annotated[str, QueueSettings.model_fields["policy"]]
-    return create_model("QueueSettings", __base__=QueueSettings, policy=(told, policy), **fields)
+    return create_model("QueueSettings", __base__=QueueSettings, policy=(told, policy.name), **fields)
 
 
 def renamed(model: type[QueueSettings]) -> dict[str, str]:
