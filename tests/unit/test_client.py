@@ -336,3 +336,38 @@ def _as_told(annotation: Any) -> Any:
 def test_an_outcome_is_plain() -> None:
     outcome = Outcome("a", JobState.FAILED, 3, "", 1.0)
     assert str(JobFailed(outcome)) == "job a failed: exit code 3"
+
+
+def examples() -> list[str]:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+    return [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+
+
+def test_the_examples_of_the_document_run(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, as they stand there. Whatever they submit is ended well by somebody else."""
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#SBATCH -n 3 -t 5\nsrun ./app\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EJB_SOCKET", server.socket)
+    over = threading.Event()
+
+    def end_all() -> None:
+        with Client(socket=server.socket) as client:
+            while not over.wait(0.1):
+                for job in client.jobs(alive="true"):
+                    output = tmp_path / "out"
+                    output.write_text("done\n")
+                    end(server, job["id"], JobState.COMPLETED, 0)
+
+    ender = threading.Thread(target=end_all)
+    ender.start()
+    try:
+        names: dict[str, Any] = {}
+        for example in examples():
+            exec(compile(example, "docs/client.md", "exec"), names)
+    finally:
+        over.set()
+        ender.join(LONG_S)
+    said = capsys.readouterr().out
+    assert len(examples()) == 6 and "[0, 0]" in said and "job.completed" in said and "ntasks" in said
