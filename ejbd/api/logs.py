@@ -117,7 +117,8 @@ def _paths(session: Session, job: Job, on_slurm: bool) -> tuple[str, str | None]
     spec = JobSpec.from_json(job.spec)
     if not on_slurm or spec.asked is None:
         return output_paths(spec, job.id, job.user, node="")
-    rigid = session.scalars(select(Subjob).where(Subjob.job_id == job.id, Subjob.role == SubjobRole.RIGID)).first()
+    own = select(Subjob).where(Subjob.job_id == job.id, Subjob.role == SubjobRole.RIGID)
+    rigid = session.scalars(own.order_by(Subjob.ordinal.desc())).first()  # of one that was queued again the last
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
     id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""

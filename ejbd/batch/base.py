@@ -121,12 +121,16 @@ class AsAsked:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """How a batch job ended, and who said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`)."""
+    """How a batch job ended, and who said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`).
+
+    `why`: the batch system's own words for it (`OutOfMemory`, `NonZeroExitCode`), "" where it has none.
+    """
 
     state: BatchState
     exit_code: int | None
     end_s: float | None
     source: str
+    why: str = ""
 
 
 class BatchSystem(Protocol):

@@ -201,7 +201,7 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
-        _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing"))
+        _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason))
     elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
         pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
     elif seen.state.holds_processors:
@@ -214,7 +214,17 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
                 subjob.processors, subjob.nodes = seen.processors, list(seen.nodes)
                 subjob.reason = world.job.reason = seen.reason
     else:
+        if subjob.state == SubjobState.RUNNING and subjob.role == SubjobRole.RIGID:
+            _waits_again(world, subjob)
         _still_pending(world, subjob, seen)
+
+
+def _waits_again(world: JobWorld, subjob: Subjob) -> None:
+    """The batch system has put a passed-through job back into its queue: its node died, or somebody said so."""
+    ctx, job, why = world.ctx, world.job, "the batch system has put it back into the queue"
+    move_subjob(ctx.session, subjob, SubjobState.PENDING, ctx.now, reason=why, setback=True)
+    if job.state == JobState.RUNNING:
+        move_job(ctx.session, job, JobState.WAITING, ctx.now, reason=why, setback=True)
 
 
 def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
@@ -277,7 +287,8 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
 
 
 def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:
-    world.job.start_s = subjob.start_s
+    if world.job.start_s is None:  # of a job that was put back into the queue the first one stays
+        world.job.start_s = subjob.start_s
     move_job(world.ctx.session, world.job, JobState.RUNNING, world.ctx.now)
 
 
@@ -337,7 +348,7 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
         return
     if job.start_s is None:
         job.start_s = subjob.start_s
-    said = f"its batch job {subjob.batch_id} ended as {subjob.state}"
+    said = f"its batch job {subjob.batch_id} ended as {subjob.state}" + (f" ({end.why})" if end.why else "")
     if subjob.elements is not None and subjob.elements["ended"]:
         said = subjob.reason = arrays.counted(subjob.elements, 0)
     conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s))
@@ -386,8 +397,9 @@ def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, s
 def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
     """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
     limit = ctx.settings.limits.launch_timeout_s
+    stopped = _suspended(ctx)
     for world, subjob in looked_at:
-        if world.job.state not in (JobState.WAITING, JobState.RUNNING):
+        if world.job.state not in (JobState.WAITING, JobState.RUNNING) or subjob.id in stopped:
             continue
         if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
             continue
@@ -412,6 +424,15 @@ def _note_silence(ctx: Context, worker: Worker, silent_s: float) -> None:
         worker.silent_s = None
 
 
+def _suspended(ctx: Context) -> frozenset[str]:
+    """Subjobs whose processes the batch system has stopped for a while (gang scheduling, PreemptMode=SUSPEND)."""
+    ids = [job.id for job in ctx.view.jobs if job.state is BatchState.SUSPENDED] if ctx.view is not None else []
+    if not ids:
+        return frozenset()
+    ours = select(Subjob.id).where(Subjob.batch_id.in_(ids), Subjob.state == SubjobState.RUNNING)
+    return frozenset(ctx.session.scalars(ours))
+
+
 def _find_silent_workers(ctx: Context) -> None:
     """Workers that have not been heard of for too long, though their subjob is said to run."""
     limit = ctx.settings.limits.worker_silence_s
@@ -421,7 +442,10 @@ def _find_silent_workers(ctx: Context) -> None:
         .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
         .options(defer(Job.spec))
     )
+    stopped = _suspended(ctx)
     for worker, job in list(ctx.session.execute(query)):
+        if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
+            ctx.seen[worker.id] = ctx.now
         silent_s = ctx.now - ctx.seen.get(worker.id, ctx.now)
         _note_silence(ctx, worker, silent_s)
         if silent_s <= limit:

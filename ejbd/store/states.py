@@ -61,6 +61,8 @@ SUBJOB: Table[SubjobState] = {
     **{s: frozenset() for s in TERMINAL_SUBJOB},
 }
 
+SUBJOB_SETBACK: Table[SubjobState] = {SubjobState.RUNNING: frozenset({SubjobState.PENDING})}  # passed through, requeued
+
 EPOCH: Table[EpochState] = {
     EpochState.LAUNCHING: frozenset({EpochState.RUNNING, EpochState.ENDED, EpochState.FAILED}),
     EpochState.RUNNING: frozenset({EpochState.STOPPING, EpochState.ENDED, EpochState.FAILED}),

@@ -22,6 +22,7 @@ from ejbd.store.states import (
     JOB_SETBACK,
     OPERATION,
     SUBJOB,
+    SUBJOB_SETBACK,
     EpochState,
     IntentState,
     JobState,
@@ -111,9 +112,16 @@ def move_job(
 
 
 def move_subjob(
-    session: Session, subjob: Subjob, new: SubjobState, now: float, *, reason: str = "", **data: Any
+    session: Session,
+    subjob: Subjob,
+    new: SubjobState,
+    now: float,
+    *,
+    reason: str = "",
+    setback: bool = False,
+    **data: Any,
 ) -> None:
-    """Event `subjob.<new>`. Raises IllegalTransition.
+    """Event `subjob.<new>`. `setback`: the batch system has put it back into its queue. Raises IllegalTransition.
 
     `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
     `now` on a terminal state, since until then it held the planned end.
@@ -121,8 +129,11 @@ def move_subjob(
     old = SubjobState(subjob.state)
     if new is old:
         return
-    check(SUBJOB, old, new)
+    _check(SUBJOB, SUBJOB_SETBACK, old, new, setback)
     subjob.state = new.value
+    if setback:
+        subjob.start_s = subjob.end_s = None
+        subjob.nodes = []
     if new in (SubjobState.PENDING, SubjobState.RUNNING) and subjob.submit_s is None:
         subjob.submit_s = now
     if new is SubjobState.RUNNING and subjob.start_s is None:

@@ -263,6 +263,19 @@ def test_queues_and_windows(shell: Shell) -> None:
     shell.ejb("queue", "set", "nix", "omax=4", code=3)
 
 
+def test_a_paused_queue_is_told_and_resumed(shell: Shell) -> None:
+    assert "queue main is not paused" in shell.ejb("queue", "resume", "main", code=4)[1]
+    why = {"what": "submissions", "reason": "it takes no jobs", "failures": 5, "since_s": 90.0, "until_s": 160.0}
+    shell.server.manager.paused = [why]
+    for words in (("list",), ("show", "main")):
+        out, _ = shell.ejb("queue", *words)
+        assert " paused " in out and "5 in a row (it takes no jobs)" in out and "`ejb queue resume main`" in out
+    assert json.loads(shell.ejb("queue", "show", "main", "--json")[0])["paused"] == [why]
+    assert shell.ejb("queue", "resume", "main")[0] == "queue main is tried again\n"
+    assert " paused " not in shell.ejb("queue", "show", "main")[0]
+    assert "there is no queue 'nix'" in shell.ejb("queue", "show", "nix", code=3)[1]
+
+
 def test_tokens_and_tcp(shell: Shell) -> None:
     token = shell.ejb("token", "create", "--label", "ci", "--days", "1", "--quiet")[0].strip()
     url = shell.server.servers.url

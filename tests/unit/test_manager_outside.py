@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
@@ -166,3 +167,47 @@ async def _registered_only(live: LiveWorld, subjob: str) -> Worker:
     await worker.register()
     assert live.job(subjob.partition(".")[0]).members == [subjob]
     return worker
+
+
+async def test_a_subjob_that_the_batch_system_suspends_is_not_silent(live: LiveWorld) -> None:
+    """Gang scheduling stops its processes for a while: nobody hears of its worker, and nothing is wrong."""
+    job = await running(live)
+    live.batch.free = 0
+    row = live.batch.of(f"ejb-{job}.1")
+    live.batch.jobs[row.id] = replace(row, state=BatchState.SUSPENDED, end_s=live.clock.now + 2000)
+    for _ in range(20):  # 100 s; a minute of silence is too much
+        await live.poll(5, heartbeats=False)
+    assert live.job(job).state == "running" and "worker.lost" not in live.kinds(job)
+    live.batch.jobs[row.id] = replace(row, end_s=live.clock.now + 2000)
+    await live.poll(55, heartbeats=False)
+    assert live.job(job).state == "running", "its silence begins when it may run on"
+    await live.poll(10, heartbeats=False)
+    assert "worker.lost" in live.kinds(job), "one that runs and says nothing is lost, as ever"
+
+
+# -- passed-through jobs ----------------------------------------------------------------------------------------------
+
+
+async def test_a_passed_through_job_that_is_requeued_waits_again(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    job = await live.submit()
+    tag = f"ejb-{job}.0"
+    live.batch.start(tag)
+    await live.poll(5)
+    first = live.job(job).start_s
+    row = live.batch.of(tag)
+    live.batch.jobs[row.id] = replace(row, state=BatchState.PENDING, start_s=None, end_s=None, nodes=())
+    await live.poll(5)
+    assert (live.job(job).state, live.subjobs(job)[0].state) == ("waiting", "pending")
+    assert live.subjobs(job)[0].nodes == [] and "put it back into the queue" in live.job(job).reason
+    live.batch.start(tag)
+    await live.poll(5)
+    assert (live.job(job).state, live.subjobs(job)[0].state) == ("running", "running")
+    assert live.job(job).start_s == first and (live.subjobs(job)[0].start_s or 0) > (first or 0)
+    row = live.batch.of(tag)
+    live.batch.jobs[row.id] = replace(
+        row, state=BatchState.FAILED, exit_code=137, reason="OutOfMemory", end_s=live.clock.now
+    )
+    await live.poll(5)
+    assert (live.job(job).state, live.job(job).exit_code) == ("failed", 137)
+    assert live.job(job).reason.endswith("ended as failed (OutOfMemory)"), "in the batch system's own words"

@@ -263,7 +263,7 @@ class SlurmBatch:
             raise refusals.refusal(result, "tell how jobs ended")
         rows, _ = squeue.parse(result.stdout, self._clock())
         return {
-            row.view.id: BatchEnd(row.view.state, row.view.exit_code, row.view.end_s, "controller")
+            row.view.id: BatchEnd(row.view.state, row.view.exit_code, row.view.end_s, "controller", row.view.reason)
             for row in rows
             if row.view.state.ended and (row.view.id in ids or row.view.base_id in ids)
         }

@@ -186,7 +186,8 @@ class Sacct:
                 id, word, code, end = line.split("|")
                 state = states.job_state(word)
                 if state.ended:
-                    found[id] = BatchEnd(state, states.exit_code(code), states.epoch_s(end), "accounting")
+                    why = states.more_than(word, state)
+                    found[id] = BatchEnd(state, states.exit_code(code), states.epoch_s(end), "accounting", why)
             except ValueError:
                 unparsed += 1
         return found, unparsed

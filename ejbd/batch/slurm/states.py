@@ -52,6 +52,12 @@ def job_state(word: str, reason: str = "") -> BatchState:
     return state
 
 
+def more_than(word: str, state: BatchState) -> str:
+    """Slurm's word for an end where it says more than `state` does (`OUT_OF_MEMORY`, `DEADLINE`); "" where not."""
+    first = word.split()[0].upper().rstrip("+") if word.split() else ""
+    return "" if first == state.name else first
+
+
 def node_usable(word: str) -> bool:
     """Whether a node in this state (sinfo %T) takes further jobs now. What is not known is not usable."""
     bare = word.strip().lower().rstrip("-")
