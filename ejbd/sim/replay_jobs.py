@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ejbd.core.progress import rate
 from ejbd.sim.swf import FIELDS, SwfLog
-from ejbd.wire.kinds import EventKind, SubjobRole
+from ejbd.wire.events import Decided, EpochLaunching, EpochRate, EpochStep, JobReceived, SubjobPlanned
+from ejbd.wire.kinds import DECISION, JOB_EVENT, EventKind, SubjobRole
+from ejbd.wire.states import TERMINAL_JOB
 
 _SWF_STATUS = {"completed": 1, "failed": 0, "timeout": 0, "cancelled": 5}
+_ENDS: dict[str, str] = {JOB_EVENT[state]: state.value for state in TERMINAL_JOB}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +65,22 @@ class JobBook:
     def note(self, kind: str, at_s: float, job: str, data: Mapping[str, Any]) -> None:
         """One event. Those of jobs whose beginning is not in the log are left alone."""
         if kind == EventKind.JOB_RECEIVED:
-            self._lives[job] = _Life(at_s, bool(data["elastic"]))
+            self._lives[job] = _Life(at_s, bool(cast(JobReceived, data)["elastic"]))
         life = self._lives.get(job)
         if life is None:
             return
-        subject, _, what = kind.partition(".")
-        if kind == EventKind.SUBJOB_PLANNED and data["role"] in (SubjobRole.PLACEHOLDER, SubjobRole.RIGID):
-            life.processors, life.walltime_s = int(data["processors"]), float(data["walltime_s"])
+        if kind == EventKind.SUBJOB_PLANNED:
+            planned = cast(SubjobPlanned, data)
+            if planned["role"] != SubjobRole.SUBJOB:
+                life.processors, life.walltime_s = int(planned["processors"]), float(planned["walltime_s"])
         elif kind == EventKind.JOB_RUNNING and life.start_s is None:
             life.start_s = at_s
-        elif subject == "job" and what in _SWF_STATUS:
-            life.end_s, life.state = at_s, what
-        elif subject == "decision" and "question" in data:
-            life.delta = float(data["question"]["parameters"]["delta"])
-        elif subject == "epoch":
-            _note_epoch(life, what, at_s, data)
+        elif kind in _ENDS:
+            life.end_s, life.state = at_s, _ENDS[kind]
+        elif kind.startswith(DECISION) and "question" in data:
+            life.delta = float(cast(Decided, data)["question"]["parameters"]["delta"])
+        else:
+            _note_epoch(life, kind, at_s, data)
 
     def jobs(self) -> tuple[LoggedJob, ...]:
         """In the order of submission."""
@@ -89,29 +93,33 @@ class JobBook:
         )  # fmt: skip
 
 
-def _note_epoch(life: _Life, what: str, at_s: float, data: Mapping[str, Any]) -> None:
-    if what == "launching":
-        life.epoch, life.ranks = int(data["epoch"]), int(data["ranks"])
-        origin = data["restart_from"]
-        if origin is not None:
-            life.work_s = life.stopped.get(int(origin), 0.0)
-        elif int(data["launch"]) == 0:
-            life.work_s = 0.0
-        life.since_s = None
-    elif what == "running":
-        if "rate" in data:
-            life.speed = float(data["rate"])
-        elif "processors" in data:  # a log of before
-            life.speed = rate(life.ranks, int(data["processors"]), life.delta)
-        life.since_s = at_s
-    elif what == "rate":
-        life.work_s, life.since_s, life.speed = life.computed(at_s), at_s, float(data["rate"])
-    elif what in ("stopping", "ended"):
-        life.work_s, life.since_s = life.computed(at_s), None
-    elif what == "stopped":
-        life.stopped[life.epoch] = life.work_s
-    elif what == "failed":
-        life.since_s = None
+def _note_epoch(life: _Life, kind: str, at_s: float, data: Mapping[str, Any]) -> None:
+    match kind:
+        case EventKind.EPOCH_LAUNCHING:
+            launching = cast(EpochLaunching, data)
+            life.epoch, life.ranks = int(launching["epoch"]), int(launching["ranks"])
+            origin = launching["restart_from"]
+            if origin is not None:
+                life.work_s = life.stopped.get(int(origin), 0.0)
+            elif int(launching["launch"]) == 0:
+                life.work_s = 0.0
+            life.since_s = None
+        case EventKind.EPOCH_RUNNING:
+            running = cast(EpochStep, data)
+            if "rate" in running:
+                life.speed = float(running["rate"])
+            elif "processors" in running:  # a log of before
+                life.speed = rate(life.ranks, int(running["processors"]), life.delta)
+            life.since_s = at_s
+        case EventKind.EPOCH_RATE:
+            life.work_s, life.since_s = life.computed(at_s), at_s
+            life.speed = float(cast(EpochRate, data)["rate"])
+        case EventKind.EPOCH_STOPPING | EventKind.EPOCH_ENDED:
+            life.work_s, life.since_s = life.computed(at_s), None
+        case EventKind.EPOCH_STOPPED:
+            life.stopped[life.epoch] = life.work_s
+        case EventKind.EPOCH_FAILED:
+            life.since_s = None
 
 
 def _run_of(life: _Life) -> float:
