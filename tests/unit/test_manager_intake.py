@@ -1,0 +1,149 @@
+"""Submissions that wait are stored together, and each is answered for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, select
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.manager import intake, queues
+from ejbd.manager.admission import Admission, admit
+from ejbd.manager.context import Context
+from ejbd.manager.intake import Accepted
+from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
+from ejbd.store.models import Event, IdempotencyKey, Job
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+MANY = 120
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+def job(live: LiveWorld, name: str = "heat") -> Reading:
+    overrides = Overrides(ntasks="16", time="10", name=name, engine="application")
+    return read(JobRequest(cwd=str(live.folder), command=("./heat",), overrides=overrides))
+
+
+async def all_of(live: LiveWorld, submissions: list[tuple[str, str | None, str]]) -> list[Accepted | BaseException]:
+    """Name, key and body of each, all at once."""
+    asked = (live.manager.submit(job(live, name), "ada", key, body) for name, key, body in submissions)
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def stored(live: LiveWorld) -> dict[str, str]:
+    return live.store.read_sync(lambda s: {row.id: row.name for row in s.execute(select(Job.id, Job.name))})
+
+
+async def test_a_flood_costs_few_transactions_and_everybody_has_a_job(live: LiveWorld) -> None:
+    await live.poll()
+    commits = 0
+
+    def counted(_: Any) -> None:
+        nonlocal commits
+        commits += 1
+
+    event.listen(live.store._writer, "commit", counted)
+    try:
+        answers = await all_of(live, [(f"heat{n}", f"key-{n}", f"body-{n}") for n in range(MANY)])
+    finally:
+        event.remove(live.store._writer, "commit", counted)
+    assert commits < MANY / 2
+    jobs = stored(live)
+    for n, answer in enumerate(answers):
+        assert isinstance(answer, Accepted) and answer.created and jobs[answer.id] == f"heat{n}"
+    assert len(jobs) == MANY
+    events = live.store.read_sync(lambda s: [e.job_id for e in s.scalars(select(Event)) if e.kind == "job.received"])
+    assert sorted(filter(None, events)) == sorted(jobs)
+
+
+async def test_a_fault_in_one_is_not_the_others(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live.poll()
+
+    def taken(ctx: Context, one: Reading) -> Admission:
+        if one.spec.name == "faulty":
+            raise RuntimeError("fault")
+        return admit(ctx, one)
+
+    monkeypatch.setattr(intake, "admit", taken)
+    answers = await all_of(live, [("faulty" if n == 7 else "heat", None, "") for n in range(20)])
+    assert isinstance(answers[7], RuntimeError)
+    assert all(isinstance(answer, Accepted) for n, answer in enumerate(answers) if n != 7)
+    assert list(stored(live).values()) == ["heat"] * 19
+
+
+async def test_the_same_key_among_those_that_are_stored_together_is_one_job(live: LiveWorld) -> None:
+    await live.poll()
+    first, again, other, reused = await all_of(
+        live, [("heat", "k", "body"), ("heat", "k", "body"), ("heat", "other", "body"), ("heat", "k", "another body")]
+    )
+    assert isinstance(first, Accepted) and isinstance(again, Accepted) and isinstance(other, Accepted)
+    assert first.id == again.id != other.id
+    assert isinstance(reused, EjbError) and reused.code is Code.KEY_REUSED
+    later = await live.manager.submit(job(live), "ada", "k", "body")
+    assert (later.id, later.created, later.elastic, later.why) == (first.id, False, first.elastic, first.why)
+    assert len(stored(live)) == 2
+    assert live.store.read_sync(lambda s: s.query(IdempotencyKey).count()) == 2
+
+
+async def test_what_was_answered_is_answered_again_though_it_would_be_refused_now(live: LiveWorld) -> None:
+    await live.poll()
+    first = await live.manager.submit(job(live), "ada", "k", "body")
+    gone = read(
+        JobRequest(
+            cwd=str(live.folder),
+            command=("./heat",),
+            overrides=Overrides(ntasks="16", time="10", engine="application", output="no/such/folder/out"),
+        )
+    )
+    assert (await live.manager.submit(gone, "ada", "k", "body")).id == first.id
+    with pytest.raises(EjbError, match="the output cannot be written"):
+        await live.manager.submit(gone, "ada", "new", "body")
+
+
+async def test_a_commit_that_fails_is_told_to_all_and_the_next_ones_go_on(live: LiveWorld) -> None:
+    await live.poll()
+
+    def full(_: Any) -> None:
+        raise OSError("disk full")
+
+    event.listen(live.store._writer, "commit", full)
+    try:
+        answers = await all_of(live, [("heat", f"key-{n}", "") for n in range(10)])
+    finally:
+        event.remove(live.store._writer, "commit", full)
+    assert all(isinstance(answer, EjbError) and answer.code is Code.STORE for answer in answers)
+    assert stored(live) == {}
+    assert all(isinstance(one, Accepted) for one in await all_of(live, [("heat", f"key-{n}", "") for n in range(10)]))
+    assert len(stored(live)) == 10
+
+
+async def test_settings_that_were_changed_hold_for_the_next_submission(live: LiveWorld) -> None:
+    """They are kept in memory, and not for longer than they hold."""
+    await live.poll()
+    for elasticity in ("off", "on", "off", "on"):
+        await live.manager.set_queue("batch", {"elasticity": elasticity}, "root")
+        assert (await live.manager.submit(job(live), "ada", None, "")).elastic is (elasticity == "on")
+
+
+async def test_a_change_of_settings_that_was_undone_does_not_hold(live: LiveWorld) -> None:
+    await live.poll()
+
+    def fails(session: Session) -> None:
+        ctx = live.manager._context(session)
+        queues.set_queue(ctx, "batch", {"elasticity": "off"}, "root")
+        ctx._queues = None
+        assert ctx.queue_settings("batch").elasticity == "off"
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await live.store.write(fails)
+    assert (await live.manager.submit(job(live), "ada", None, "")).elastic
