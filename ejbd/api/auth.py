@@ -98,7 +98,9 @@ async def principal_of(
 
     A token goes before the unix socket's peer: who shows one means to be its user.
     """
-    found = await _principal(request, manager)
+    found: Principal | None = getattr(request.state, "principal", None)  # asked before, by the guard at the door
+    if found is None:
+        found = request.state.principal = await _principal(request, manager)
     if (connection := getattr(request.state, "connection", None)) is not None:
         connection.known = True
     return found

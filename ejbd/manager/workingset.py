@@ -2,18 +2,16 @@
 
 Read whole once, it is kept up by what commits say that they changed: a poll reads those jobs again and nobody else.
 Whoever changes rows of jobs and subjobs does it through the store's writer, and on its thread the set of changed jobs
-is both filled, after each commit, and taken, by a transaction that reads them: no change falls in between. Where a
-transaction's fate is not known, or one may have changed any job, all of it is read again; and so it is once in a while
-in any case, though nothing is known that would make it necessary.
+is filled, after each commit, and taken; what is read after that holds every change in it, and what comes later is in
+the next set. Where a transaction's fate is not known, or one may have changed any job, all of it is read again; and so
+it is once in a while in any case, though nothing is known that would make it necessary.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 
-import structlog
 from sqlalchemy.orm import Session
 
 from ejbd.manager.roster import Roster
@@ -24,9 +22,6 @@ from ejbd.store.transitions import JOB_TOPICS
 READ_ANEW_S = 600.0
 MOST_CHANGES = 0.25  # of the jobs, beyond which reading all of them costs no more
 FEW = 200  # changes are always read by themselves
-ATTEMPTS = 3
-
-log = structlog.get_logger(__name__)
 
 
 class WorkingSet:
@@ -45,31 +40,23 @@ class WorkingSet:
     async def now(self) -> Roster:
         """What is open, with every change that was committed before this was called. Raises EjbError (store)."""
         roster, self._roster = self._roster, None  # it is lost if anything fails on the way
-        anew = roster is None or self._monotonic() - self._read_at > READ_ANEW_S
-        for _ in range(ATTEMPTS):
-            if roster is None or anew:
-                await self._store.write(self._begin)
-                roster, self._read_at = await self._store.read(Roster.read), self._monotonic()
-            most = len(roster.jobs) if anew else max(FEW, int(MOST_CHANGES * len(roster.jobs)))
-            if (changes := await self._store.write(partial(self._take, most))) is not None:
-                roster.replace(*changes)
-                self._roster = roster
-                return roster
-            anew = True
-        return await self._store.read(Roster.read)
+        changed = await self._store.write(self._take)
+        old = self._monotonic() - self._read_at > READ_ANEW_S
+        if roster is None or changed is None or old or len(changed) > max(FEW, int(MOST_CHANGES * len(roster.jobs))):
+            roster, self._read_at = await self._store.read(Roster.read), self._monotonic()
+        elif changed:
+            ids = sorted(changed)
+            roster.replace(ids, await self._store.read(lambda session: Roster.of(session, ids)))
+        self._roster = roster
+        return roster
 
     def _committed(self, topics: frozenset[str]) -> None:
         if ANY_JOB_TOPIC in topics:
             self._any = True
         self._changed.update(topic.removeprefix(JOB_TOPICS) for topic in topics if topic.startswith(JOB_TOPICS))
 
-    def _begin(self, _session: Session) -> None:
-        """From now on changes are gathered; what was committed before is in what is read next."""
+    def _take(self, _session: Session) -> set[str] | None:
+        """The jobs that were changed since the last time. None: it may be any of them."""
+        changed, any_job = self._changed, self._any
         self._changed, self._any = set(), False
-
-    def _take(self, most: int, session: Session) -> tuple[set[str], Roster] | None:
-        """The jobs that were changed since the last time, as they are now. None: there are too many of them."""
-        if self._any or len(self._changed) > most:
-            return None
-        changed, self._changed = self._changed, set()
-        return changed, Roster.of(session, sorted(changed))
+        return None if any_job else changed
