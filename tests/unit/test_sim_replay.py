@@ -232,3 +232,16 @@ def test_a_log_comes_from_standard_input_and_its_jobs_go_to_standard_output(log:
     assert not (tmp_path / "-").exists()
     refused = ejb(str(log), "--swf", "-", "--json")
     assert refused.returncode == 2 and "both stdout" in refused.stderr
+
+
+RECORDED = Path(__file__).parent / "recorded" / "log" / "grows-twice-0.1.0.jsonl"
+
+
+def test_a_log_of_version_0_1_0_gives_the_same_decisions() -> None:
+    """Recorded on a real cluster when there was one policy, its switches had other names, and nothing was drawn."""
+    text = RECORDED.read_text()
+    assert '"act_in_migration"' in text and '"least_work_first"' in text and '"timeline"' not in text
+    again = replay(read_log(RECORDED))
+    assert again.kinds == {"start": 1, "expand": 2, "nothing": 3, "move_to_placeholder": 1}
+    assert (again.decisions, again.differing, again.expecting_otherwise, again.worded_otherwise) == (7, (), 0, 0)
+    assert replay(read_log(RECORDED), {"omax": 2}).differing, "what was asked is what was recorded"
