@@ -12,19 +12,21 @@ import typer
 from ejbd.policies import declared_by
 
 
-def policy_options(*, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def policy_options(
+    *, unless: str = "", without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command whose `**parameters` are one option for each parameter, under the names of their fields.
 
     `unless`: for commands in which a parameter that is not given stays as it is, and is not among them; the text says
-    what it then is.
+    what it then is. `without`: these have no option.
     """
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
         named = inspect.signature(command).parameters.values()
         own = [p for p in named if p.kind is not p.VAR_KEYWORD]
         hints = {p.name: hints[p.name] for p in own}
-        for one in declared_by().values():
+        for one in (one for name, one in declared_by().items() if name not in without):
             hints[one.name] = _option(one.key, one.kind, one.about.says, one.simulated_least, unless)
             default = None if unless else one.default
             own.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default))

@@ -20,7 +20,7 @@ DIFFERS = 1  # the exit code where a decision would be another one
 _SHOWN = 20
 
 
-@policy_options(unless="without: as logged")
+@policy_options(unless="without: as logged", without=("order",))  # that is between jobs
 def replay(
     log: Annotated[Path, typer.Argument(help="What `ejb events --export` wrote; - is stdin.")],
     swf: Annotated[
