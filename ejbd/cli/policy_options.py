@@ -11,10 +11,10 @@ import typer
 
 from ejbd.policies import declared_by
 
+Command = Callable[..., None]
 
-def policy_options(
-    *, unless: str = "", without: tuple[str, ...] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+
+def policy_options(*, unless: str = "", without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """A command whose `**parameters` are one option for each parameter, under the names of their fields.
 
     `unless`: for commands in which a parameter that is not given stays as it is, and is not among them; the text says
