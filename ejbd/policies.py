@@ -12,8 +12,10 @@ import importlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 
-from ejbd.core.parameters import Declared, declared
+from ejbd.core.parameters import Declared, declared, per_job
 from ejbd.core.policy import Policy, UnknownPolicy, policy_named, register, registered
+
+__all__ = ["declared_by", "import_policies", "known_policies", "known_policy", "per_job"]
 
 GROUP = "ejbd.policies"
 BUNDLING = "bundling"

@@ -10,6 +10,7 @@ from typing import Any
 
 from ejbd.api.models import JobSubmission, OverridesBody
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
+from ejbd.policies import per_job
 
 # A thread of their own for texts that take longer to read than a thread costs: however many come, they keep neither the
 # event loop nor the threads of others busy.
@@ -35,7 +36,7 @@ def request_of(body: JobSubmission) -> JobRequest:
 
 def _overrides(body: OverridesBody) -> Overrides:
     values: dict[str, Any] = body.model_dump()
-    for key in ("ntasks", "nodes", "ntasks_per_node", "omax", "lambda_s", "delta"):
+    for key in ("ntasks", "nodes", "ntasks_per_node", *per_job()):
         if values[key] is not None:
             values[key] = str(values[key])
     values["options"] = tuple(values["options"])

@@ -160,6 +160,11 @@ class Parameters:
         return {names.get(key, key): value for key, value in data.items()}
 
 
+def per_job() -> Mapping[str, Declared]:
+    """What a job may say of its own, whatever its queue's policy, by the names of the fields."""
+    return {name: one for name, one in declared(Parameters).items() if one.about.per_job}
+
+
 _DECLARED: dict[type[Parameters], Mapping[str, Declared]] = {}
 
 

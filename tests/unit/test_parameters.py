@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ejbd.api.models import OverridesBody
+from ejbd.cli.submit_words import OPTIONS
 from ejbd.config import QueueSettings, changes_schema, settings_model
 from ejbd.core.bundling.parameters import BundlingParameters, Order, Rules, rules_of
 from ejbd.core.parameters import Declared, Parameters, declared
@@ -68,6 +69,7 @@ def test_what_a_job_may_say_is_declared_so() -> None:
     per_job = {one.name: one.key for one in PARAMETERS.values() if one.about.per_job}
     assert per_job == {"omax": "omax", "lambda_s": "lambda", "delta": "delta"}
     assert set(per_job.values()) <= set(EJB_KEYS)
+    assert set(per_job) <= {option.name for option in OPTIONS}, "ejb submit"
     assert set(per_job) <= set(OverridesBody.model_fields)
     assert not (set(PARAMETERS) - set(per_job)) & set(OverridesBody.model_fields)
 

@@ -6,8 +6,9 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ejbd.core.parameters import Declared, per_job
 from ejbd.manager.jobspec import shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
@@ -130,9 +131,7 @@ def read(request: JobRequest) -> Reading:
         options=options.shared,
         rigid_options=rigid,
         hold="hold" in settings,
-        omax=values.count(settings["ejb:omax"], "omax", 1024) if "ejb:omax" in settings else None,
-        lambda_s=_number(settings, "ejb:lambda", "lambda", 0, 86400),
-        delta=_number(settings, "ejb:delta", "delta", 1, 100),
+        **{name: _own(settings, one) for name, one in per_job().items()},
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         asked=asked_for(request, settings, typed, cwd),
     )
@@ -235,8 +234,14 @@ def _name(given: Given | None, request: JobRequest) -> str:
     return values.text(given, "the job's name", values.LONGEST_NAME)
 
 
-def _number(settings: dict[str, Given], key: str, what: str, least: float, most: float) -> float | None:
-    return values.number(settings[key], what, least, most) if key in settings else None
+def _own(settings: dict[str, Given], one: Declared) -> Any:
+    """A parameter of the policy in the job's own words, within the bounds that it is declared with."""
+    given = settings.get(f"ejb:{one.key}")
+    if given is None:
+        return None
+    if one.kind is int:
+        return values.count(given, one.key, int(one.about.most))
+    return values.number(given, one.key, one.about.least, one.about.most)
 
 
 __all__ = ["Reading", "build_spec", "check_script", "parse_script", "read"]

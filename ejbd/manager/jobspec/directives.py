@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ejbd.core.parameters import per_job
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
 from ejbd.sbatch import BY_LETTER, Argument, Option, matching
 
 _SBATCH, _SLURM, _EJB = "#SBATCH", "#SLURM", "#EJB"
 _SPACE = " \t\v\f\r"
-EJB_KEYS = ("restartable", "engine", "mpi", "elastic", "omax", "lambda", "delta", "checkpoint")
+EJB_KEYS = ("restartable", "engine", "mpi", "elastic", *(one.key for one in per_job().values()), "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ejbd.core.parameters import per_job
 from ejbd.manager.jobspec.directives import Word, parse_options
 from ejbd.manager.jobspec.findings import Given
 
@@ -68,9 +69,7 @@ _NAMES = {
     "elastic": "ejb:elastic",
     "engine": "ejb:engine",
     "mpi": "ejb:mpi",
-    "omax": "ejb:omax",
-    "lambda_s": "ejb:lambda",
-    "delta": "ejb:delta",
+    **{name: f"ejb:{one.key}" for name, one in per_job().items()},
     "checkpoint": "ejb:checkpoint",
 }
 
