@@ -192,7 +192,11 @@ def completed(shell: Shell, line: str, socket: str | None = None) -> tuple[set[s
     ],
 )
 def test_completion_offers_what_could_stand_there(shell: Shell, line: str, offered: set[str]) -> None:
-    assert completed(shell, line)[0] == offered
+    found: set[str] = set()
+    for _ in range(5):  # on a busy machine the daemon may not answer within the time that completion gives it
+        if found := completed(shell, line)[0]:
+            break
+    assert found == offered
 
 
 def test_completion_of_jobs_and_without_a_daemon(shell: Shell) -> None:
