@@ -22,14 +22,7 @@ from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.lead import ensure_lead, is_up
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
-from ejbd.manager.outcomes import (
-    Again,
-    ApplicationEnded,
-    GoesOn,
-    PeersFailed,
-    move_pause_s,
-    placement_pause_s,
-)
+from ejbd.manager.outcomes import Again, ApplicationEnded, GoesOn, PeersFailed, move_pause_s, placement_pause_s
 from ejbd.manager.queuepause import Failing
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release

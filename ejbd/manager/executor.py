@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
-from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import node_limit, passing, queuepause
+from ejbd.manager import intents, node_limit, passing, queuepause
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -33,9 +33,8 @@ from ejbd.manager.mpi import is_open_mpi, profile_named
 from ejbd.manager.outcomes import Again, SubmissionRefused, pause_s
 from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret
-from ejbd.manager.queuepause import Failing, KeptBack
+from ejbd.manager.queuepause import Failing
 from ejbd.manager.spool import Spool, write_atomically
-from ejbd.manager.subjobs import is_ours
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
@@ -97,7 +96,7 @@ class Executor:
         await self._take_up()
         now = self.clock()
         most = self._refill(now)
-        due, next_s = await self.store.read(lambda session: _due(session, now, most))
+        due, next_s = await self.store.read(lambda session: intents.due(session, now, most))
         cancels = [i for i in due if i.kind == IntentKind.CANCEL and i.state == IntentState.PENDING]
         unknown = [i for i in due if i.state == IntentState.UNKNOWN]
         submits = [i for i in due if i.kind == IntentKind.SUBMIT and i.state == IntentState.PENDING]
@@ -365,11 +364,12 @@ class Executor:
             reason=intent.error,
         )
 
-    async def _look_up(self, intents: Sequence[Intent]) -> None:
+    async def _look_up(self, unknown: Sequence[Intent]) -> None:
         """Adopt what is found under its tag; count an absence for the others."""
-        asked = await self.store.read(lambda s: _tags(s, [i.subjob_id for i in intents if i.subjob_id is not None]))
+        ids = [intent.subjob_id for intent in unknown if intent.subjob_id is not None]
+        asked = await self.store.read(lambda s: intents.tags_by_user(s, ids))
         for identity, subjobs in asked.items():
-            await self._look_up_of(identity, {i.id: subjobs[i.subjob_id] for i in intents if i.subjob_id in subjobs})
+            await self._look_up_of(identity, {i.id: subjobs[i.subjob_id] for i in unknown if i.subjob_id in subjobs})
 
     async def _look_up_of(self, identity: Identity, tags: Mapping[int, str]) -> None:
         """One user's submissions: intent -> tag."""
@@ -378,7 +378,7 @@ class Executor:
         except BatchError as error:
             log.warning("look-up-failed", error=error.sentence())
             pause = self.clock() + self.settings.limits.settle_s
-            await self.store.write(lambda s: _delay(s, list(tags), pause))
+            await self.store.write(lambda s: intents.delay(s, list(tags), pause))
             return
         for id, tag in tags.items():
             batch_id = found.get(tag)
@@ -401,10 +401,10 @@ class Executor:
 
     # -- cancel, hold, release ----------------------------------------------------------------------------------------
 
-    async def _cancel(self, intents: Sequence[Intent]) -> None:
-        ids = [i.id for i in intents]
+    async def _cancel(self, cancellations: Sequence[Intent]) -> None:
+        ids = [intent.id for intent in cancellations]
         reach(CrashPoint.CANCEL_BEFORE_BEGIN)
-        targets = await self.store.write(lambda s: _begin_actions(self.context(s), ids))
+        targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), ids))
         if not targets:
             return
         reach(CrashPoint.CANCEL_AFTER_BEGIN)
@@ -418,14 +418,14 @@ class Executor:
             await self.batch.cancel(identity, sorted(set(batch_ids.values())))
         except BatchError as error:
             message = error.sentence()
-            await self._record(begun, lambda s: _repeat_later(s, begun, message, self.clock()))
+            await self._record(begun, lambda s: intents.repeat_later(s, begun, message, self.clock()))
             return
         reach(CrashPoint.CANCEL_AFTER_CALL)
-        await self._record(begun, lambda s: _done(s, begun, self.clock()))
+        await self._record(begun, lambda s: intents.done(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:
-        targets = await self.store.write(lambda s: _begin_actions(self.context(s), [intent.id]))
+        targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), [intent.id]))
         if not targets:
             return
         identity, batch_ids = next(iter(targets.items()))
@@ -434,103 +434,8 @@ class Executor:
         except BatchError as error:
             message, transient = error.sentence(), error.transient
             if transient:
-                await self._record([intent.id], lambda s: _repeat_later(s, [intent.id], message, self.clock()))
+                await self._record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
             else:
-                await self._record([intent.id], lambda s: _failed(s, intent.id, message, self.clock()))
+                await self._record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
             return
-        await self._record([intent.id], lambda s: _done(s, [intent.id], self.clock()))
-
-
-def submissions_due(session: Session, now: float) -> int:
-    """How many submissions have not been begun, and wait for nothing but their turn."""
-    waiting = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
-    count = select(func.count()).select_from(Intent).where(*waiting)
-    if kept_back := queuepause.kept_back(session, now):
-        count = count.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back))
-    return session.scalar(count) or 0
-
-
-def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
-    """Of submissions joined with their jobs: those to queues that take them."""
-    tried = and_(Job.queue.in_(kept_back.but_for_new), Intent.attempts > 0)
-    return and_(Job.queue.not_in(kept_back.wholly), not_(tried))
-
-
-def _due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
-    """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once)."""
-    # Anything else than a submission has nothing to act on while its submission is under way.
-    open_ones = select(Intent).where(
-        Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
-        or_(Intent.kind == IntentKind.SUBMIT, Intent.batch_id.is_not(None)),
-    )
-    next_s = session.scalar(select(func.min(open_ones.where(Intent.not_before_s > now).subquery().c.not_before_s)))
-    due = open_ones.where(Intent.not_before_s <= now)
-    new = and_(Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING)
-    others = list(session.scalars(due.where(not_(new)).order_by(Intent.id)))
-    # Room that is free now goes before places in the queue.
-    urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), else_=1)
-    query = due.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
-    if queuepause.any_paused(session):
-        # Whose turn has not come yet is the trial before who was refused; a place in the queue before room.
-        urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 1), else_=0)
-        kept_back = queuepause.kept_back(session, now)
-        query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
-        next_s = min((at for at in (next_s, kept_back.until_s) if at is not None), default=None)
-    submits = list(session.scalars(query.order_by(urgent_first, Intent.id).limit(submissions + 1)))
-    if len(submits) > submissions:
-        next_s = now
-    return others + submits[:submissions], next_s
-
-
-def _tags(session: Session, subjobs: Sequence[str]) -> dict[Identity, dict[str, str]]:
-    """By their users: subjob -> its tag."""
-    found: dict[Identity, dict[str, str]] = {}
-    query = select(Subjob.id, Subjob.tag, Job.user).join(Job, Subjob.job_id == Job.id).where(Subjob.id.in_(subjobs))
-    for id, tag, user in session.execute(query):
-        found.setdefault(Identity(user), {})[id] = tag
-    return found
-
-
-def _begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, str]]:
-    """Cancel, hold and release, by the users of the jobs: intent -> batch id, where there is something to act on."""
-    session, now = ctx.session, ctx.now
-    listed = {job.base_id: job for job in ctx.view.jobs} if ctx.view else {}
-    begun: dict[Identity, dict[int, str]] = {}
-    for id in ids:
-        intent = session.get_one(Intent, id)
-        if intent.state != IntentState.PENDING or intent.batch_id is None:
-            continue
-        subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
-        # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
-        seen = listed.get(intent.batch_id)
-        reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
-        if subjob is not None and (SubjobState(subjob.state).terminal or reissued):
-            move_intent(session, intent, IntentState.DROPPED, now)
-            continue
-        move_intent(session, intent, IntentState.EXECUTING, now)
-        user = session.scalars(select(Job.user).where(Job.id == intent.job_id)).one()
-        begun.setdefault(Identity(user), {})[id] = intent.batch_id
-    return begun
-
-
-def _done(session: Session, ids: Sequence[int], now: float) -> None:
-    for id in ids:
-        move_intent(session, session.get_one(Intent, id), IntentState.DONE, now)
-
-
-def _failed(session: Session, id: int, message: str, now: float) -> None:
-    move_intent(session, session.get_one(Intent, id), IntentState.FAILED, now, reason=message)
-
-
-def _repeat_later(session: Session, ids: Sequence[int], message: str, now: float) -> None:
-    for id in ids:
-        intent = session.get_one(Intent, id)
-        intent.attempts += 1
-        move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=message)
-        intent.not_before_s = now + pause_s(intent.attempts)
-
-
-def _delay(session: Session, ids: Sequence[int], until_s: float) -> None:
-    wake(session, INTENTS_TOPIC)
-    for id in ids:
-        session.get_one(Intent, id).not_before_s = until_s
+        await self._record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))

@@ -33,11 +33,12 @@ from ejbd.manager.clock import SteadyClock
 from ejbd.manager.context import Context, Offer, Overridden
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.decide import Decider
-from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor, submissions_due
+from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.guard import guarded
 from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.intake import Accepted, Intake, Submission, answered
+from ejbd.manager.intents import submissions_due
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.measuring import learn_of_end
