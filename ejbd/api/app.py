@@ -53,7 +53,7 @@ def create_app(manager: ManagerPort) -> FastAPI:
     for module in (events, logs, timelines, jobs, queues, tokens, worker, system):
         app.include_router(module.router)
     app.add_middleware(Head)
-    app.add_middleware(Guard, manager=manager, max_body_bytes=manager.settings.limits.max_body_bytes)
+    app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)
     app.add_middleware(WorkerDoor, manager=manager, max_body_bytes=manager.settings.limits.max_body_bytes)
     openapi.install(app)
     return app

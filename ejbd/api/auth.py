@@ -91,16 +91,14 @@ def bearer(request: Request) -> str | None:
     return token.strip()
 
 
-async def principal_of(
-    request: Request, manager: Manager, declared: Annotated[object, Depends(_BEARER)] = None
-) -> Principal:
+async def principal_of(request: Request, declared: Annotated[object, Depends(_BEARER)] = None) -> Principal:
     """Raises EjbError (UNAUTHENTICATED) for a token that is unknown or has run out, and for nobody at all.
 
     A token goes before the unix socket's peer: who shows one means to be its user.
     """
     found: Principal | None = getattr(request.state, "principal", None)  # asked before, by the guard at the door
     if found is None:
-        found = request.state.principal = await _principal(request, manager)
+        found = request.state.principal = await _principal(request, request.app.state.manager)
     if (connection := getattr(request.state, "connection", None)) is not None:
         connection.known = True
     return found

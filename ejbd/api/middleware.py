@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ejbd.api.auth import principal_of
-from ejbd.api.port import ManagerPort
 from ejbd.api.problems import internal, problem
 from ejbd.errors import Code, EjbError
 
@@ -36,9 +35,8 @@ class Guard:
     about the inside; the log has it all.
     """
 
-    def __init__(self, app: ASGIApp, manager: ManagerPort, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self.app = app
-        self.manager = manager
         self.most = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +71,7 @@ class Guard:
             return
         if scope["method"] in _BODIES and "subjob" not in scope.get("state", {}):
             try:
-                await principal_of(Request(scope), self.manager)
+                await principal_of(Request(scope))
             except EjbError as nobody:
                 await problem(nobody, headers={"Connection": "close"})(scope, receive, send)
                 return

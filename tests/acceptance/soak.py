@@ -42,6 +42,7 @@ OPEN = frozenset({"planned", "pending", "running"})
 ROUND_S = 30.0
 SETTLE_S = 240.0
 STEPS = 60
+READ_OFTEN = {"EJBD_READ_ANEW_S": "3"}  # what the daemon keeps in memory, to be held against the database
 RANKS = 4
 
 
@@ -68,7 +69,7 @@ class Soak:
         # Workers are killed far oftener than programs fail: nobody is given up for it.
         limits = {"EJBD_LIMITS__MAX_SETBACKS": "1000", "EJBD_LIMITS__MISSING_GRACE_S": "5"}
         top = f'database_url = "{self.url}"\n' if self.url else ""
-        self.daemon = Daemon(folder, top + site.toml, {**site.environment, **limits})
+        self.daemon = Daemon(folder, top + site.toml, {**site.environment, **limits, **READ_OFTEN})
         self.sent: list[Sent] = []
         self.told: list[str] = []
         self.expected = undisturbed(folder, STEPS, RANKS)
@@ -277,7 +278,9 @@ class Soak:
 
     def reckon(self) -> list[str]:
         """Everything that does not hold, a sentence each."""
-        wrong = []
+        wrong = [
+            line for line in self.daemon.log.read_text(errors="replace").splitlines() if "working-set-differs" in line
+        ]
         listed = [job["id"] for job in self.daemon.client.get("/v1/jobs", params={"limit": 1000}).json()["jobs"]]
         for sent in self.sent:
             if listed.count(sent.id) != 1:

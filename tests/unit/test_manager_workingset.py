@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import event, text, update
 from sqlalchemy.orm import Session
+from structlog.testing import capture_logs
 
 from ejbd.errors import EjbError
 from ejbd.manager.roster import Roster
@@ -148,5 +149,20 @@ async def test_it_is_read_anew_once_in_a_while(live: LiveWorld, monkeypatch: pyt
     await working.now()
     assert reads.whole == 0
     now[0] += READ_ANEW_S + 1
-    await working.now()
-    assert reads.whole == 1
+    with capture_logs() as logged:
+        await working.now()
+    assert reads.whole == 1 and not logged
+
+
+async def test_a_change_past_the_writer_is_told_when_it_is_read_anew(live: LiveWorld) -> None:
+    """Nobody should do that; then it is known that somebody did, and what is kept is right again."""
+    now = [0.0]
+    working = WorkingSet(live.store, lambda: now[0])
+    job, other = await live.submit(), await live.submit()
+    await same(live, working)
+    await live.store.write(lambda s: s.connection().execute(text("UPDATE jobs SET decision_key = 'x' WHERE seq = 1")))
+    await live.manager.hold(other, "ada")
+    now[0] += READ_ANEW_S + 1
+    with capture_logs() as logged:
+        await same(live, working)
+    assert [(entry["event"], entry["jobs"]) for entry in logged] == [("working-set-differs", [job])]
