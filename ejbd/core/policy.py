@@ -77,7 +77,10 @@ class Policy(ABC):
 
     @abstractmethod
     def ended(self, state: ElasticState, now: float, outcome: str) -> Decision:
-        """What the end of the application gives up: COMPLETE."""
+        """COMPLETE, or AGAIN: the job goes back into the batch system's queue.
+
+        `outcome`: `completed`, `failed` or `timeout`, once nothing else is left to be tried.
+        """
 
 
 class UnknownPolicy(LookupError):

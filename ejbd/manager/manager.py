@@ -44,6 +44,7 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.mpi import LOOK_S
 from ejbd.manager.output import check_output
+from ejbd.manager.policyends import ask_policy
 from ejbd.manager.roster import Specs, SubjobRow
 from ejbd.manager.spool import Spool
 from ejbd.manager.subscribers import Subscribers
@@ -68,7 +69,7 @@ PRUNE_S = 6 * 3600.0
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
-SUBSCRIBERS = Subscribers(told=(learn_of_end, queuepause.note_end))
+SUBSCRIBERS = Subscribers(asked=(ask_policy,), told=(learn_of_end, queuepause.note_end))
 """Who is asked and told when something ends."""
 
 

@@ -18,7 +18,10 @@ import pytest
 import ejbd.core.policy as policies
 from ejbd.config import QueueSettings, check_changes, load
 from ejbd.core.bundling.policy import Bundling
+from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
 from ejbd.core.policy import Policy, register
+from ejbd.core.state import ElasticState
+from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.sim.models import Model, generate
 from ejbd.sim.swf import write_swf
@@ -141,6 +144,37 @@ def test_an_installed_package_offers_it_to_the_simulator(site: Path) -> None:
     assert "there are: bundling, patient" in ejb("run", str(log), "--policy", "os", code=2).stderr
     assert "cannot be loaded" in ejb("run", str(log), "--policy", "broken", code=2).stderr
     assert "most-at-start=0 is no setting" in ejb("run", str(log), "--policy", "patient:most-at-start=0", code=2).stderr
+
+
+async def test_it_is_asked_about_the_end_of_a_job(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AGAIN queues the job anew, for the time that is asked for; setbacks bound how often."""
+
+    def again(self: Policy, state: ElasticState, now: float, outcome: str) -> Decision:
+        longer = SubjobRequest(state.processes, 2 * state.requested_s, -1)
+        return Decision(DecisionKind.AGAIN, state.job, now, f"{outcome}: twice as long", (longer,))
+
+    monkeypatch.setattr(Bundling, "ended", again)
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 0
+    job = await live.submit(walltime_s=100.0)
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    for _ in range(3):
+        await live.work()
+        await live.poll(1)
+    assert live.job(job).state == "running"
+    live.settings.limits.max_setbacks = 1
+    for _ in range(30):
+        await live.poll(5)
+        if "job.again" in live.kinds(job):
+            break
+        if live.clock.now > live.job(job).submit_s + 100:
+            live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    said = [data for kind, data in live.events(job) if kind == "job.again"]
+    assert [(data["walltime_s"], data["reason"]) for data in said] == [(200.0, "timeout: twice as long")]
+    assert live.job(job).setbacks == 1 and live.job(job).state == "waiting"
 
 
 def test_names_are_taken_once() -> None:
