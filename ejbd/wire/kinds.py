@@ -158,9 +158,11 @@ SUBJOB_EVENT = {state: EventKind(f"subjob.{state.value}") for state in SubjobSta
 EPOCH_EVENT = {state: EventKind(f"epoch.{state.value}") for state in EpochState}
 INTENT_EVENT = {state: EventKind(f"intent.{state.value}") for state in IntentState}
 
+# Both leave subjobs that end, and have been told by one word since before they were two decisions.
+_LEAVING = dict.fromkeys(("leave", "give_up"), EventKind.DECISION_SHRINK)
 DECISION = "decision."  # what the kinds of the policy's decisions begin with
 
 
 def decision_event(what: str) -> EventKind:
     """The kind that tells of the policy's decision `what`. Raises ValueError for one that has none."""
-    return EventKind(DECISION + what)
+    return _LEAVING.get(what) or EventKind(DECISION + what)
