@@ -406,14 +406,19 @@ def _listed(options: Options, count: int, processors: int) -> bool:
 @kernel
 def _merge(ends: Floats, held: Ints, anchors: Ints, count: int, leaves: bool, scratch: Scratch) -> int:
     """Copy what is held, how many; of what is left as a whole only the anchors, which carry no rank then."""
+    if not leaves:
+        for index in range(count):
+            scratch.ends[index] = ends[index]
+            scratch.held[index] = held[index]
+            scratch.anchors[index] = anchors[index]
+        return count
     kept = 0
     for index in range(count):
-        if leaves and anchors[index] == 0:
-            continue
-        scratch.ends[kept] = ends[index]
-        scratch.held[kept] = 0 if leaves else held[index]
-        scratch.anchors[kept] = anchors[index]
-        kept += 1
+        if anchors[index] != 0:
+            scratch.ends[kept] = ends[index]
+            scratch.held[kept] = 0
+            scratch.anchors[kept] = anchors[index]
+            kept += 1
     return kept
 
 

@@ -101,10 +101,11 @@ def walk_plan(
 def carrying(held: Ints, count: int, rules: Rules) -> int:
     """Processors that ranks can use: of all subjobs together, under a node limit of the widest."""
     processors = 0
-    for index in range(count):
-        if rules.node_limit < 0:
+    if rules.node_limit < 0:
+        for index in range(count):
             processors += held[index]
-        else:
+    else:
+        for index in range(count):
             processors = max(processors, held[index])
     return processors
 
