@@ -21,23 +21,41 @@ _OVER = ("completed", "failed", "timeout", "cancelled")
 
 
 _OPEN_SHARE = 0.08  # of the picture, for what is planned without an end
+_PAST_SHARE = 0.2  # of the picture, at least, for what has been
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Columns to seconds. `now`: the column of the line between what has been and what is planned, if anything is."""
+    """Columns to seconds. `now`: the column of the line between what has been and what is planned, if anything is; it
+    is `now_s`, and the scales on its sides may differ (`uneven`)."""
 
     start_s: float
     end_s: float
     columns: int
     now: int | None = None
+    now_s: float = 0.0
+    uneven: bool = False
+
+    def at(self, column: float) -> float:
+        """The time at the left of a column."""
+        first, start_s, last, end_s = self._side(column >= (self.now or 0))
+        return start_s + (column - first) * (end_s - start_s) / (last - first)
 
     def middle(self, column: int) -> float:
-        return self.start_s + (column + 0.5) * (self.end_s - self.start_s) / self.columns
+        return self.at(column + 0.5)
 
     def column(self, at_s: float) -> int:
-        share = (at_s - self.start_s) / (self.end_s - self.start_s)
-        return min(self.columns - 1, max(0, int(share * self.columns)))
+        first, start_s, last, end_s = self._side(at_s >= self.now_s)
+        share = (at_s - start_s) / (end_s - start_s)
+        return min(self.columns - 1, max(0, first + int(share * (last - first))))
+
+    def _side(self, to_come: bool) -> tuple[int, float, int, float]:
+        """The first column and its time, and those behind the last one, of the part before or after the line."""
+        if self.now is None or not self.uneven:
+            return 0, self.start_s, self.columns, self.end_s
+        if to_come:
+            return self.now, self.now_s, self.columns, self.end_s
+        return 0, self.start_s, self.now, self.now_s
 
 
 def chart(timeline: dict[str, Any], width: int, *, colour: bool = False, plain: bool = False) -> list[str]:
@@ -105,8 +123,11 @@ def _scale(start_s: float, now_s: float, planned: list[dict[str, Any]], width: i
         end_s += max(1.0, _OPEN_SHARE * (end_s - start_s))
     else:
         end_s = max(end_s, last["end_s"])
-    scale = _Scale(start_s, end_s, columns)
-    return scale if now_s <= start_s else _Scale(start_s, end_s, columns, scale.column(now_s))
+    if now_s <= start_s:
+        return _Scale(start_s, end_s, columns)
+    now = _Scale(start_s, end_s, columns).column(now_s)
+    least = int(_PAST_SHARE * columns)
+    return _Scale(start_s, end_s, columns, max(now, least), now_s, uneven=now < least and now_s < end_s)
 
 
 def _heading(timeline: dict[str, Any], end_s: float) -> str:
@@ -214,7 +235,7 @@ def _axis(scale: _Scale) -> str:
     cells = [" "] * scale.columns
     step = max(12, scale.columns // 5)
     for column in range(0, scale.columns, step):
-        text = duration((scale.end_s - scale.start_s) * column / scale.columns)
+        text = duration(scale.at(column) - scale.start_s)
         if column + len(text) <= scale.columns:
             cells[column : column + len(text)] = text
     return "".join(cells).rstrip()
@@ -224,7 +245,8 @@ def _remarks(timeline: dict[str, Any], scale: _Scale) -> list[str]:
     lines = []
     since = timeline["submit_s"]
     if scale.now is not None:
-        lines.append("capitals: what has been; small letters and light bars: what is planned")
+        wider = " (drawn wider)" if scale.uneven else ""
+        lines.append(f"capitals: what has been{wider}; small letters and light bars: what is planned")
     if timeline["rigid_start_s"] is not None:
         lines.append(f"a rigid start was promised for {duration(timeline['rigid_start_s'] - since)} after submission")
     if timeline["state"] in _OVER:

@@ -125,6 +125,17 @@ def test_a_plan_without_an_end_has_room_at_the_right() -> None:
     assert phase == "W" * 92 + "│" + "w" * 7
 
 
+def test_a_little_past_before_a_long_plan_is_seen() -> None:
+    past = [interval("wait", 100, 110, 0), interval("run", 110, None, 4)]
+    held = subjob(1, 4, 110, 9000, "running")
+    to_come = [planned("run", 120, 8120, 4, 4)]
+    lines = chart(timeline(now_s=120.0, intervals=past, planned=to_come, subjobs=[held]), 113)
+    assert lines[2][13:] == "W" * 10 + "R" * 10 + "│" + "r" * 79
+    assert lines[4][13:] == " " * 10 + "█" * 10 + "│" + "░" * 79
+    assert lines[5].split() == ["0:00", "0:20", "33:40", "1:07:00", "1:40:20"]
+    assert "capitals: what has been (drawn wider); small letters and light bars: what is planned" in lines
+
+
 def test_a_plan_line_by_line() -> None:
     plan = with_a_plan()["planned"]
     assert plan_lines(plan) == [
