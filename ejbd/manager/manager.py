@@ -13,22 +13,20 @@ import pwd
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import structlog
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem, Identity
+from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import explaining, passing, queuepause, queues, requests, workers
-from ejbd.manager.admission import Admission, admit
+from ejbd.manager import explaining, queuepause, queues, requests, workers
 from ejbd.manager.calls import WorkerCalls
-from ejbd.manager.checkpointing import recent_offers, with_mpi
+from ejbd.manager.checkpointing import recent_offers
 from ejbd.manager.clock import SteadyClock
 from ejbd.manager.context import Context, Offer, Overridden
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -37,16 +35,15 @@ from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.guard import guarded
 from ejbd.manager.health import Fault, Health
 from ejbd.manager.history import LEARNT_TOPIC, Remembered
-from ejbd.manager.intake import Accepted, Intake, Submission, answered
+from ejbd.manager.intake import Accepted, Submission
 from ejbd.manager.intents import submissions_due
-from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.measuring import learn_of_end
-from ejbd.manager.mpi import LOOK_S
-from ejbd.manager.output import check_output
 from ejbd.manager.policyends import ask_policy
 from ejbd.manager.roster import Specs, SubjobRow
 from ejbd.manager.spool import Spool
+from ejbd.manager.submitting import Submissions
 from ejbd.manager.subscribers import Subscribers
 from ejbd.manager.telemetry import Telemetry
 from ejbd.manager.tick import Tick
@@ -107,7 +104,7 @@ class Manager:
         self._specs = Specs()
         self._open = WorkingSet(store)
         self._overridden = Overridden()
-        self._intake = Intake(store, self._context)
+        self._submissions = Submissions(settings, store, batch, self.runs_as, self._context)
         self._backlog = False  # more jobs were received than the executor has use for now
         self._health = Health(settings, store)
         self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._seen)
@@ -119,7 +116,6 @@ class Manager:
         self._executor: Executor | None = None
         self._fitting: dict[tuple[str, str], float] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -378,74 +374,15 @@ class Manager:
 
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
-        self._refuse_others(user)
+        self._submissions.refuse_others(user)
         await self._see()
-        job, elastic_notes = await _looked_at(job), job.notes
-        submission = Submission(job, user, idempotency_key, request_hash)
-        notes: tuple[str, ...] = ()
-        if job.spec.asked is not None:
-            before, taken = await asyncio.to_thread(self._admitted, submission)
-            if before is not None:
-                return replace(before, notes=elastic_notes if before.elastic else ())
-            if not taken.elastic:
-                notes = await self._check(taken.spec)
-                submission = replace(submission, job=Reading(taken.spec))
-        answer = await self._intake.store(submission)
-        reach(CrashPoint.JOB_AFTER_COMMIT)
-        return replace(answer, notes=elastic_notes if answer.elastic else notes)
-
-    def _admitted(self, submission: Submission) -> tuple[Accepted | None, Admission]:
-        """How a job would be taken now; and, where that needs to be known by now, what was answered before."""
-        try:
-            taken = self.store.read_sync(lambda s: admit(self._context(s), submission.job))
-            if taken.elastic:
-                check_output(taken.spec, submission.user)
-                return None, taken
-        except EjbError as refused:
-            before = self.store.read_sync(lambda s: answered(s, submission))
-            if before is None:
-                raise
-            return before, Admission(submission.job.spec, "", before.elastic, "", str(refused))
-        return self.store.read_sync(lambda s: answered(s, submission)), taken
-
-    async def _check(self, spec: JobSpec) -> tuple[str, ...]:
-        """Ask the batch system about a job that would be passed through; notes for its user.
-
-        Raises EjbError (BATCH_REFUSED) where it would not take it. Where it does not answer in time, that is noted.
-        """
-        notes = passing.lowered_limits(spec)
-        limit_s = self.settings.limits.check_timeout_s
-        try:
-            async with asyncio.timeout(limit_s + RETRY_S), self._checks:
-                request = await asyncio.to_thread(passing.trial, spec, self.runs_as, self.batch)
-                await self.batch.check(Identity(self.runs_as), request, limit_s)
-        except TimeoutError:
-            return (*notes, f"not checked by the batch system: it did not answer within {limit_s:g} s")
-        except BatchError as error:
-            if not error.transient:
-                raise
-            return (*notes, f"not checked by the batch system: {error.sentence()}")
-        return notes
+        return await self._submissions.submit(Submission(job, user, idempotency_key, request_hash))
 
     async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""
-        self._refuse_others(user)
+        self._submissions.refuse_others(user)
         await self._see()
-        job = await _looked_at(job)
-        taken, found = await self.store.read(lambda s: requests.plan(self._context(s), job, user))
-        if taken.elastic:
-            await asyncio.to_thread(check_output, taken.spec, user)
-        notes = job.notes if taken.elastic else await self._check(taken.spec)
-        return {**found, "notes": list(notes)}
-
-    def _refuse_others(self, user: str) -> None:
-        """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""
-        if user != self.runs_as:
-            raise EjbError(
-                Code.FORBIDDEN,
-                f"this daemon runs jobs as {self.runs_as!r} and you are {user!r}",
-                hint="start an ejbd of your own",
-            )
+        return await self._submissions.plan(job, user)
 
     async def cancel(self, job_id: str, by: str) -> None:
         await self.store.write(lambda s: requests.cancel(self._context(s), job_id, by))
@@ -575,12 +512,3 @@ async def _every(period_s: float, what: Callable[[], Awaitable[None]], *, at_onc
         except Exception as error:
             log.error("timer-fault", what=what.__name__, error=repr(error), exc_info=error)
         due_s = max(due_s + period_s, loop.time())  # what was missed is not made up for
-
-
-async def _looked_at(job: Reading) -> Reading:
-    if job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND:
-        return job
-    try:
-        return replace(job, spec=await apart(lambda: with_mpi(job.spec), LOOK_S))
-    except TimeoutError:
-        return job

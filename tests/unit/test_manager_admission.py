@@ -82,13 +82,13 @@ async def test_what_is_passed_through_stays_so_when_its_queue_changes_between_th
 ) -> None:
     await live.poll()
     await live.manager.set_queue("batch", {"elasticity": "off"}, "root")
-    checked = live.manager._check
+    checked = live.manager._submissions._check
 
     async def changed(spec: JobSpec) -> tuple[str, ...]:
         await live.manager.set_queue("batch", {"elasticity": "on"}, "root")
         return await checked(spec)
 
-    monkeypatch.setattr(live.manager, "_check", changed)
+    monkeypatch.setattr(live.manager._submissions, "_check", changed)
     taken = await live.manager.submit(reading(live), "ada", None, "")
     assert not taken.elastic and taken.why == "elasticity is off in queue batch"
     assert (await live.manager.submit(reading(live), "ada", None, "")).elastic
