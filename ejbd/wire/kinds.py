@@ -158,11 +158,16 @@ SUBJOB_EVENT = {state: EventKind(f"subjob.{state.value}") for state in SubjobSta
 EPOCH_EVENT = {state: EventKind(f"epoch.{state.value}") for state in EpochState}
 INTENT_EVENT = {state: EventKind(f"intent.{state.value}") for state in IntentState}
 
-# Both leave subjobs that end, and have been told by one word since before they were two decisions.
-_LEAVING = dict.fromkeys(("leave", "give_up"), EventKind.DECISION_SHRINK)
+# The first two leave subjobs that end, and have been told by one word since before they were two decisions. That a job
+# is queued anew is told of the job.
+_TOLD_BY = {
+    "leave": EventKind.DECISION_SHRINK,
+    "give_up": EventKind.DECISION_SHRINK,
+    "again": EventKind.JOB_AGAIN,
+}
 DECISION = "decision."  # what the kinds of the policy's decisions begin with
 
 
 def decision_event(what: str) -> EventKind:
     """The kind that tells of the policy's decision `what`. Raises ValueError for one that has none."""
-    return _LEAVING.get(what) or EventKind(DECISION + what)
+    return _TOLD_BY.get(what) or EventKind(DECISION + what)
