@@ -21,7 +21,7 @@ class DecisionKind(StrEnum):
     NOTHING = "nothing"  # stay as it is: wait on, or run on
     START = "start"  # submit `requests` and begin (or resume) on them
     EXPAND = "expand"  # submit `requests` and spread over them as well
-    MOVE_TO_PLACEHOLDER = "move_to_placeholder"  # migrate to J0 with the work kept, then release `cancel`
+    MOVE_TO_PLACEHOLDER = "move_to_placeholder"  # move to J0 with the work kept, then release `cancel`
     KEEP_SUBJOBS = "keep_subjobs"  # go on as it is and cancel J0
     START_ON_PLACEHOLDER = "start_on_placeholder"  # begin anew on J0; work done so far is given up, `cancel` released
     LEAVE = "leave"  # move off `cancel`, which end before the application does, from `begin_s` to `end_s`

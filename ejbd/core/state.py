@@ -25,7 +25,7 @@ class ElasticState:
 
     `processes` is P, `requested_s` R, `work_s` W: full-speed seconds done by then. `subjobs` are those that hold ranks;
     none while the job waits (a job that lost its subjobs waits again and keeps its work). `stalled_until_s`: a
-    migration is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in
+    move is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in
     `subjobs`. `node_limit`: the processes have to stay on one node, and of the nodes that are asked
     about the best has this many processors; None: they may be anywhere. `suspendable`: the job may go back to waiting
     with its work kept (not where the user's shell would be lost).

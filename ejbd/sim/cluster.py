@@ -25,7 +25,7 @@ from ejbd.sim.world import (
 )
 
 FCFS, EASY, CONSERVATIVE, EJB = 0, 1, 2, 3  # policies
-APPLICATION_ENDS, JOB_ENDS, MIGRATION_ENDS, SHRINKS = 0, 1, 2, 3  # ranks of events at one time, in this order
+APPLICATION_ENDS, JOB_ENDS, MOVE_ENDS, SHRINKS = 0, 1, 2, 3  # ranks of events at one time, in this order
 
 
 @kernel

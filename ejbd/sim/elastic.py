@@ -6,7 +6,7 @@ import math
 
 from ejbd.core.bundling.candidates import (
     GO_ON,
-    MIGRATE,
+    MOVE,
     placeholder_choice,
 )
 from ejbd.core.bundling.parameters import Rules
@@ -15,7 +15,7 @@ from ejbd.core.kernel import kernel
 from ejbd.core.progress import rate, round_up
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
-    MIGRATION_ENDS,
+    MOVE_ENDS,
     SHRINKS,
     dequeue,
     give_back,
@@ -101,7 +101,7 @@ def _completes(w: World, job: int, rules: Rules) -> float:
 
 @kernel
 def plan_next(w: World, job: int, rules: Rules) -> None:
-    """Set the job's next event: the application's end, a migration's end, or the beginning of a shrink."""
+    """Set the job's next event: the application's end, a move's end, or the beginning of a shrink."""
     if w.mode[job] == WAITING:
         drop_event(w, job)
         return
@@ -110,7 +110,7 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
     rank = SHRINKS
     if w.leaving[job] > 0:
         time = w.leave_at[job]
-        rank = MIGRATION_ENDS
+        rank = MOVE_ENDS
     else:
         code = NOBODY_LEAVES  # J0 lasts as long as the job may
         if w.mode[job] != ON_PLACE_HOLDER:
@@ -119,7 +119,7 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
             time = max(now, w.held.ends[w.row[job]][0] - rules.lambda_s)
     if w.stalled[job] > now and w.stalled[job] <= time:
         time = w.stalled[job]
-        rank = MIGRATION_ENDS
+        rank = MOVE_ENDS
     done = _completes(w, job, rules)
     if done <= time:
         time = done
@@ -161,7 +161,7 @@ def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
             end = w.held.ends[w.row[job]][0]
             w.leaving[job] = leaving if code == SOME_STAY else w.held_count[job]
             w.leave_at[job] = end
-            if end > w.stalled[job]:  # within a migration that is under way anyway it is no move of its own
+            if end > w.stalled[job]:  # within a move that is under way anyway it is no move of its own
                 w.stalled[job] = end
                 w.moves[job] += 1
     plan_next(w, job, rules)
@@ -169,7 +169,7 @@ def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
 
 @kernel
 def _leave(w: World, job: int) -> None:
-    """A migration off subjobs is over; where nothing is left the job waits again, with its work kept."""
+    """A move off subjobs is over; where nothing is left the job waits again, with its work kept."""
     row = w.row[job]
     ends = w.held.ends[row]
     until = w.held.walltime_ends[row]
@@ -310,7 +310,7 @@ def hold_subjob(w: World, job: int, processors: int, end: float, walltime_end: f
 
 @kernel
 def placeholder_started(w: World, job: int, rules: Rules) -> bool:
-    """J0 has started: what core chooses among going on, migrating and starting over. True: processors came free."""
+    """J0 has started: what core chooses among going on, moving and starting over. True: processors came free."""
     now = w.clock[NOW]
     advance(w, job, rules)
     processes = w.processors[job]
@@ -348,7 +348,7 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
     if choice == GO_ON:
         give_back(w, processes, end, now)
         return True
-    if choice == MIGRATE:
+    if choice == MOVE:
         leave_what_is_held(w, job)
     else:
         _release_all(w, job)
@@ -357,7 +357,7 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
         return False
     hold_subjob(w, job, processes, end, end)
     w.mode[job] = ON_PLACE_HOLDER
-    if choice == MIGRATE:
+    if choice == MOVE:
         w.stalled[job] = now + rules.lambda_s
         w.moves[job] += 1
     else:

@@ -1,6 +1,6 @@
 """The event loop. At one time, jobs with a planned end by then leave the profile first; then come, in this order,
 
-application ends, terminations, ends of migrations, shrinks, and submissions in the order of the log (`paper` ties), or
+application ends, terminations, ends of moves, shrinks, and submissions in the order of the log (`paper` ties), or
 submissions before all the others (`pyss` ties), with a scheduling pass after each event; or all of them, and one pass
 (`batch` ties).
 """

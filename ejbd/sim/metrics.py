@@ -18,7 +18,7 @@ class Outcome:
     """What became of each job, in the order of submission. Times in seconds.
 
     `elastic`: it did not start in its own shape. `subjobs` counts a J0 that ran the application; `moved_s` is the time
-    spent in migrations, `used` processor-seconds.
+    spent in moves, `used` processor-seconds.
     """
 
     start: FloatArray
@@ -103,8 +103,8 @@ def overhead(jobs: Jobs, outcome: Outcome) -> FloatArray:
     return (outcome.used - own) / own
 
 
-def migration_share(outcome: Outcome) -> FloatArray:
-    """The share of a job's run time that was spent in migrations."""
+def move_share(outcome: Outcome) -> FloatArray:
+    """The share of a job's run time that was spent in moves."""
     run = outcome.end - outcome.start
     share: FloatArray = np.divide(outcome.moved_s, run, out=np.zeros_like(run), where=run > 0)
     return share

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ejbd.core.bundling.candidates import GO_ON, MIGRATE, START_OVER
+from ejbd.core.bundling.candidates import GO_ON, MOVE, START_OVER
 from ejbd.core.bundling.parameters import LEAST_WORK, BundlingParameters, rules_of
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
 from ejbd.core.parameters import Parameters
@@ -55,7 +55,7 @@ from ejbd.sim.world import (
 OwnPolicy = Callable[[Question], Decision]
 _PLACEHOLDER = {
     DecisionKind.KEEP_SUBJOBS: GO_ON,
-    DecisionKind.MOVE_TO_PLACEHOLDER: MIGRATE,
+    DecisionKind.MOVE_TO_PLACEHOLDER: MOVE,
     DecisionKind.START_ON_PLACEHOLDER: START_OVER,
 }
 _TOLD_EVERY = 1000  # events

@@ -19,7 +19,7 @@ from ejbd.sim.cluster import EASY, EJB
 from ejbd.sim.engine import PYSS_TIES, step
 from ejbd.sim.fairness import shares
 from ejbd.sim.invariants import check
-from ejbd.sim.metrics import Outcome, change, finite, means, migration_share, overhead, paper_trim
+from ejbd.sim.metrics import Outcome, change, finite, means, move_share, overhead, paper_trim
 from ejbd.sim.playing import Game, Way, play
 from ejbd.sim.run import Policy, Ties, refuse_fault, run
 from ejbd.sim.workload import Workload
@@ -203,7 +203,7 @@ class TargetRuns:
             "mean_migrations": float(self.outcome.moves[at].mean()) if at.size else 0.0,
             "several_subjobs_share": finite(several),
             "moved_share": finite(moved),
-            "migration_duration_percent": 100 * float(migration_share(self.outcome)[at].mean()) if at.size else 0.0,
+            "migration_duration_percent": 100 * float(move_share(self.outcome)[at].mean()) if at.size else 0.0,
             "overhead_percent": 100 * float(overhead(jobs, self.outcome)[at].mean()) if at.size else 0.0,
             "elapsed_s": self.elapsed_s,
             "kernels_s": self.kernels_s,

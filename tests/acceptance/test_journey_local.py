@@ -17,8 +17,8 @@ def decisions(daemon: Daemon, job: str) -> list[dict[str, Any]]:
     return [{"kind": d["kind"], **d["decision"]} for d in daemon.explain(job)["decisions"]]
 
 
-def test_starts_at_once_grows_twice_and_migrates_to_its_placeholder(tmp_path: Path) -> None:
-    """16 ranks begin on 2 processors, grow to 4 and to 8; then J0 starts, and migrating to it is the earliest end."""
+def test_starts_at_once_grows_twice_and_moves_to_its_placeholder(tmp_path: Path) -> None:
+    """16 ranks begin on 2 processors, grow to 4 and to 8; then J0 starts, and moving to it is the earliest end."""
     site = LocalSite(tmp_path, 8, 4, block=16, fillers=(2, 4, 8))
     daemon = Daemon(tmp_path, site.toml)
     try:
@@ -31,7 +31,7 @@ def test_starts_at_once_grows_twice_and_migrates_to_its_placeholder(tmp_path: Pa
             for count in (2, 3):
                 site.more()
                 daemon.wait_event(job, "epoch.running", count)
-            # With less behind it than a migration costs, starting over on J0 would be the earlier end.
+            # With less behind it than a move costs, starting over on J0 would be the earlier end.
             until(lambda: daemon.job(job)["progress"] > 0.08, "it does not get on")
             site.unblock()
             daemon.wait_event(job, "epoch.running", 4)
@@ -43,11 +43,11 @@ def test_starts_at_once_grows_twice_and_migrates_to_its_placeholder(tmp_path: Pa
         assert [d["kind"] for d in told] == ["start", "expand", "expand", "move_to_placeholder"]
         assert told[0]["reason"].startswith("start by case 1: 2 processors (degree 8)")
         assert all(d["reason"].startswith("grow by case ") for d in told[1:3])
-        assert told[3]["reason"].startswith("J0 has started; (i) migrate to J0: a migration of ")
+        assert told[3]["reason"].startswith("J0 has started; (i) move to J0: a move of ")
         cost = daemon.explain(job)["cost"]
         assert (cost["source"], cost["samples"]) == ("measured", 3)
         weighed = {c["name"]: c["completion_s"] for c in told[3]["candidates"]}
-        assert weighed["(i) migrate to J0"] == min(weighed.values()) < weighed["(iii) start on J0"]
+        assert weighed["(i) move to J0"] == min(weighed.values()) < weighed["(iii) start on J0"]
 
         epochs = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert [(e["processors"], e["restart_from"]) for e in epochs] == [(2, None), (4, 1), (8, 2), (16, 3)]

@@ -92,7 +92,7 @@ def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path
         assert decisions["expand"]["reason"].startswith("grow by case ")
         about_j0 = decisions.get("move_to_placeholder") or decisions["keep_subjobs"]
         assert about_j0["reason"].startswith("J0 has started; ")
-        assert {"(i) migrate to J0", "(iii) start on J0"} <= {c["name"] for c in about_j0["candidates"]}
+        assert {"(i) move to J0", "(iii) start on J0"} <= {c["name"] for c in about_j0["candidates"]}
 
         background.end_all()
         until(lambda: not daemon.processes(), "a worker or a rank is left", 30)

@@ -190,7 +190,7 @@ class SlowEjb(SlowEasy):
         e.as_of = max(e.as_of, now)
 
     def plan(self, e: SlowElastic, now: float) -> None:
-        """The next thing to happen to a running application: completion, a migration's end, or a shrink."""
+        """The next thing to happen to a running application: completion, a move's end, or a shrink."""
         if not e.subjobs:
             e.event = (math.inf, 0, 0)
             return

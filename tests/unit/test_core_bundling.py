@@ -145,7 +145,7 @@ def test_case_3_needs_a_lower_degree_on_both_together_not_a_higher_one() -> None
     assert [candidate.name for candidate in decision.candidates] == ["case 1"]
 
 
-def test_case_3_is_not_for_a_slot_that_ends_before_the_migration_is_paid() -> None:
+def test_case_3_is_not_for_a_slot_that_ends_before_the_move_is_paid() -> None:
     decision = plan_wait(waiting(16, 1000), slots((4, UNLIMITED), (8, 120)), 0, PAPER)
     assert shapes(decision) == [(4, 4000, 0)]
     assert not named(decision, "case 3").feasible
@@ -184,7 +184,7 @@ def test_case_3_weighs_every_step_of_a_longer_staircase() -> None:
     assert shapes(decision) == [(4, 2740, 1), (4, 1500, 2)]
 
 
-def test_work_is_kept_and_restarting_costs_a_migration() -> None:
+def test_work_is_kept_and_restarting_costs_a_move() -> None:
     decision = plan_wait(waiting(16, 1000, work=400), slots((4, UNLIMITED), (8, 1000)), 0, PAPER)
     # case 3: 1000 - 120 - 120 s at degree 2 do 380 s, the other 220 take 880 s at degree 4
     assert named(decision, "case 1").completion_s == 120 + 4 * 600
@@ -258,8 +258,8 @@ SUSPEND = replace(PAPER, suspend=True)
     [
         ((4, 1000), (4, 1000, 0)),  # 760 s at degree 2 make 380 s of work instead of 220
         ((4, 2000), (4, 2000, 0)),  # and 220 more on the new subjob alone
-        ((4, 250), None),  # 10 s at degree 2 are not worth two migrations
-        ((2, 1000), None),  # 760 s at degree 3 instead of 880 at 4: 33 s of work more, not worth a migration
+        ((4, 250), None),  # 10 s at degree 2 are not worth two moves
+        ((2, 1000), None),  # 760 s at degree 3 instead of 880 at 4: 33 s of work more, not worth a move
         ((1, 1000), None),  # 5 processors have degree 4 as 4 have
     ],
 )
@@ -314,9 +314,9 @@ def test_running_moves_only_for_a_strictly_earlier_completion() -> None:
     [
         (waiting(), "holds no subjob"),
         (ElasticState("j", 16, 4000, 0, (HeldSubjob("J0", 16, 4000),), on_placeholder=True), "place holder"),
-        (ElasticState("j", 16, 4000, 0, (HeldSubjob("J1", 4, 20000),), stalled_until_s=60), "migration is under way"),
+        (ElasticState("j", 16, 4000, 0, (HeldSubjob("J1", 4, 20000),), stalled_until_s=60), "move is under way"),
         (running(HeldSubjob("J1", 16, 4000)), "every one of the 16 processes"),
-        (running(HeldSubjob("J1", 8, 4000), work=3950), "done in 100 s, within a migration's 120 s"),
+        (running(HeldSubjob("J1", 8, 4000), work=3950), "done in 100 s, within a move's 120 s"),
     ],
 )
 def test_running_says_why_it_does_not_even_look(state: ElasticState, why: str) -> None:
@@ -334,7 +334,7 @@ def test_running_without_a_slot_says_so() -> None:
 # The walk of a plan
 
 
-def test_subjobs_that_end_within_lambda_of_each_other_are_left_in_one_migration() -> None:
+def test_subjobs_that_end_within_lambda_of_each_other_are_left_in_one_move() -> None:
     state = running(HeldSubjob("a", 4, 1000), HeldSubjob("b", 4, 1100), HeldSubjob("c", 8, 99999))
     done, timeline = expected_completion(state, 0, PAPER)
     assert [i.kind for i in timeline].count(PlannedKind.MOVE) == 1
@@ -402,7 +402,7 @@ def at_placeholder(work: float, processors: int = 8) -> Decision:
     return plan_placeholder_start(running(HeldSubjob("J1", processors, 99999), work=work), 0, PAPER)
 
 
-def test_the_place_holder_takes_over_where_migrating_completes_first() -> None:
+def test_the_place_holder_takes_over_where_moving_completes_first() -> None:
     decision = at_placeholder(work=1000)
     assert (decision.kind, decision.expected_completion_s) == (DecisionKind.MOVE_TO_PLACEHOLDER, 3120)
     assert decision.cancel == ("J1",)
@@ -415,13 +415,13 @@ def test_the_place_holder_is_given_up_where_the_job_is_nearly_done() -> None:
     assert decision.cancel == ()
 
 
-def test_starting_over_wins_where_less_is_done_than_a_migration_costs() -> None:
+def test_starting_over_wins_where_less_is_done_than_a_move_costs() -> None:
     decision = at_placeholder(work=100)
     assert (decision.kind, decision.expected_completion_s) == (DecisionKind.START_ON_PLACEHOLDER, 4000)
     assert decision.cancel == ("J1",)
 
 
-def test_ties_go_to_going_on_and_then_to_migrating() -> None:
+def test_ties_go_to_going_on_and_then_to_moving() -> None:
     assert at_placeholder(work=3880).kind is DecisionKind.KEEP_SUBJOBS  # 240 s either way
     assert at_placeholder(work=120).kind is DecisionKind.MOVE_TO_PLACEHOLDER  # 4000 s either way
 

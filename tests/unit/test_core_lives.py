@@ -142,7 +142,7 @@ class Cluster:
         assert self.free >= 0
 
     def leave(self, job: Elastic, now: float) -> None:
-        """Begin the migration off subjobs that end, and release them when it is over."""
+        """Begin the move off subjobs that end, and release them when it is over."""
         shrink = next_shrink(job.state(now), now, self.params)
         if shrink is not None and shrink.begin_s <= now <= shrink.end_s and not job.leaving:
             assert shrink.stays, shrink.reason
@@ -329,7 +329,7 @@ def test_the_lives_see_every_kind_of_decision() -> None:
 def test_an_elastic_job_ends_before_the_rigid_one_would() -> None:
     """6 of 10 processors are busy until 1000; a job of 8 starts at 1 on two subjobs of 2 and moves to J0 at 1000.
 
-    By then 989 s at degree 2 have done 494.5 of 600 s; the rest takes a migration of 10 s and 105.5 s at full width.
+    By then 989 s at degree 2 have done 494.5 of 600 s; the rest takes a move of 10 s and 105.5 s at full width.
     """
     busy = Rigid("busy", 6, 1000, 1000, 0)
     job = Elastic("e", 8, 600, 600, 1)

@@ -105,7 +105,7 @@ def test_a_shell_that_ends_before_forbids_the_move() -> None:
 
 def test_a_job_that_is_being_moved_looks_on_only_where_it_acts_in_moves() -> None:
     state = running(HeldSubjob("a", 4, 99999), stalled=50)
-    assert plan_running(state, slots((16, UNLIMITED)), 0, PAPER).reason == "a migration is under way"
+    assert plan_running(state, slots((16, UNLIMITED)), 0, PAPER).reason == "a move is under way"
     acts = plan_running(state, slots((16, UNLIMITED)), 0, replace(PAPER, act_in_move=True))
     assert acts.kind is DecisionKind.EXPAND
 

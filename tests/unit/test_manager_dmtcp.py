@@ -199,7 +199,7 @@ async def test_a_place_holder_of_several_nodes_is_no_place_to_move_to(live: Live
     live.batch.jobs[placeholder.id] = replace(placeholder, nodes=("n1", "n2"))
     await live.poll(1)
     decisions = [data["decision"] for kind, data in live.events(job) if kind.startswith("decision.")]
-    moved = [c for c in decisions[-1]["candidates"] if c["name"] == "(i) migrate to J0"]
+    moved = [c for c in decisions[-1]["candidates"] if c["name"] == "(i) move to J0"]
     assert not moved[0]["feasible"] and "have to stay on one node" in moved[0]["why"]
     assert decisions[-1]["kind"] in ("keep_subjobs", "start_on_placeholder")
 

@@ -119,7 +119,7 @@ def test_a_single_target_is_the_whole_log_with_one_candidate(suspend: bool) -> N
 def test_an_elastic_job_by_hand() -> None:
     """6 of 10 processors are busy until 1000; a job of 8 starts at 1 on two subjobs of 2 and moves to J0 at 1000.
 
-    By then 989 s at degree 2 have done 494.5 of 600 s; the rest takes a migration of 10 s and 105.5 s at full width.
+    By then 989 s at degree 2 have done 494.5 of 600 s; the rest takes a move of 10 s and 105.5 s at full width.
     """
     load = workload([(0, 6, 1000, 1000), (1, 8, 600, 600)], 10)
     outcome = run(load, Policy.EJB, parameters=BundlingParameters(lambda_s=10), plain=True, checking=True)
@@ -174,7 +174,7 @@ def test_a_subjob_asks_for_more_than_its_plan_as_far_as_its_slot_lasts() -> None
 
 
 def test_suspended_jobs_keep_their_work() -> None:
-    """A slot that is too short for the whole job: it computes until 500 less a migration, and resumes on J0."""
+    """A slot that is too short for the whole job: it computes until 500 less a move, and resumes on J0."""
     rows: list[Row] = [(0, 6, 500, 500), (1, 8, 4000, 4000), (2, 10, 900, 900)]
     load = workload(rows, 10)
     plain = run(load, Policy.EJB, parameters=BundlingParameters(lambda_s=10, omax=2), plain=True)

@@ -17,7 +17,7 @@ from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stret
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO, WHOLE_MOVE = 4, 5, 6  # and for a running one
 FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK = 1, 0, 2, 3, 4
-MIGRATE, GO_ON, START_OVER = 1, 2, 3
+MOVE, GO_ON, START_OVER = 1, 2, 3
 
 
 class Options(NamedTuple):
@@ -72,7 +72,7 @@ def wait_options(
     First one subjob for the whole run on each slot worth using, that is, one that reaches a lower degree than every
     longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). The earliest completion wins,
     of equals the first. Where nothing carries the job to its end and `suspend` is on, one more option is to use a slot
-    until it ends: the one that makes the most work, if that is worth more than a migration.
+    until it ends: the one that makes the most work, if that is worth more than a move.
     """
     resume = rules.lambda_s if work_s > 0.0 else 0.0
     steps = 0
@@ -187,7 +187,7 @@ def _two_subjobs(
     options.verdict[at] = FEASIBLE if fits else TOO_LATE
 
 
-GROWS, NO_SUBJOB, NOT_MOVABLE, ON_PLACE_HOLDER, MIGRATING, FULL_WIDTH, NEARLY_DONE, NO_SLOT = 0, 1, 2, 3, 4, 5, 6, 7
+GROWS, NO_SUBJOB, NOT_MOVABLE, ON_PLACE_HOLDER, MOVING, FULL_WIDTH, NEARLY_DONE, NO_SLOT = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 class Scratch(NamedTuple):
@@ -230,7 +230,7 @@ def running_options(
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Only what completes strictly earlier than the present plan is feasible; the earliest completion wins,
     then the fewest processors, then the first. With `suspend`, where neither the present plan nor any other completes,
-    the one that leaves the least work at its end is best, if that is worth a migration. Under a node limit a job grows
+    the one that leaves the least work at its end is best, if that is worth a move. Under a node limit a job grows
     by leaving its subjob for a wider one, as a whole. The first `count` of `ends`,
     `held` and `anchors` are the subjobs in the order of their ends.
     """
@@ -241,7 +241,7 @@ def running_options(
     if on_placeholder:
         return ON_PLACE_HOLDER, 0, -1
     if stalled_until_s > now and not rules.act_in_move:
-        return MIGRATING, 0, -1
+        return MOVING, 0, -1
     have = carrying(held, count, rules)
     if have >= processes:
         return FULL_WIDTH, 0, -1
@@ -261,7 +261,7 @@ def running_options(
         listed = _whole_moves(processes, have, slot_processors, slots, rules, options)
     best = -1
     most = -1
-    least = stuck - rules.lambda_s  # more work has to be worth a migration
+    least = stuck - rules.lambda_s  # more work has to be worth a move
     for at in range(listed):
         planned = _merge(ends, held, anchors, count, options.kind[at] == WHOLE_MOVE, scratch)
         duration = slot_durations[options.slot[at]]
@@ -440,17 +440,17 @@ def _insert(scratch: Scratch, count: int, end: float, processors: int) -> None:
 def placeholder_choice(
     requested_s: float, work_s: float, count: int, present_s: float, movable: bool, rules: Rules
 ) -> tuple[int, float]:
-    """What to do once J0 has started (section 3.3): (MIGRATE, GO_ON or START_OVER, seconds to the completion).
+    """What to do once J0 has started (section 3.3): (MOVE, GO_ON or START_OVER, seconds to the completion).
 
     `count` subjobs are held and lead to completion in `present_s` seconds (infinite: never). On a tie going on wins,
-    then migrating.
+    then moving.
     """
     choice = START_OVER
     best = round_up(requested_s, 1.0)
     if movable and (work_s > 0.0 or count > 0):
         moved = round_up(rules.lambda_s + max(0.0, requested_s - work_s), 1.0)
         if moved <= best:
-            choice = MIGRATE
+            choice = MOVE
             best = moved
     if count > 0 and present_s < math.inf and present_s <= best:
         choice = GO_ON

@@ -19,9 +19,9 @@ from ejbd.core.bundling.candidates import (
     FEASIBLE,
     FULL_WIDTH,
     GROWS,
-    MIGRATE,
-    MIGRATING,
     MORE_WORK,
+    MOVE,
+    MOVING,
     NEARLY_DONE,
     NO_EARLIER,
     NO_SLOT,
@@ -96,7 +96,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     if seen[options.slot[0]].duration_s < params.max_walltime_s:
         candidates.insert(0, _no_case_1(seen, params))
     if best is None:
-        reason = "no slot carries the job to its end: " + _told(candidates)
+        reason = "no slot carries the job to its end: " + _spelled_out(candidates)
         return Decision(DecisionKind.NOTHING, state.job, now, reason, (), None, tuple(candidates), seen)
     reason = f"start by {best.name}: {best.why}" + _rejected(candidates, best)
     resumes = params.lambda_s if state.work_s > 0.0 else 0.0
@@ -163,7 +163,7 @@ def _wait_candidate(
         return Candidate(name, feasible, completion, (request,) if feasible else (), why)
     short = options.length_2[at]
     if options.verdict[at] == TOO_SHORT:
-        why = f"the wider slot ends after {short:.0f} s, before it has paid for a migration of {params.lambda_s:.0f} s"
+        why = f"the wider slot ends after {short:.0f} s, before it has paid for a move of {params.lambda_s:.0f} s"
         return Candidate("case 3", False, None, (), why)
     more = options.processors_2[at]
     why = (
@@ -191,7 +191,7 @@ def plan_running(
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Of equal completions the fewest processors win. With `suspend`, a job that cannot complete on what it
     holds, and would not with more, takes what lets it make the most work until it is suspended, if that is worth a
-    migration.
+    move.
     """
     seen = tuple(slots)
     present, planned = expected_completion(state, now, params)
@@ -229,7 +229,7 @@ def plan_running(
         none = "what is free does not lower the degree"
         if rules.node_limit >= 0:
             none = f"{_on_one_node(state)}, where {rules.node_limit} can be had at most: no lower degree"
-        reason += ": " + (_told(candidates) if candidates else none)
+        reason += ": " + (_spelled_out(candidates) if candidates else none)
         weighed = tuple(candidates)
         return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, weighed, seen, timeline=planned)
     best = candidates[order.index(chosen)]
@@ -255,12 +255,12 @@ def plan_running(
 def _no_expansion(barred: int, state: ElasticState, present: float, now: float, params: BundlingParameters) -> str:
     """Why growing is out of the question."""
     least = max(params.lambda_s, params.min_left_s)
-    within = "a migration's" if least == params.lambda_s else "the"
+    within = "a move's" if least == params.lambda_s else "the"
     return {
         NO_SUBJOB: "the job holds no subjob",
         NOT_MOVABLE: "the application has no checkpoint engine and cannot be moved",
         ON_PLACE_HOLDER: "the place holder J0 runs the application at full width",
-        MIGRATING: "a migration is under way",
+        MOVING: "a move is under way",
         FULL_WIDTH: f"every one of the {state.processes} processes has a processor",
         NEARLY_DONE: f"done in {present - now:.0f} s, within {within} {least:.0f} s",
         NO_SLOT: "no processor can be used now",
@@ -303,9 +303,9 @@ def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: f
 
 
 def plan_placeholder_start(state: ElasticState, now: float, params: BundlingParameters) -> Decision:
-    """What to do once J0 has started (section 3.3): migrate to it (i), go on without it (ii), start over on it (iii).
+    """What to do once J0 has started (section 3.3): move to it (i), go on without it (ii), start over on it (iii).
 
-    On a tie going on wins, then migrating. A job that holds no subjob runs on J0, from its last checkpoint where that
+    On a tie going on wins, then moving. A job that holds no subjob runs on J0, from its last checkpoint where that
     pays. `cancel` names the subjobs to be released once J0 runs the application; an anchor is never among them.
     """
     limit = rules_for(state, params).node_limit
@@ -317,17 +317,17 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     full = now + round_up(state.requested_s)
     moved = now + round_up(params.lambda_s + state.work_left_s)
     release = tuple(subjob.id for subjob in state.subjobs if not subjob.anchor)
-    migrate = Candidate(
-        "(i) migrate to J0",
+    move = Candidate(
+        "(i) move to J0",
         movable and (state.work_s > 0.0 or bool(state.subjobs)),
         moved if movable else None,
         (),
-        f"a migration of {params.lambda_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s"
+        f"a move of {params.lambda_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s"
         if movable
         else stuck,
     )
     restart = Candidate("(iii) start on J0", True, full, (), f"the whole run at full width: {full - now:.0f} s")
-    if not state.subjobs and not migrate.feasible:
+    if not state.subjobs and not move.feasible:
         return Decision(
             DecisionKind.START_ON_PLACEHOLDER,
             state.job,
@@ -338,7 +338,7 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
             (restart,),
             timeline=_on_placeholder(state, 0.0, state.requested_s, now),
         )
-    candidates = [migrate, restart]
+    candidates = [move, restart]
     present: float = UNLIMITED
     timeline: PlannedTimeline = ()
     if state.subjobs:
@@ -353,8 +353,8 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     choice, _ = placeholder_choice(
         state.requested_s, state.work_s, len(state.subjobs), present - now, movable, params.rules
     )
-    if choice == MIGRATE:
-        best, kind = migrate, DecisionKind.MOVE_TO_PLACEHOLDER
+    if choice == MOVE:
+        best, kind = move, DecisionKind.MOVE_TO_PLACEHOLDER
         timeline = _on_placeholder(state, params.lambda_s, state.work_left_s, now)
     elif choice == START_OVER:
         best, kind = restart, DecisionKind.START_ON_PLACEHOLDER
@@ -424,7 +424,7 @@ def _until(completion_s: float | None, now: float) -> str:
     return f"done in {completion_s - now:.0f} s"
 
 
-def _told(candidates: Sequence[Candidate]) -> str:
+def _spelled_out(candidates: Sequence[Candidate]) -> str:
     told = [f"{candidate.name}: {candidate.why}" for candidate in candidates[:_TOLD]]
     if len(candidates) > _TOLD:
         told.append(f"and {len(candidates) - _TOLD} more")

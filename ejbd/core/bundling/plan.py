@@ -1,7 +1,7 @@
 """The plan of one elastic job: what it holds, when it is to shrink, and when it will be done.
 
 A plan is walked along the planned ends of the subjobs held (Liu & Weissman, SC'15, sections 2.2 and 3.2.2). Before the
-end e of a subjob that ends earlier than the application there is a migration over [e - lambda, e] off that subjob and
+end e of a subjob that ends earlier than the application there is a move over [e - lambda, e] off that subjob and
 off every other one that ends before e + lambda; nothing progresses meanwhile.
 """
 
@@ -52,7 +52,7 @@ def walk_plan(
     The first `count` entries of `ends`, `held` (processors) and `anchors` are the subjobs in the order of their ends;
     under a node limit the one that has the ranks, and anchors.
     It cannot complete where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing.
-    `levels`, unless empty, takes up the processors of each level of the plan, `log` its timeline as (is a migration,
+    `levels`, unless empty, takes up the processors of each level of the plan, `log` its timeline as (is a move,
     start, end, processors), as far as the plan goes; how many there are of each comes second and third. The last
     figure is the work that is left where the plan gets stuck, in full-speed seconds; 0 where it completes.
     """
@@ -111,8 +111,8 @@ def carrying(held: Ints, count: int, rules: Rules) -> int:
 
 
 @kernel
-def _note(log: Floats, logged: int, migrates: float, start: float, end: float, processors: int) -> int:
-    log[4 * logged] = migrates
+def _note(log: Floats, logged: int, moves: float, start: float, end: float, processors: int) -> int:
+    log[4 * logged] = moves
     log[4 * logged + 1] = start
     log[4 * logged + 2] = end
     log[4 * logged + 3] = processors
@@ -131,9 +131,9 @@ def first_staying(
     processors: int,
     rules: Rules,
 ) -> int:
-    """Index of the first subjob that stays in the migration that is over at `now`, the end of subjob `first` or later.
+    """Index of the first subjob that stays in the move that is over at `now`, the end of subjob `first` or later.
 
-    What ends within lambda after that end would need a migration of its own that begins before this one is over, so it
+    What ends within lambda after that end would need a move of its own that begins before this one is over, so it
     is left in the same move; unless the application completes before that subjob ends.
     """
     end = ends[first]
