@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
@@ -22,3 +23,10 @@ __all__ = [
 # No test asserts how fast this machine is, not even an example of a property.
 settings.register_profile("ejb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ejb")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What works on a database of its own is left out of the quick loop: whole lives of jobs in a manager, mostly."""
+    for item in items:
+        if "store_url" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.database)

@@ -32,6 +32,8 @@ from tests.fakes.api_server import ApiServer
 from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB
 from tests.fakes.proving import Proving
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 12
 # What does not end by itself is tested elsewhere.
 ENDLESS = re.compile(r"/stream$|/worker/operations$|/logs$")

@@ -119,6 +119,7 @@ LINES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(LINES)
 def test_a_line_that_is_read_quickly_is_what_typer_reads(line: list[str]) -> None:

@@ -24,6 +24,8 @@ from ejbd.store.states import JobState
 from ejbd.wire import payloads
 from tests.fakes.api_server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 LONG_S = 30.0
 
 

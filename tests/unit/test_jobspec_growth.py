@@ -17,6 +17,8 @@ from ejbd.manager.jobspec import JobRequest, read
 from ejbd.manager.jobspec.directives import Word, parse_options, split_words
 from ejbd.manager.jobspec.shell import look
 
+pytestmark = pytest.mark.slow
+
 SHORT = 12_000  # characters
 QUADRATIC = 16  # what four times the length would cost a reader that looks back; a linear one takes 4
 

@@ -161,6 +161,7 @@ def decided(engine: Engine, state: State, submission: Submission) -> tuple[str, 
     return done["kind"], asked
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(cases)
 @example((NARROW, Submission(16, 420.0, "none", lambda_s=0.0, poll_s=30.0, suspend=False)))

@@ -14,6 +14,8 @@ from ejbd.store.models import Intent, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.slow
+
 
 def spec(live: LiveWorld) -> JobSpec:
     given = {"name": "heat", "kind": JobKind.COMMAND, "argv": ("./heat",), "processes": 16, "walltime_s": 100.0}

@@ -28,6 +28,8 @@ from ejbd.store.models import Base, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.slow
+
 Rows = dict[str, list[tuple[Any, ...]]]
 
 

@@ -118,6 +118,7 @@ def test_rest_takes_registered_names_only(site: Path, changes: dict[str, Any]) -
         check_changes(changes)
 
 
+@pytest.mark.slow
 def test_an_installed_package_offers_it_to_the_simulator(site: Path) -> None:
     """By its entry point, on the command line; the same name and parameters as in a queue."""
     info = site / "our_site-1.0.dist-info"

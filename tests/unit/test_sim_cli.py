@@ -124,6 +124,7 @@ def test_parts_that_cannot_be(text: str) -> None:
         sweeps.parse_part(text)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_submitted_as_an_array(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an sbatch of our own on the path, that says what it was given."""
     fake = tmp_path / "bin" / "sbatch"

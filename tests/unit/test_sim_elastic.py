@@ -48,6 +48,7 @@ def busy(seed: int, count: int = 60) -> Workload:
     return workload(rows, total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", BEYOND, ids=str)
 def test_the_engine_and_the_explained_policies_lead_to_the_same_lives(changes: dict[str, Any]) -> None:
     """The engine calls the kernels; the slow world calls plan_wait and its like. Neither may have a rule of its own."""

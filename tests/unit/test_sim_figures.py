@@ -10,6 +10,8 @@ import pytest
 
 from ejbd.sim import figures
 
+pytestmark = pytest.mark.slow
+
 LOGS = ("CTC", "SDSC", "BLUE", "KTH")
 Drawn = dict[str, Any]
 

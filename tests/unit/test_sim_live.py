@@ -153,6 +153,7 @@ def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
     assert (ejb["policy"], ejb["jobs"]) == ("ejb", 2)
 
 
+@pytest.mark.slow
 def test_the_figure_is_written_in_three_formats_with_a_row_for_each_comparison(tmp_path: Path) -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     times = live_times([PlayedJob(0, 0, 10), PlayedJob(2, 10, 20)])

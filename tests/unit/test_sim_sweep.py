@@ -19,6 +19,8 @@ from ejbd.sim.settings import Setting, Source
 from ejbd.sim.swf import write_swf
 from tests.fakes.ejb_sim import ejb_sim
 
+pytestmark = pytest.mark.slow
+
 AXES = {"omax": ["2", "8"], "lambda": ["60", "120"]}
 
 

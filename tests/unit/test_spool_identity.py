@@ -74,6 +74,7 @@ def test_a_database_keeps_its_name(store: Store) -> None:
     assert new and store.write_sync(marks.identity) == (name, False)
 
 
+@pytest.mark.slow
 def test_a_daemon_on_a_wrong_database_ends_with_4(tmp_path: Path) -> None:
     (tmp_path / "spool" / "jobs" / "j1").mkdir(parents=True, mode=0o700)
     (tmp_path / "spool").chmod(0o700)

@@ -17,6 +17,8 @@ from tests.fakes.manager_server import Json
 from tests.fakes.wire_examples import ACCEPTED, OPERATIONS, REGISTERED, REGISTRATION, REPORTS, RESULTS, operation
 from tests.fakes.worker_process import World, eventually, world
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "worker-protocol.md"
 
 # -- the document ---------------------------------------------------------------------------------------------------
