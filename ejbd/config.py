@@ -6,6 +6,7 @@ import functools
 import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
@@ -234,6 +235,23 @@ class SlurmSettings(BaseModel):
     submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTraits:
+    """What the daemon goes by, beyond the adapter, for one kind of batch system.
+
+    `one_host`: its nodes are one machine, so that processors are virtual, files shared and ranks never span hosts.
+    `exit_hook`: the script of a passed-through job can be made to write its exit code. `names_output`: where such a
+    job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
+    that one of its commands may take.
+    """
+
+    one_host: bool
+    exit_hook: bool
+    names_output: bool
+    command_s: float
+    submit_s: float
+
+
 class Limits(BaseModel):
     """Safety knobs: how much EJB may ask of the batch system, and how long it waits before it believes the worst."""
 
@@ -327,6 +345,13 @@ class Settings(BaseSettings):
     @property
     def url_of_database(self) -> str:
         return self.database_url or f"sqlite:///{self.state_dir / 'ejbd.sqlite'}"
+
+    @property
+    def traits(self) -> BatchTraits:
+        """Those of the batch system that is named."""
+        if self.batch == "slurm":
+            return BatchTraits(False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s)
+        return BatchTraits(True, False, False, 10.0, 10.0)
 
     @property
     def cluster_dir(self) -> Path:

@@ -78,7 +78,7 @@ def _spool(settings: Settings) -> Finding:
 def _shared(settings: Settings) -> Finding:
     """Whether the compute nodes can see the spool cannot be proved from here; a local disk surely is not shared."""
     kind = _file_system(settings.spool_dir)
-    if settings.batch == "local":
+    if settings.traits.one_host:
         return Finding("spool is shared", True, f"{kind}: the embedded cluster's nodes are this machine")
     if kind in LOCAL_FILE_SYSTEMS:
         return Finding(

@@ -101,21 +101,21 @@ async def _following(
 async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
     def look(session: Session) -> _File:
         job = session.scalars(select(Job).where(Job.id == job_id)).one()
-        output, error = _paths(session, job, manager.settings.batch == "slurm")
+        output, error = _paths(session, job, manager.settings.traits.names_output)
         path = output if stream is Stream.STDOUT or error is None else error
         return _File(path, job.user, JobState(job.state).over)
 
     return await manager.store.read(look)
 
 
-def _paths(session: Session, job: Job, on_slurm: bool) -> tuple[str, str | None]:
+def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | None]:
     """The files that the lead was told to write; those of a passed-through job by its specification."""
     query = select(Operation).where(Operation.job_id == job.id, Operation.kind == OperationKind.LEAD)
     told = session.scalars(query.order_by(Operation.seq.desc()).limit(1)).first()
     if told is not None:
         return told.payload["output"], told.payload["error"]
     spec = JobSpec.from_json(job.spec)
-    if not on_slurm or spec.asked is None:
+    if not names_output or spec.asked is None:
         return output_paths(spec, job.id, job.user, node="")
     own = select(Subjob).where(Subjob.job_id == job.id, Subjob.role == SubjobRole.RIGID)
     rigid = session.scalars(own.order_by(Subjob.ordinal.desc())).first()  # of one that was queued again the last

@@ -217,13 +217,13 @@ class Executor:
         if job.elastic:
             self._make_job_folder(job.id, spec)
         # The embedded cluster's processors are virtual: there is nothing to bind to.
-        binding = "none" if self.settings.batch == "local" else "auto"
+        binding = "none" if self.settings.traits.one_host else "auto"
         secret = new_secret()
         folder = self.spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
             return _Files(spec, secret)
         script, hook = passing.file_to_submit(spec, folder), None
-        if self.settings.batch == "slurm" and (text := hook_for(spec, self.spool.exit_file(job.id, subjob))):
+        if self.settings.traits.exit_hook and (text := hook_for(spec, self.spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
             write_atomically(hook, text.encode())
         return _Files(spec, secret, script, hook)

@@ -46,11 +46,9 @@ class Health:
     def __init__(self, settings: Settings, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._monotonic = monotonic
-        slurm = settings.batch == "slurm"
-        command_s = settings.slurm.timeout_s if slurm else 10.0
-        submit_s = settings.slurm.submit_timeout_s if slurm else 10.0
-        self.poll_limit_s = POLLS * settings.poll_s + COMMANDS_S + POLLS * command_s
-        self.pass_limit_s = COMMANDS_S + PASSES * submit_s
+        batch = settings.traits
+        self.poll_limit_s = POLLS * settings.poll_s + COMMANDS_S + POLLS * batch.command_s
+        self.pass_limit_s = COMMANDS_S + PASSES * batch.submit_s
         self._looked = monotonic()
         self._passing: float | None = None
         self._refused = ""

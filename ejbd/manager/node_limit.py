@@ -40,7 +40,7 @@ def _look_for_plugin(ctx: Context) -> tuple[str | None, str]:
 
 def cannot_split(ctx: Context) -> str:
     """Why ranks under DMTCP cannot span hosts if they are to move, or "". The embedded cluster is one host."""
-    if ctx.settings.batch == "local":
+    if ctx.settings.traits.one_host:
         return ""
     path, why = usable_plugin(ctx)
     return "" if path is not None else f"can_split_hosts is false: {why}"
@@ -66,7 +66,7 @@ def why_one_node(world: JobWorld) -> str:
     epoch = world.epoch
     if world.not_movable and (epoch is None or epoch.restart_from is None):
         return ""  # it is started without DMTCP
-    if epoch is not None and world.ctx.settings.batch != "local":
+    if epoch is not None and not world.ctx.settings.traits.one_host:
         launch = world.launch
         if launch is not None and launch.ordinal == epoch.launch_ordinal:
             # It is as it was started: a plugin that came later is not in its images.
