@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def _removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 class World:
@@ -132,7 +138,8 @@ class World:
         self.manager.stop()
         # A worker that was killed cannot tidy up.
         for folder in Path("/tmp").glob(f"ejb-{os.getuid()}-{self.manager.subjob.replace('.', '-')}-*"):
-            shutil.rmtree(folder)
+            # What it started is still ending, and takes its own files away meanwhile.
+            eventually(partial(_removed, folder))
 
 
 @contextmanager
