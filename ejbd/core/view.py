@@ -52,7 +52,11 @@ class Reservations(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. `free` processors are idle and may be given out now; 0 where the node is down or drained."""
+    """One node. `free` processors are idle and may be given out now; 0 where the node is down or drained.
+
+    `memory_mb` is what jobs may have of its memory altogether, `free_memory_mb` what none has been given (0 and 0: not
+    known). `gres`: name, all, free, of each kind of device.
+    """
 
     name: str
     processors: int
@@ -60,6 +64,10 @@ class NodeView:
     usable: bool
     queues: tuple[str, ...]
     state: str = ""
+    memory_mb: int = 0
+    free_memory_mb: int = 0
+    features: tuple[str, ...] = ()
+    gres: tuple[tuple[str, int, int], ...] = ()
 
 
 def base_id(id: str) -> str:
@@ -114,6 +122,19 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryRules:
+    """What a site gives a job that does not ask for memory, and the most it may ask for; megabytes, None: no rule.
+
+    `counted`: memory is given out like processors, so that a node can be full of it.
+    """
+
+    counted: bool = False
+    default_mb_per_processor: int | None = None
+    default_mb_per_node: int | None = None
+    most_mb_per_processor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """Everything one poll saw. `jobs` lists pending jobs in the order in which the scheduler will consider them.
 
@@ -128,6 +149,7 @@ class ClusterView:
     reservations: Reservations
     walltime_quantum_s: float = 1.0
     unparsed: int = 0
+    memory: MemoryRules = MemoryRules()
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)

@@ -19,7 +19,7 @@ from ejbd.batch.slurm.checks import check_config
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
 from ejbd.batch.slurm.script import rigid_command
 from ejbd.core.room.windows import windows
-from ejbd.core.view import BatchState, ClusterView, Reservations
+from ejbd.core.view import BatchState, ClusterView, MemoryRules, Reservations
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 RECORDED = Path(__file__).parent / "recorded" / "slurm-22.05"
@@ -94,6 +94,25 @@ def test_recorded_nodes_and_partitions() -> None:
     assert (batch.name, batch.up, batch.max_walltime_s, batch.default) == ("batch", True, None, True)
     assert (batch.processor_quantum, whole.processor_quantum) == (1, 4)
     assert batch.total_processors == whole.total_processors == 32
+
+
+def test_what_nodes_have_beside_processors() -> None:
+    text = SINFO_TEXT.split("\n")[0].replace("1000|qwertz|0|", "1000|qwertz|400|")
+    row = text.replace(
+        "(null)|qwertz|(null)|qwertz|(null)|",
+        "ib,fast|qwertz|gpu:a100:2(S:0-1),gpu:k80:2,x:1|qwertz|gpu:a100:1(IDX:0),x:0|",
+    )
+    node = SINFO.parse(row).nodes[0]
+    assert (node.memory_mb, node.free_memory_mb, node.features) == (1000, 600, ("ib", "fast"))
+    assert node.gres == (("gpu", 4, 3), ("x", 1, 1))
+    plain = SINFO.parse(SINFO_TEXT).nodes[0]
+    assert (plain.memory_mb, plain.free_memory_mb, plain.features, plain.gres) == (1000, 1000, (), ())
+
+
+def test_what_the_site_says_of_memory() -> None:
+    told = "SelectTypeParameters = CR_CORE_MEMORY\nDefMemPerCPU = 100\nDefMemPerNode = UNLIMITED\nMaxMemPerCPU = 0\n"
+    assert commands.memory_rules(commands.ShowConfig().parse(told)) == MemoryRules(True, 100, None, None)
+    assert commands.memory_rules({}) == MemoryRules()
 
 
 def test_windows_from_the_recording() -> None:

@@ -26,7 +26,7 @@ from ejbd.batch.process import (
 )
 from ejbd.batch.slurm import checks, commands, refusals, script
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
-from ejbd.core.view import ClusterView, Reservations, base_id
+from ejbd.core.view import ClusterView, MemoryRules, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.sbatch import export_parts
@@ -84,7 +84,15 @@ class SlurmBatch:
             reservations=Reservations.NODES,
             walltime_quantum_s=MINUTE_S,
             unparsed=unparsed + listing.unparsed,
+            memory=await self._memory_rules(),
         )
+
+    async def _memory_rules(self) -> MemoryRules:
+        """By the settings, which are read once; a poll does not fail for them."""
+        try:
+            return commands.memory_rules(await self.config())
+        except BatchError:
+            return MemoryRules()
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         refuse_others(identity)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ejbd.batch.base import LIMITS, AsAsked, BatchEnd, SubmitRequest, with_tag
 from ejbd.batch.slurm import states
+from ejbd.core.view import MemoryRules
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import BatchError
 
@@ -205,6 +206,21 @@ class ShowConfig:
     def parse(self, text: str) -> dict[str, str]:
         pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
         return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def memory_rules(config: Mapping[str, str]) -> MemoryRules:
+    """What the site's settings say of memory. A partition's own are not looked at."""
+
+    def megabytes(name: str) -> int | None:
+        text = config.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and int(text) else None
+
+    return MemoryRules(
+        "MEMORY" in config.get("SelectTypeParameters", "").upper(),
+        megabytes("DefMemPerCPU"),
+        megabytes("DefMemPerNode"),
+        megabytes("MaxMemPerCPU"),
+    )
 
 
 def propagated_limits(config: Mapping[str, str]) -> list[str]:

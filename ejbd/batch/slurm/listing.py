@@ -145,10 +145,14 @@ class Sinfo:
     whole_nodes: bool = False
     timeout_s: float = 20.0
 
-    FIELDS = ("%N", "%P", "%a", "%l", "%h", "%C", "%Z", "%p", "%T")
+    FIELDS = (
+        *("NodeList", "Partition", "Available", "Time", "OverSubscribe", "CPUsState", "Threads", "PriorityTier"),
+        *("StateLong", "Memory", "AllocMem", "features_act", "Gres", "GresUsed"),
+    )
 
     def argv(self) -> list[str]:
-        return ["sinfo", "--noheader", "--Node", "--format=" + "".join(name + self.separator for name in self.FIELDS)]
+        columns = ",".join(f"{name}:{self.separator}" for name in self.FIELDS)
+        return ["sinfo", "--noheader", "--Node", f"--Format={columns}"]
 
     def parse(self, text: str) -> NodeListing:
         nodes: dict[str, _Node] = {}
@@ -163,7 +167,18 @@ class Sinfo:
                 unparsed += 1
         return NodeListing(
             nodes=tuple(
-                NodeView(name, node.processors, node.free, node.usable, tuple(node.queues), node.state)
+                NodeView(
+                    name,
+                    node.processors,
+                    node.free,
+                    node.usable,
+                    tuple(node.queues),
+                    node.state,
+                    memory_mb=node.memory_mb,
+                    free_memory_mb=node.free_memory_mb if node.usable else 0,
+                    features=node.features,
+                    gres=node.gres,
+                )
                 for name, node in nodes.items()
             ),
             queues=tuple(
@@ -192,6 +207,10 @@ class _Node:
     usable: bool
     state: str
     queues: list[str]
+    memory_mb: int
+    free_memory_mb: int
+    features: tuple[str, ...]
+    gres: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(slots=True)
@@ -204,20 +223,56 @@ class _Queue:
     total: int = 0
 
 
+_IN_BRACKETS = re.compile(r"\([^)]*\)")
+
+
+def gres_of(configured: str, used: str) -> tuple[tuple[str, int, int], ...]:
+    """`gpu:tesla:2(S:0),gpu:kepler:2` and what is used of them: name, all, free; types of one name together."""
+    every, busy = _gres_counts(configured), _gres_counts(used)
+    return tuple((name, count, max(0, count - busy.get(name, 0))) for name, count in every.items())
+
+
+def _gres_counts(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for word in _IN_BRACKETS.sub("", text).split(","):
+        name, *rest = word.strip().split(":")
+        if name and name != "(null)" and (rest or name.isidentifier()):
+            count = int(rest[-1]) if rest and rest[-1].isascii() and rest[-1].isdigit() else 1
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _megabytes(text: str) -> int:
+    """0 where it cannot be read: a node is not left out for its memory."""
+    try:
+        return states.count(text)
+    except ValueError:
+        return 0
+
+
 def _node(row: dict[str, str], nodes: dict[str, _Node], queues: dict[str, _Queue], whole_nodes: bool) -> None:
-    name, state = row["%N"].strip(), row["%T"].strip()
-    partition = row["%P"].strip()
+    name, state = row["NodeList"].strip(), row["StateLong"].strip()
+    partition = row["Partition"].strip()
     if not name:
         raise ValueError("a node without a name")
     queue_name = partition.removesuffix("*")
-    _, idle, _, total = (states.count(part) for part in row["%C"].split("/"))
-    threads, tier = states.count(row["%Z"]), int(row["%p"])
-    limit = parse_listed_walltime(row["%l"])
+    _, idle, _, total = (states.count(part) for part in row["CPUsState"].split("/"))
+    threads, tier = states.count(row["Threads"]), int(row["PriorityTier"])
+    limit = parse_listed_walltime(row["Time"])
     usable = states.node_usable(state)
-    exclusive = whole_nodes or row["%h"].strip().upper().startswith("EXCLUSIVE")
-    node = nodes.setdefault(name, _Node(total, idle if usable else 0, usable, state, []))
+    exclusive = whole_nodes or row["OverSubscribe"].strip().upper().startswith("EXCLUSIVE")
+    node = nodes.get(name)
+    if node is None:
+        memory_mb, allocated_mb = _megabytes(row["Memory"]), _megabytes(row["AllocMem"])
+        features = tuple(word for word in row["features_act"].strip().split(",") if word and word != "(null)")
+        gres = gres_of(row["Gres"], row["GresUsed"])
+        free_mb = max(0, memory_mb - allocated_mb)
+        node = _Node(total, idle if usable else 0, usable, state, [], memory_mb, free_mb, features, gres)
+        nodes[name] = node
     node.queues.append(queue_name)
-    queue = queues.setdefault(queue_name, _Queue(row["%a"].strip() == "up", limit, partition.endswith("*"), tier))
+    queue = queues.setdefault(
+        queue_name, _Queue(row["Available"].strip() == "up", limit, partition.endswith("*"), tier)
+    )
     # A core is the least that is given out, and it has `threads` processors.
     queue.quantum = max(queue.quantum, total if exclusive else threads)
     queue.total += total
