@@ -71,7 +71,10 @@ class NodeView:
 
 
 def base_id(id: str) -> str:
-    """`12` of an array's element `12_3` and of a component `12+1`."""
+    """`12` of an array's element `12_3` and of a component `12+1`; `12[].head` of `12[3].head` (PBS)."""
+    number, bracket, rest = id.partition("[")
+    if bracket and "]." in rest:
+        return f"{number}[]{rest[rest.index(']') + 1 :]}"
     return id.partition("_")[0].partition("+")[0]
 
 
