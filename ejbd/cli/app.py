@@ -37,6 +37,7 @@ MODULES = {
     "doctor": "site",
     "queue": "site",
     "token": "site",
+    "history": "history",
     "sim": "sim",
 }
 

@@ -1,4 +1,4 @@
-"""`ejb sim ...` in this process: a process of its own for each command would cost half a second, twenty times over."""
+"""`ejb` in this process: a process of its own for each command would cost half a second, twenty times over."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ class Said:
 
 
 def ejb_sim(*words: str, code: int | None = 0) -> Said:
-    """Run the command; its exit code must be `code` (None: any)."""
+    """Run `ejb sim`; its exit code must be `code` (None: any)."""
+    return ejb_command("sim", *words, code=code)
+
+
+def ejb_command(*words: str, code: int | None = 0) -> Said:
+    """Run a command that needs no daemon; its exit code must be `code` (None: any)."""
     out, err = io.StringIO(), io.StringIO()
     status: object = 0
-    argv = patch.object(sys, "argv", ["ejb", "sim", *words])
+    argv = patch.object(sys, "argv", ["ejb", *words])
     with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main()
