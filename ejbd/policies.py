@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from ejbd.core.parameters import Declared, declared, per_job
 from ejbd.core.policy import Policy, UnknownPolicy, policy_named, register, registered
 
-__all__ = ["declared_by", "import_policies", "known_policies", "known_policy", "per_job"]
+__all__ = ["Declared", "declared_by", "import_policies", "known_policies", "known_policy", "per_job"]
 
 GROUP = "ejbd.policies"
 BUNDLING = "bundling"

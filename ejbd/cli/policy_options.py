@@ -9,7 +9,8 @@ from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
 
-from ejbd.policies import declared_by
+from ejbd.errors import Code, EjbError
+from ejbd.policies import Declared, declared_by
 
 Command = Callable[..., None]
 
@@ -27,13 +28,14 @@ def policy_options(*, unless: str = "", without: tuple[str, ...] = ()) -> Callab
         own = [p for p in named if p.kind is not p.VAR_KEYWORD]
         hints = {p.name: hints[p.name] for p in own}
         for one in (one for name, one in declared_by().items() if name not in without):
-            hints[one.name] = _option(one.key, one.kind, one.about.says, one.simulated_least, unless)
-            default = None if unless else one.default
+            hints[one.name] = _option(one, unless)
+            default = None if unless else str(one.default) if one.by_degree else one.default
             own.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default))
 
         @functools.wraps(command)
         def wrapper(*words: Any, **given: Any) -> None:
-            command(*words, **{key: value for key, value in given.items() if value is not None or key in fixed})
+            found = {key: value for key, value in given.items() if value is not None or key in fixed}
+            command(*words, **{key: _parsed(key, value) for key, value in found.items()})
 
         fixed = {parameter.name for parameter in own} - set(declared_by())
         wrapper.__annotations__ = hints
@@ -44,9 +46,24 @@ def policy_options(*, unless: str = "", without: tuple[str, ...] = ()) -> Callab
     return decorate
 
 
-def _option(key: str, kind: type[Any], says: str, least: float, unless: str) -> Any:
+def _parsed(name: str, value: Any) -> Any:
+    """The text of a parameter that may have one figure by degree as its value."""
+    one = declared_by().get(name)
+    if one is None or not one.by_degree or not isinstance(value, str):
+        return value
+    try:
+        return one.parse(value)
+    except ValueError as error:
+        hint = f"a number of {one.simulated_least:g} at least, or one by degree: 2:0.8,4:1.1,8:1.7"
+        raise EjbError(Code.INVALID, f"--{one.key} {value} cannot be: {error}", hint=hint) from None
+
+
+def _option(one: Declared, unless: str) -> Any:
+    key, kind = one.key, str if one.by_degree else one.kind
     names = f"--{key}/--no-{key}" if kind is bool else f"--{key}"
-    bounds = {"min": kind(least)} if kind in (int, float) else {}
-    told = says[0].upper() + says[1:]
+    bounds = {"min": kind(one.simulated_least)} if kind in (int, float) else {}
+    told = one.about.says[0].upper() + one.about.says[1:]
+    if one.by_degree:
+        told += ", or by degree: 2:0.8,4:1.1"
     option = typer.Option(names, help=f"{told} ({unless})." if unless else f"{told}.", **bounds)
     return Annotated[Optional[kind] if unless else kind, option]  # noqa: UP045

@@ -49,7 +49,8 @@ def replay(
             write_swf(swf, trace)
         except OSError as error:
             raise EjbError(Code.INVALID, f"{swf} cannot be written: {error.strerror}") from None
-    document: dict[str, Any] = {"log": str(log), "events": found.events, "changes": changes, **again.to_json()}
+    told = {key: value if isinstance(value, bool | int | float) else str(value) for key, value in changes.items()}
+    document: dict[str, Any] = {"log": str(log), "events": found.events, "changes": told, **again.to_json()}
     if trace is not None:
         document["swf"] = {"file": str(swf), "jobs": len(trace)}
     if not to_stdout:

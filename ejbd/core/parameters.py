@@ -12,6 +12,8 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
+from ejbd.core.delta import Delta, DeltaByDegree, delta_from_json, delta_to_json, least_of, parse_delta
+
 UNLIMITED = math.inf
 ANYWHERE = -1  # no node limit
 
@@ -49,12 +51,16 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One parameter of a policy: its field and what is said of it. `kind` is bool, int, float, str or a StrEnum."""
+    """One parameter of a policy: its field and what is said of it. `kind` is bool, int, float, str or a StrEnum.
+
+    `by_degree`: a simulation, or what was measured, may have one figure for each of some degrees in the place of one.
+    """
 
     name: str
     kind: type[Any]
     default: Any
     about: Parameter
+    by_degree: bool = False
 
     @property
     def key(self) -> str:
@@ -81,6 +87,11 @@ class Declared:
             if text not in _SWITCH:
                 raise ValueError(text)
             return _SWITCH[text]
+        if self.by_degree:
+            delta = parse_delta(text)
+            if not least_of(delta) >= self.simulated_least:
+                raise ValueError(f"it is below {self.simulated_least:g}")
+            return delta
         value = self.kind(text)
         if self.kind in (int, float) and not value >= self.simulated_least:
             raise ValueError(text)
@@ -119,7 +130,7 @@ class Parameters:
         ),
     ] = 120.0
     delta: Annotated[
-        float,
+        Delta,
         Parameter(
             says="overhead of over-subscription (Delta of Eq. 2), until the application's own was measured",
             more="docs/operators.md says how",
@@ -139,6 +150,7 @@ class Parameters:
         plain: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
+            value = delta_to_json(value) if isinstance(value, DeltaByDegree) else value
             plain[field.name] = None if isinstance(value, float) and math.isinf(value) else value
         return plain
 
@@ -150,6 +162,8 @@ class Parameters:
             one = declared(cls).get(key)
             if one is not None and one.choices:
                 value = one.kind(value)
+            if one is not None and one.by_degree:
+                value = delta_from_json(value)
             given[key] = UNLIMITED if value is None else value
         return cls(**given)
 
@@ -181,6 +195,8 @@ def declared(of: type[Parameters]) -> Mapping[str, Declared]:
             continue
         if field.default is MISSING:
             raise TypeError(f"{of.__name__}.{field.name} needs a default")
-        found[field.name] = Declared(field.name, get_args(hint)[0], field.default, about)
+        kind = get_args(hint)[0]
+        by_degree = kind == Delta
+        found[field.name] = Declared(field.name, float if by_degree else kind, field.default, about, by_degree)
     _DECLARED[of] = found
     return found

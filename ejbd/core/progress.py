@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.kernel import kernel
+from ejbd.core.kernel import Floats, kernel
 
 ROUNDING_SLACK_S = 1e-6  # sums of float seconds may come out a hair above the whole second that they mean
 
@@ -50,3 +50,15 @@ def stretch(degree: int, delta: float) -> float:
 def rate(processes: int, processors: int, delta: float) -> float:
     """Work per second on that many processors: 1 for one process a processor, 1/(Delta*d) otherwise, 0 on none."""
     return 1.0 / stretch(degree(processes, processors), delta) if processors > 0 else 0.0
+
+
+@kernel
+def stretch_by(degree: int, deltas: Floats) -> float:
+    """The same with a Delta for each degree, as :func:`ejbd.core.delta.deltas_for_kernels` makes them."""
+    return stretch(degree, deltas[min(degree, len(deltas) - 1)])
+
+
+@kernel
+def rate_by(processes: int, processors: int, deltas: Floats) -> float:
+    """Work per second with a Delta for each degree; 0 on no processor."""
+    return 1.0 / stretch_by(degree(processes, processors), deltas) if processors > 0 else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ejbd.core.cost import Guess, MoveCost, move_cost
+from ejbd.core.delta import delta_at
 from ejbd.core.parameters import Parameters
 from ejbd.core.penalty import Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
@@ -75,7 +76,7 @@ class JobWorld(JobRows):
             self.ctx.history.ratios(application),
             now if now > 1 else None,
             calibrated=self.ctx.history.calibrations(application),
-            configured=self.ctx.queue_settings(self.job.queue).parameters.delta,
+            configured=delta_at(self.ctx.queue_settings(self.job.queue).parameters.delta, now),
             told=self.job.spec.get("delta"),
         )
 

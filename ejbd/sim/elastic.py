@@ -12,7 +12,7 @@ from ejbd.core.bundling.candidates import (
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
 from ejbd.core.kernel import kernel
-from ejbd.core.progress import rate, round_up
+from ejbd.core.progress import rate_by, round_up
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
     MOVE_ENDS,
@@ -79,7 +79,7 @@ def advance(w: World, job: int, rules: Rules) -> None:
     if processors == 0:
         return
     running = now - max(since, min(w.stalled[job], now))
-    w.work[job] += running * rate(w.processors[job], processors, rules.delta)
+    w.work[job] += running * rate_by(w.processors[job], processors, rules.delta)
     w.moved[job] += (now - since) - running
     w.used[job] += processors * (now - since)
 
@@ -94,7 +94,7 @@ def work_left(w: World, job: int) -> float:
 def _completes(w: World, job: int, rules: Rules) -> float:
     """The first whole second at which the true work is done, if nothing changes."""
     now = w.clock[NOW]
-    speed = rate(w.processors[job], held_processors(w, job), rules.delta)
+    speed = rate_by(w.processors[job], held_processors(w, job), rules.delta)
     begin = max(now, w.stalled[job])
     return max(now, begin + round_up((w.run[job] - w.work[job]) / speed, 1.0))
 

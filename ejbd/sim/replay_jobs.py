@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ejbd.core.progress import rate
+from ejbd.core.delta import Delta, delta_from_json, rate_with
 from ejbd.sim.swf import FIELDS, SwfLog
 from ejbd.wire.events import Decided, EpochLaunching, EpochRate, EpochStep, JobReceived, SubjobPlanned
 from ejbd.wire.kinds import DECISION, JOB_EVENT, EventKind, SubjobRole
@@ -44,7 +44,7 @@ class _Life:
     start_s: float | None = None
     end_s: float | None = None
     state: str = "received"
-    delta: float = 1.0
+    delta: Delta = 1.0
     ranks: int = 0
     epoch: int = 0
     work_s: float = 0.0  # done by the present epoch's beginning
@@ -78,7 +78,7 @@ class JobBook:
         elif kind in _ENDS:
             life.end_s, life.state = at_s, _ENDS[kind]
         elif kind.startswith(DECISION) and "question" in data:
-            life.delta = float(cast(Decided, data)["question"]["parameters"]["delta"])
+            life.delta = delta_from_json(cast(Decided, data)["question"]["parameters"]["delta"])
         else:
             _note_epoch(life, kind, at_s, data)
 
@@ -109,7 +109,7 @@ def _note_epoch(life: _Life, kind: str, at_s: float, data: Mapping[str, Any]) ->
             if "rate" in running:
                 life.speed = float(running["rate"])
             elif "processors" in running:  # a log of before
-                life.speed = rate(life.ranks, int(running["processors"]), life.delta)
+                life.speed = rate_with(life.ranks, int(running["processors"]), life.delta)
             life.since_s = at_s
         case EventKind.EPOCH_RATE:
             life.work_s, life.since_s = life.computed(at_s), at_s

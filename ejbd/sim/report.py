@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,7 +40,7 @@ def run_report(
     }
     report: dict[str, Any] = {"trace": workload.name, "policy": policy.name.lower(), "parameters": given}
     if policy is Policy.EJB:
-        given |= {k: v for k, v in asdict(parameters).items() if v != float("inf")}
+        given |= {k: v for k, v in parameters.to_json().items() if v is not None}
         given["min_procs"] = choice.min_processors
         if choice.share < 1.0:
             given |= {"elastic_share": choice.share, "seed": choice.seed}

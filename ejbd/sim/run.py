@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.parameters import BundlingParameters, rules_of
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.parameters import Parameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim import cluster, engine
@@ -33,6 +33,7 @@ from ejbd.sim.world import (
     WITHOUT_J0,
     Costs,
     World,
+    kernel_rules,
     new_world,
 )
 
@@ -83,7 +84,7 @@ def run(
     whole nodes (EASY and EJB). `again`: how many simulations like this one are wanted, this one among them, for which
     compiling may be worth it. Raises SimulationError where an invariant does not hold.
     """
-    rules = rules_of(parameters or BundlingParameters())
+    asked = parameters or BundlingParameters()
     if candidates is None:
         candidates = workload.jobs.processors >= min_processors
     wanted = np.where(candidates, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)
@@ -97,7 +98,7 @@ def run(
                 workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
                 costs=costs, unit=unit,
             )  # fmt: skip
-            return w, int(policy), int(ties), rules, checking
+            return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 
         played = play(_game(workload, policy, make), way, again)
         elapsed_s += played.elapsed_s

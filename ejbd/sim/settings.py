@@ -161,9 +161,14 @@ def words_of(text: str) -> dict[str, str]:
     """The settings that `policy[:key=value,...]` names, the policy first."""
     policy, _, rest = text.partition(":")
     changes = {"policy": policy}
+    last = ""
     for word in filter(None, rest.split(",")):
         key, equals, value = word.partition("=")
-        changes[key.strip()] = value.strip() if equals else "on"
+        if last and not equals and ":" in word:  # of one value: delta=2:0.8,4:1.1
+            changes[last] += f",{word.strip()}"
+            continue
+        last = key.strip()
+        changes[last] = value.strip() if equals else "on"
     return changes
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ejbd.core.bundling.parameters import BundlingParameters, Rules, rules_of
+from ejbd.core.bundling.parameters import BundlingParameters, Rules
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.parameters import Parameters
 from ejbd.sim.cluster import EASY, EJB
@@ -38,6 +38,7 @@ from ejbd.sim.world import (
     TOO_MANY_SUBJOBS,
     WITHOUT_J0,
     World,
+    kernel_rules,
     new_world,
 )
 
@@ -248,7 +249,7 @@ def run_targets(
     wanted = np.zeros(jobs.submit.size, dtype=np.int64)
     wanted[targets] = ELASTIC if keep_placeholder else WITHOUT_J0
     last = int(targets[-1]) if targets.size else -1
-    rules = rules_of(parameters or BundlingParameters())
+    asked = parameters or BundlingParameters()
     width, way = 32, Way.PLAIN if plain else Way.AUTO
     while True:
 
@@ -259,6 +260,7 @@ def run_targets(
             by = (w.count, w.clock, w.queue, w.ends, w.freed, w.heap_time, w.heap_order, w.heap_job, w.heap_time)
             snapshot = Snapshot(*(_like(vector) for vector in by))
             left, present = (wanted.copy(), np.full(1, -1)) if arrays else (wanted.tolist(), [-1])
+            rules = kernel_rules(asked, arrays=arrays)
             return w, snapshot, left, present, last, int(ties), rules, checking, found
 
         played = play(_game(workload, targets, last, make), way, again)

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ejbd.core.bundling.candidates import Options, Scratch
+from ejbd.core.bundling.parameters import Rules, rules_of
 from ejbd.core.kernel import Floats, Ints
+from ejbd.core.parameters import Parameters
 from ejbd.core.room.slots import NO_MARGINS, Margins
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
@@ -126,6 +128,12 @@ class World(NamedTuple):
     anchors: Ints
     scratch: Scratch
     options: Options
+
+
+def kernel_rules(parameters: Parameters, *, arrays: bool) -> Rules:
+    """What a policy goes by, for interpreted kernels or (`arrays`) for compiled ones."""
+    rules = rules_of(parameters)
+    return rules._replace(delta=np.array(rules.delta)) if arrays else rules  # type: ignore[attr-defined]
 
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]

@@ -12,7 +12,7 @@ from ejbd.core.bundling.handlers import plan_placeholder_start, plan_running, pl
 from ejbd.core.bundling.parameters import BundlingParameters, Order
 from ejbd.core.bundling.plan import next_shrink
 from ejbd.core.decision import DecisionKind
-from ejbd.core.progress import rate
+from ejbd.core.delta import rate_with
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.sim.workload import Workload
@@ -183,7 +183,7 @@ class SlowEjb(SlowEasy):
         return tuple(found + ([BackfillSlot(free, shadow - now)] if free > extra else []))
 
     def speed(self, e: SlowElastic) -> float:
-        return rate(e.job.processors, sum(s.processors for s in e.subjobs.values()), self.params.delta)
+        return rate_with(e.job.processors, sum(s.processors for s in e.subjobs.values()), self.params.delta)
 
     def advance(self, e: SlowElastic, now: float) -> None:
         e.work += max(0.0, now - max(e.as_of, e.stalled)) * self.speed(e)

@@ -14,7 +14,8 @@ from ejbd.core.bundling.handlers import plan_placeholder_start, plan_running, pl
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.progress import degree, fewest, round_up
+from ejbd.core.delta import delta_at
+from ejbd.core.progress import degree, fewest, round_up, stretch
 from ejbd.core.room.windows import Windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
@@ -144,7 +145,7 @@ def test_no_start_is_missed_that_one_slot_alone_allows(
         overload = degree(state.processes, slot.processors)
         if overload > params.omax:
             continue
-        seconds = resume + state.work_left_s * (overload * params.delta if overload > 1 else 1)
+        seconds = resume + state.work_left_s * stretch(overload, delta_at(params.delta, overload))
         if round_up(seconds, params.walltime_quantum_s) < slot.duration_s:
             assert decision.expected_completion_s is not None
             assert decision.expected_completion_s <= NOW + round_up(seconds)

@@ -17,8 +17,8 @@ from ejbd.core.bundling.handlers import plan_completion, plan_placeholder_start,
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import expected_completion, next_shrink
 from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.delta import Delta, rate_with
 from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
-from ejbd.core.progress import rate
 from ejbd.core.room.windows import Windows, windows
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
@@ -51,17 +51,17 @@ class Elastic:
     def processors(self) -> int:
         return sum(subjob.processors for subjob in self.subjobs.values())
 
-    def advance(self, now: float, delta: float) -> None:
+    def advance(self, now: float, delta: Delta) -> None:
         running = max(0.0, now - max(self.as_of, self.stalled_until))
-        speed = rate(self.processes, self.processors, delta)
+        speed = rate_with(self.processes, self.processors, delta)
         work = self.work + running * speed
         assert self.work <= work < self.true_run + speed + SLACK, "progress falls or passes 100 % by a whole second"
         self.work = min(work, self.true_run)
         self.as_of = now
 
-    def completes_at(self, delta: float) -> float:
+    def completes_at(self, delta: Delta) -> float:
         """If nothing changes: the first whole second at which the true work is done."""
-        speed = rate(self.processes, self.processors, delta)
+        speed = rate_with(self.processes, self.processors, delta)
         if speed == 0.0:
             return math.inf
         return math.ceil(max(self.as_of, self.stalled_until) + (self.true_run - self.work) / speed - SLACK)

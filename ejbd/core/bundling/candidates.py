@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.bundling.plan import carrying, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch, whole_units
+from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch_by, whole_units
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO, WHOLE_MOVE = 4, 5, 6  # and for a running one
@@ -89,7 +89,7 @@ def wait_options(
         if rules.whole_slots:
             whole = offered // rules.processor_quantum * rules.processor_quantum
             processors = min(whole, whole_units(processes, rules.processor_quantum))
-        needed = resume + stretch(reached, rules.delta) * work_left_s
+        needed = resume + stretch_by(reached, rules.delta) * work_left_s
         options.kind[steps] = WHOLE_RUN
         options.slot[steps] = slot
         options.processors[steps] = processors
@@ -119,7 +119,7 @@ def wait_options(
         most = rules.lambda_s
         for step in range(steps):
             duration = slot_durations[options.slot[step]]
-            made = (duration - rules.lambda_s - resume) / stretch(options.degree[step], rules.delta)
+            made = (duration - rules.lambda_s - resume) / stretch_by(options.degree[step], rules.delta)
             if made > most:
                 most = made
                 best = count
@@ -175,10 +175,10 @@ def _two_subjobs(
         options.verdict[at] = TOO_SHORT
         options.seconds[at] = math.inf
         return
-    faster = stretch(options.degree[wide], rules.delta)
+    faster = stretch_by(options.degree[wide], rules.delta)
     left = work_left_s - together / faster
     if left > 0.0:
-        needed = short + left * stretch(options.degree[base], rules.delta)
+        needed = short + left * stretch_by(options.degree[base], rules.delta)
     else:
         needed = resume + faster * work_left_s
     options.length[at] = round_up(needed, rules.walltime_quantum_s)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+from ejbd.core.delta import Delta, deltas_for_kernels
+from ejbd.core.kernel import Floats
 from ejbd.core.parameters import Parameter, Parameters
 
 
@@ -87,16 +89,19 @@ class BundlingParameters(Parameters):
 if TYPE_CHECKING:
 
     class Rules(BundlingParameters):
-        """:class:`BundlingParameters` as a kernel takes them: numbers only, a word by its place among the choices."""
+        """:class:`BundlingParameters` for kernels: words by their places among the choices, Delta by degree."""
 
         order: int  # type: ignore[assignment]
+        delta: Floats  # type: ignore[assignment]  # by degree, as :func:`ejbd.core.progress.stretch_by` takes it
 
 else:
     Rules = namedtuple("Rules", [field.name for field in fields(BundlingParameters)])
 
 
 def _number(kind: type[Any]) -> Callable[[Any], Any]:
-    """How a value becomes the number that a kernel takes."""
+    """How a value becomes the number, or the vector of numbers, that a kernel takes."""
+    if kind == Delta:
+        return deltas_for_kernels
     if not issubclass(kind, StrEnum):
         return kind
     places = {word: place for place, word in enumerate(kind)}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ejbd.core.bundling.parameters import BundlingParameters, Rules
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import ROUNDING_SLACK_S, degree, round_up, stretch
+from ejbd.core.progress import ROUNDING_SLACK_S, degree, round_up, stretch_by
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
@@ -65,7 +65,7 @@ def walk_plan(
         return math.inf, 0, 0, work_left_s
     dropped = 0
     while True:
-        stretched = stretch(degree(processes, processors), rules.delta)
+        stretched = stretch_by(degree(processes, processors), rules.delta)
         done = now + left * stretched
         if len(levels) > 0:
             levels[told] = processors
@@ -144,7 +144,7 @@ def first_staying(
     if staying == count or ends[staying] >= end + rules.lambda_s or processors <= 0:
         return staying
     lower = degree(processes, processors)
-    if lower <= rules.omax and now + work_left_s * stretch(lower, rules.delta) <= ends[staying] + ROUNDING_SLACK_S:
+    if lower <= rules.omax and now + work_left_s * stretch_by(lower, rules.delta) <= ends[staying] + ROUNDING_SLACK_S:
         return staying
     while staying < count and ends[staying] < end + rules.lambda_s:
         staying += 1
@@ -170,7 +170,7 @@ def shrink_plan(
     It has to be over at the end of the first subjob. Subjobs come as for :func:`walk_plan`.
     """
     processors = carrying(held, count, rules)
-    stretched = stretch(degree(processes, processors), rules.delta)
+    stretched = stretch_by(degree(processes, processors), rules.delta)
     end = ends[0]
     if begin_s + work_left_s * stretched <= end + ROUNDING_SLACK_S:
         return NOBODY_LEAVES, 0
