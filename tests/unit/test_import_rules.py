@@ -28,14 +28,15 @@ LEAVES = {
 
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
-    "sim": {"core"} | LEAVES,
+    "accounting": LEAVES,
+    "sim": {"core", "accounting"} | LEAVES,
     "batch": {"core"} | LEAVES,
     "store": {"core"} | LEAVES,
     "manager": {"core", "batch", "store"} | LEAVES,
     "api": {"manager", "store"} | LEAVES,
     "web": {"manager", "store"} | LEAVES,
     "client": LEAVES,
-    "cli": {"sim", "client"} | LEAVES,
+    "cli": {"sim", "client", "accounting"} | LEAVES,
     "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
     "compiling": LEAVES,  # ejbd/compiling.py: compiles C on a site
     "plugin": {"mpicheck", "compiling"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin

@@ -1,0 +1,4 @@
+"""What batch systems keep of jobs that have ended: sacct, jobcomp, PBS accounting. A leaf; nothing is asked of anybody.
+
+:func:`ejbd.accounting.reading.read_runs` reads a file; whatever is wrong with a line is told with its number.
+"""
