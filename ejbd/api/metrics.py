@@ -9,7 +9,15 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from sqlalchemy.orm import Session
 
 from ejbd.api.port import ManagerPort
-from ejbd.store.queries import job_counts, living_workers, open_intents, queue_pauses, subjob_counts
+from ejbd.store.queries import (
+    job_counts,
+    living_workers,
+    open_intents,
+    overheads,
+    pace,
+    queue_pauses,
+    subjob_counts,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -23,6 +31,8 @@ class _Stored:
         self.intents = open_intents(session)
         self.workers = living_workers(session)
         self.pauses = queue_pauses(session)
+        self.overheads = overheads(session)
+        self.pace = pace(session)
 
     def collect(self) -> Iterable[Metric]:
         jobs = GaugeMetricFamily("ejb_jobs", "Jobs by state", labels=["state"])
@@ -44,7 +54,17 @@ class _Stored:
         for row in self.pauses:
             paused.add_metric([row.name, row.what], row.until_s is not None)
             failures.add_metric([row.name, row.what], row.failures)
-        return jobs, subjobs, intents, workers, paused, failures
+        took = GaugeMetricFamily(
+            "ejb_overhead_seconds",
+            "What starts and ends of subjobs took of late: until workers are ready, the launch, giving back",
+            labels=["queue", "hop"],
+        )
+        for (queue, hop), seconds in sorted(self.overheads.items()):
+            took.add_metric([queue, hop], seconds)
+        pace = GaugeMetricFamily("ejb_pace", "Seconds that a command takes under EJB for one that it takes without")
+        if self.pace is not None:
+            pace.add_metric([], self.pace)
+        return jobs, subjobs, intents, workers, paused, failures, took, pace
 
 
 async def exposition(manager: ManagerPort) -> bytes:

@@ -150,6 +150,31 @@ class Penalty(Api):
     samples: int
 
 
+class DeltaView(Penalty):
+    """Delta as it was measured at one degree."""
+
+    degree: int
+
+
+class Overhead(Api):
+    """A figure (seconds; of the pace a factor), where it comes from, and how many measurements are behind it."""
+
+    value: float
+    source: Literal["measured", "guessed"]
+    why: str
+    samples: int
+
+
+class Overheads(Api):
+    """What a start and an end cost beside lambda."""
+
+    start_up_s: Annotated[float, Field(description="from a subjob's start until its ranks run: ready and launch")]
+    ready: Annotated[Overhead, Field(description="from a subjob's start until its workers answer")]
+    launch: Annotated[Overhead, Field(description="from there until ranks run, where none are restarted")]
+    giving_back: Annotated[Overhead, Field(description="from when ranks need a subjob no more until it is free")]
+    pace: Annotated[Overhead, Field(description="seconds at full width for one of an ordinary job of the command")]
+
+
 class PlannedView(Api):
     """A stretch of what is planned, in the order of time and without gaps.
 
@@ -165,6 +190,8 @@ class PlannedView(Api):
     on_placeholder: Annotated[bool, Field(description="J0 is what it runs on")]
 
 
+_DELTAS = "Delta at each degree at which the application was measured, the lowest first"
+_OVERHEADS = "what a start and an end cost beside lambda, as far as is known"
 _PLANNED = "what is to come, by the plan as it stands; empty: nothing is planned"
 
 
@@ -183,6 +210,8 @@ class Plan(Api):
     planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
     cost: Annotated[MoveCost | None, Field(description="what a move of it would cost, as far as is known")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta as it would be planned with")] = None
+    deltas: Annotated[list[DeltaView], Field(description=_DELTAS)] = []
+    overheads: Annotated[Overheads | None, Field(description=_OVERHEADS)] = None
     placeholder: PlaceholderShape | None
     notes: list[str]
 
@@ -272,6 +301,7 @@ class PastDecision(Api):
     decision: dict[str, Any]
     cost: Annotated[dict[str, Any] | None, Field(description="what a move was thought to cost then")] = None
     penalty: Annotated[dict[str, Any] | None, Field(description="Delta as it was thought to be then")] = None
+    overheads: Annotated[dict[str, Any] | None, Field(description="starts and ends as they were known then")] = None
 
 
 class CheckpointInterval(Api):
@@ -337,6 +367,7 @@ class RunView(Api):
     at_s: float
     full_s: Annotated[float, Field(description="seconds that its ranks computed at full width")]
     over: dict[str, float]
+    elastic: Annotated[bool | None, Field(description="EJB ran it; null: kept by an older version")] = None
 
 
 class Explanation(Api):
@@ -349,6 +380,8 @@ class Explanation(Api):
     planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
     cost: Annotated[MoveCost | None, Field(description="what a move costs, as planning sees it now")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta, as planning sees it now")] = None
+    deltas: Annotated[list[DeltaView], Field(description=_DELTAS)] = []
+    overheads: Annotated[Overheads | None, Field(description=_OVERHEADS)] = None
     checkpoints: Annotated[CheckpointInterval | None, Field(description="null: of a job that is passed through")] = None
     movable: Annotated[Movability | None, Field(description="null: of a job that is passed through")] = None
     moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []

@@ -72,7 +72,9 @@ def plan(found: dict[str, Any], out: Output) -> None:
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
     if found.get("penalty"):
-        out.line(printable(penalty_line(found["penalty"])))
+        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
+    if found.get("overheads"):
+        out.line(printable(overheads_line(found["overheads"])))
     for note in found["notes"]:
         out.note(note)
 
@@ -97,9 +99,22 @@ def cost_line(cost: dict[str, Any]) -> str:
     )
 
 
-def penalty_line(penalty: dict[str, Any]) -> str:
-    """What over-subscription costs, and how that is known."""
-    return f"over-subscription costs a factor (Delta) of {penalty['delta']:.3g} ({penalty['why']})"
+def penalty_line(penalty: dict[str, Any], deltas: list[dict[str, Any]]) -> str:
+    """What over-subscription costs, and how that is known; of several degrees each."""
+    told = f"over-subscription costs a factor (Delta) of {penalty['delta']:.3g} ({penalty['why']})"
+    if len(deltas) > 1:
+        told += "; by degree " + ", ".join(f"{one['degree']}: {one['delta']:.3g}" for one in deltas)
+    return told
+
+
+def overheads_line(overheads: dict[str, Any]) -> str:
+    """What a start and an end cost beside a move, and how that is known."""
+    ready, launch, back, pace = (overheads[name] for name in ("ready", "launch", "giving_back", "pace"))
+    return (
+        f"a start costs {overheads['start_up_s']:.3g} s: {ready['value']:.3g} s until workers answer ({ready['why']}), "
+        f"{launch['value']:.3g} s until ranks run ({launch['why']}); giving back costs {back['value']:.3g} s "
+        f"({back['why']}); pace {pace['value']:.3g} ({pace['why']})"
+    )
 
 
 def explanation(found: dict[str, Any], out: Output) -> None:
@@ -108,7 +123,9 @@ def explanation(found: dict[str, Any], out: Output) -> None:
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
     if found.get("penalty"):
-        out.line(printable(penalty_line(found["penalty"])))
+        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
+    if found.get("overheads"):
+        out.line(printable(overheads_line(found["overheads"])))
     if found.get("movable"):
         can = {True: "yes", False: "no", None: "not known yet"}[found["movable"]["movable"]]
         out.line(printable(f"can be moved: {can}: {found['movable']['why']}"))

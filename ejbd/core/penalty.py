@@ -15,14 +15,17 @@ full width. Another of the same command that spends t(k) seconds at degree k, an
 
 full-speed seconds of work, which gives Delta.
 
+Delta is not the same at every degree: :func:`by_degree` tells the measured ones apart.
+
 What a job says itself goes before what was measured, that before what was calibrated, and the configured figure comes
 last, as with lambda (:mod:`ejbd.core.cost`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median, median_low
 from typing import Any, TypeVar
 
@@ -117,6 +120,18 @@ class Penalty:
         return {**asdict(self), "source": self.source.value}
 
 
+@dataclass(frozen=True, slots=True)
+class AtDegree:
+    """Delta as it was measured at one degree."""
+
+    degree: int
+    penalty: Penalty
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"degree": self.degree, **self.penalty.to_json()}
+
+
 def ratios(speeds: Sequence[Speed]) -> list[Ratio]:
     """One for each over-subscribed stretch that has some at full width to be set beside. Newest first, as `speeds`."""
     telling = [one for one in speeds if one.tells]
@@ -174,6 +189,27 @@ def penalty(
         return Penalty(told, Source.JOB, f"the job says {told:.3g}")
     found = _measured(measured, degree) or _calibrated(calibrated, degree)
     return found or Penalty(configured, Source.CONFIGURED, f"configured: {configured:.3g}, nothing was measured yet")
+
+
+def by_degree(measured: Sequence[Ratio], calibrated: Sequence[Calibration]) -> tuple[AtDegree, ...]:
+    """Delta at each degree at which there are measurements, the lowest degree first: the median of the newest few
+    there, of progress told before runs compared. Both come newest first.
+
+    A higher degree is never taken for faster than a lower one: what was measured so counts as equally fast.
+    """
+    found: list[AtDegree] = []
+    slowest = 1.0
+    for degree in sorted({one.degree for one in measured} | {one.degree for one in calibrated}):
+        here = _measured([one for one in measured if one.degree == degree], degree)
+        here = here or _calibrated([one for one in calibrated if one.degree == degree], degree)
+        if here is None:
+            continue
+        if here.delta * degree < slowest:
+            why = f"{here.why}; {here.delta:.3g} would be faster than a lower degree"
+            here = replace(here, delta=math.ceil(100 * slowest / degree - 1e-9) / 100, why=why)
+        slowest = here.delta * degree
+        found.append(AtDegree(degree, here))
+    return tuple(found)
 
 
 def _measured(measured: Sequence[Ratio], degree: int | None) -> Penalty | None:

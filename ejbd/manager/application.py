@@ -23,6 +23,7 @@ from ejbd.manager.lead import ensure_lead, is_up
 from ejbd.manager.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.outcomes import Again, ApplicationEnded, GoesOn, PeersFailed, move_pause_s, placement_pause_s
+from ejbd.manager.overheads import note_start_up
 from ejbd.manager.queuepause import Failing
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release
@@ -346,6 +347,7 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
     epoch.running_s = ctx.now
     if epoch.restart_from is not None:
         note_restart(world, epoch)
+    note_start_up(world, epoch)
     set_rate(world.job, speed, ctx.now)
     _release_left_behind(world, epoch)
     return True

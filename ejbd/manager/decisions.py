@@ -33,6 +33,7 @@ def record(world: JobWorld, question: Question, decision: Decision) -> None:
         "question": question.to_json(),
         "cost": world.cost.to_json(),
         "penalty": world.penalty.to_json(),
+        "overheads": world.overheads.to_json(),
     }
     if isinstance(job, WaitingJob):
         job.told = (kind, data)

@@ -39,6 +39,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
             "decision": row.data.get("decision", row.data),
             "cost": row.data.get("cost"),
             "penalty": row.data.get("penalty"),
+            "overheads": row.data.get("overheads"),
         }
         for row in rows
     ]
@@ -52,6 +53,8 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         "planned": [interval.to_json() for interval in planned(world)],
         "cost": world.cost.to_json() if job.elastic else None,
         "penalty": world.penalty.to_json() if job.elastic else None,
+        "deltas": [one.to_json() for one in world.deltas] if job.elastic else [],
+        "overheads": world.overheads.to_json() if job.elastic else None,
         "checkpoints": periodic.told(world) if job.elastic else None,
         "movable": movability.told(world) if job.elastic else None,
         "moves": [move_json(move) for move in latest(session, Move, job.application)] if job.elastic else [],

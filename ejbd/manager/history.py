@@ -1,5 +1,6 @@
 """What is remembered of an application beyond one job: what its moves cost (:class:`ejbd.store.models.Move`), how fast
-it got on (:class:`ejbd.store.models.Speed`), and how long its runs took (:class:`ejbd.store.models.Run`).
+it got on (:class:`ejbd.store.models.Speed`), how long its runs took (:class:`ejbd.store.models.Run`), and what its
+starts and ends took beside (:class:`ejbd.store.models.Overhead`; these of its queue, too).
 
 An *application* is what its next job is expected to behave like: the same user, as many processes, the same checkpoint
 engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the script
@@ -21,11 +22,12 @@ from sqlalchemy.orm import Session
 
 from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
+from ejbd.core.overhead import Hop, Took, WholeRun
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Move, Obstacle, Run, Speed
+from ejbd.store.models import Move, Obstacle, Overhead, Run, Speed
 from ejbd.store.transitions import wake
 
-KEPT = 32  # moves and runs of one application; speeds of it at one degree
+KEPT = 32  # moves and runs of one application; speeds of it at one degree; overheads of it of one kind
 MOST_SPEEDS = 256  # that are looked at
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
@@ -51,6 +53,8 @@ class Remembered:
     ratios: dict[str, list[penalty.Ratio]] = field(default_factory=dict)
     calibrations: dict[str, list[penalty.Calibration]] = field(default_factory=dict)
     obstacles: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    whole_runs: dict[str, list[WholeRun]] = field(default_factory=dict)
+    hops: dict[tuple[Hop, str, bool], list[Took]] = field(default_factory=dict)
     speed: float | None = None
 
 
@@ -82,6 +86,23 @@ class History:
         """What keeps an application from being moved, by its earlier jobs, or ""."""
         found = self._read(self._remembered.obstacles, obstacles, application)
         return next((why for why, until_s in found if self._now < until_s), "")
+
+    def whole_runs(self, application: str) -> list[WholeRun]:
+        """Runs at full width throughout of an application and of its commands without EJB, newest first."""
+        return self._read(self._remembered.whole_runs, whole_runs, application)
+
+    def hops(self, hop: Hop, queue: str, application: str = "") -> list[Took]:
+        """What starts or ends took, newest first: an application's where it has any, else those of its queue."""
+        own = self._hops(hop, application, True) if application else []
+        return own or self._hops(hop, queue, False)
+
+    def _hops(self, hop: Hop, of: str, by_application: bool) -> list[Took]:
+        remembered, key = self._remembered.hops, (hop, of, by_application)
+        if key not in remembered:
+            if len(remembered) >= MOST_APPLICATIONS:
+                remembered.clear()
+            remembered[key] = hops(self._session, hop, of, by_application=by_application)
+        return remembered[key]
 
     def _read(
         self, remembered: dict[str, list[_One]], read: Callable[[Session, str], list[_One]], application: str
@@ -201,9 +222,26 @@ def runs_of(session: Session, application: str, limit: int = 10) -> list[Run]:
     return list(session.scalars(query.order_by(Run.id.desc()).limit(limit)))
 
 
+def whole_runs(session: Session, application: str) -> list[WholeRun]:
+    """Runs at full width throughout, newest first, of which is known whether EJB ran them: the application's own, and
+    those of its commands that were passed through."""
+    return [
+        WholeRun(row.work, row.full_s, row.elastic)
+        for row in runs_of(session, application, MOST_RUNS)
+        if row.elastic is not None and not row.over and (row.application == application or not row.elastic)
+    ]
+
+
+def hops(session: Session, hop: Hop, of: str, *, by_application: bool) -> list[Took]:
+    """What starts or ends took of late, of an application or in a queue, newest first."""
+    column = Overhead.application if by_application else Overhead.queue
+    query = select(Overhead.processors, Overhead.seconds).where(column == of, Overhead.hop == hop.value)
+    return [Took(*row) for row in session.execute(query.order_by(Overhead.id.desc()).limit(KEPT))]
+
+
 def run_json(run: Run) -> dict[str, Any]:
     """A run for people and programs to read."""
-    return {name: getattr(run, name) for name in ("job_id", "at_s", "full_s", "over")}
+    return {name: getattr(run, name) for name in ("job_id", "at_s", "full_s", "over", "elastic")}
 
 
 def measured_speed(session: Session) -> float | None:
@@ -212,14 +250,17 @@ def measured_speed(session: Session) -> float | None:
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])
 
 
-def remember(session: Session, row: Move | Speed | Run | Obstacle) -> None:
-    """Keep what was learnt, and forget the application's oldest of that kind (of speeds those at the same degree)."""
+def remember(session: Session, row: Move | Speed | Run | Obstacle | Overhead) -> None:
+    """Keep what was learnt, and forget the application's oldest of that kind (of speeds those at the same degree, of
+    overheads those of the same hop in the same queue)."""
     session.add(row)
     session.flush()
     table = type(row)
     like = [table.application == row.application]
     if isinstance(row, Speed):
         like.append(Speed.degree == row.degree)
+    if isinstance(row, Overhead):
+        like += [Overhead.hop == row.hop, Overhead.queue == row.queue]
     newest = select(table.id).where(*like).order_by(table.id.desc()).limit(KEPT)
     oldest = min(session.scalars(newest))
     session.execute(delete(table).where(*like, table.id < oldest))

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from ejbd.core.cost import Guess, MoveCost, move_cost
 from ejbd.core.delta import delta_at
+from ejbd.core.overhead import Hop, Overheads, overheads
 from ejbd.core.parameters import Parameters
-from ejbd.core.penalty import Penalty, penalty
+from ejbd.core.penalty import AtDegree, Penalty, by_degree, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
+from ejbd.core.room.slots import START_UP_POLLS
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.jobrows import JobRows
@@ -26,6 +28,7 @@ class JobWorld(JobRows):
     """A job with the rows that belong to it, and what the policies are told of it."""
 
     _cost: MoveCost | None = None
+    _overheads: Overheads | None = None
 
     @property
     def not_movable(self) -> str:
@@ -67,6 +70,12 @@ class JobWorld(JobRows):
         return Guess(sum(known), speed) if speed else None
 
     @property
+    def deltas(self) -> tuple[AtDegree, ...]:
+        """Delta at each degree at which the job's application was measured."""
+        history, application = self.ctx.history, self.job.application or ""
+        return by_degree(history.ratios(application), history.calibrations(application))
+
+    @property
     def penalty(self) -> Penalty:
         """Delta for where the job's ranks are now (for any degree while they are nowhere), as far as is known."""
         epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
@@ -79,6 +88,23 @@ class JobWorld(JobRows):
             configured=delta_at(self.ctx.queue_settings(self.job.queue).parameters.delta, now),
             told=self.job.spec.get("delta"),
         )
+
+    @property
+    def overheads(self) -> Overheads:
+        """What the job's next start and its end cost beside lambda, as far as is known."""
+        if self._overheads is None:
+            history, job = self.ctx.history, self.job
+            application, poll_s = job.application or "", self.ctx.settings.poll_s
+            self._overheads = overheads(
+                history.hops(Hop.READY, job.queue),
+                history.hops(Hop.LAUNCH, job.queue, application),
+                history.hops(Hop.BACK, job.queue),
+                history.whole_runs(application),
+                job.processes,
+                ready_s=START_UP_POLLS * poll_s,
+                poll_s=poll_s,
+            )
+        return self._overheads
 
     def parameters(self) -> Parameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""

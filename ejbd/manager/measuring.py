@@ -209,10 +209,19 @@ def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> None:
     if max(full_s, sum(over.values())) < LEAST_RUN_S:
         return
     work = work_of(job.user, world.spec)
-    others = set(map(bool, ctx.session.scalars(select(Run.over).where(Run.work == work))))
+    others = {(bool(run.over), run.elastic) for run in ctx.session.scalars(select(Run).where(Run.work == work))}
     remember(
         ctx.session,
-        Run(application=job.application, work=work, job_id=job.id, at_s=ctx.now, full_s=full_s, over=over),
+        Run(
+            application=job.application,
+            work=work,
+            job_id=job.id,
+            at_s=ctx.now,
+            full_s=full_s,
+            over=over,
+            elastic=job.elastic,
+        ),
     )
-    if (not over) in others:  # one over-subscribed, the other not
+    calibrates = (not over) in {was_over for was_over, _ in others}  # one over-subscribed, the other not
+    if calibrates or (not over and (False, not job.elastic) in others):  # one with EJB, the other without
         ctx.history.forget()

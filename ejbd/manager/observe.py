@@ -17,6 +17,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.guard import guarded
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
+from ejbd.manager.overheads import note_given_back
 from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.times import CLOCKS_S
@@ -321,6 +322,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if subjob.role == SubjobRole.RIGID:
         _rigid_ended(world, subjob, end)
         return
+    note_given_back(world, subjob, end.end_s)
     if not subjob.releasing:
         why = f"ended as {subjob.state} before any rank ran"
         setbacks.came_to_nothing(world, subjob, why, started=was_running and state is not BatchState.CANCELLED)

@@ -35,12 +35,11 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
     """How :func:`submit` would take the job, and what would be done with it now; nothing is stored."""
     taken = admit(ctx, job)
     queue, spec = taken.queue, taken.spec
-    decision = cost = penalty = None
+    decision = world = None
     room = Room(ctx)
     slots = room.windows(queue.partition(",")[0]).slots()
     if taken.elastic:
         world = _unstored(ctx, taken, user)
-        cost, penalty = world.cost, world.penalty
         decision = ask(world, Situation.WAIT, room).answer().to_json()
     return taken, {
         "queue": queue,
@@ -52,8 +51,10 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
             for s in slots
         ],
         "decision": decision,
-        "cost": cost.to_json() if cost is not None else None,
-        "penalty": penalty.to_json() if penalty is not None else None,
+        "cost": world.cost.to_json() if world is not None else None,
+        "penalty": world.penalty.to_json() if world is not None else None,
+        "deltas": [one.to_json() for one in world.deltas] if world is not None else [],
+        "overheads": world.overheads.to_json() if world is not None else None,
         "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
     }
 

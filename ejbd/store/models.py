@@ -270,10 +270,34 @@ class Run(Base):
     at_s: Mapped[float]
     full_s: Mapped[float]  # that it computed at full width
     over: Mapped[dict[str, Any]]  # degree of over-subscription -> seconds
+    elastic: Mapped[bool | None] = mapped_column(Boolean)  # EJB ran it; false: it was passed through; NULL: not known
 
     __table_args__ = (
         Index("ix_runs_application", "application", "id"),
         Index("ix_runs_work", "work", "id"),
+        NEVER_AGAIN,
+    )
+
+
+class Overhead(Base):
+    """What the start or the end of a subjob took beside its moves. Kept by queue and application, beyond its job's
+    row."""
+
+    __tablename__ = "overheads"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    hop: Mapped[str] = mapped_column(String(16))  # ready | launch | back (ejbd.core.overhead)
+    queue: Mapped[str] = mapped_column(String(256))
+    application: Mapped[str] = mapped_column(String(512))
+    job_id: Mapped[str] = mapped_column(String(16))
+    subjob_id: Mapped[str] = mapped_column(String(24))
+    at_s: Mapped[float]
+    processors: Mapped[int] = mapped_column(Integer)
+    seconds: Mapped[float]
+
+    __table_args__ = (
+        Index("ix_overheads_queue", "queue", "hop", "id"),
+        Index("ix_overheads_application", "application", "hop", "id"),
         NEVER_AGAIN,
     )
 

@@ -8,8 +8,10 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from ejbd.core import overhead
+from ejbd.core.cost import RECENT
 from ejbd.errors import Code, EjbError
-from ejbd.store.models import Epoch, Event, Intent, Job, QueuePause, Subjob, Worker
+from ejbd.store.models import Epoch, Event, Intent, Job, Overhead, QueuePause, Run, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import PastInterval, Phase, intervals
 
@@ -31,6 +33,7 @@ LAST = re.compile(r"last(?:-([0-9]{1,9}))?")
 ALL = "all"
 RANGE = ".."
 CANDIDATES_NAMED = 5
+PACE_RUNS = 256  # the newest whole runs by which the pace is told
 
 
 def list_jobs(
@@ -154,6 +157,25 @@ def open_intents(session: Session) -> dict[tuple[str, IntentState], int]:
 def queue_pauses(session: Session) -> Sequence[QueuePause]:
     """Queues of which something failed last."""
     return session.scalars(select(QueuePause).order_by(QueuePause.name, QueuePause.what)).all()
+
+
+def overheads(session: Session) -> dict[tuple[str, str], float]:
+    """Queue and hop (:class:`ejbd.core.overhead.Hop`) -> the median (seconds) of the newest few, whoever's they are."""
+    found = {}
+    for queue, hop in session.execute(select(Overhead.queue, Overhead.hop).distinct()):
+        query = select(Overhead.processors, Overhead.seconds).where(Overhead.queue == queue, Overhead.hop == hop)
+        newest = session.execute(query.order_by(Overhead.id.desc()).limit(RECENT))
+        found[queue, hop] = overhead.expected([overhead.Took(*row) for row in newest], None, 0.0, "").value
+    return found
+
+
+def pace(session: Session) -> float | None:
+    """How much slower commands have run under EJB of late than as ordinary jobs; None where none has run both ways."""
+    query = select(Run.work, Run.full_s, Run.elastic, Run.over).where(Run.elastic.is_not(None))
+    rows = session.execute(query.order_by(Run.id.desc()).limit(PACE_RUNS))
+    runs = [overhead.WholeRun(work, full_s, bool(elastic)) for work, full_s, elastic, over in rows if not over]
+    found = overhead.pace(runs)
+    return found.value if found.samples else None
 
 
 def living_workers(session: Session) -> int:

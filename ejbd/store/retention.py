@@ -20,6 +20,7 @@ from ejbd.store.models import (
     Move,
     Obstacle,
     Operation,
+    Overhead,
     Run,
     Speed,
     Subjob,
@@ -44,6 +45,7 @@ _MEASURED: tuple[tuple[InstrumentedAttribute[int], ColumnElement[float]], ...] =
     (Speed.id, Speed.at_s.expression),
     (Run.id, Run.at_s.expression),
     (Obstacle.id, Obstacle.at_s.expression),
+    (Overhead.id, Overhead.at_s.expression),
 )
 _FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob)
 

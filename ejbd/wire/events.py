@@ -69,12 +69,14 @@ class NotMovable(TypedDict):
 
 
 class Decided(TypedDict):
-    """The policy's answer, what it was asked, and what a move and over-subscription were thought to cost."""
+    """The policy's answer, what it was asked, and what a move, over-subscription, a start and an end were thought to
+    cost."""
 
     decision: dict[str, Any]
     question: dict[str, Any]
     cost: dict[str, Any]
     penalty: dict[str, Any]
+    overheads: NotRequired[dict[str, Any]]
 
 
 class Leaving(TypedDict):

@@ -19,6 +19,7 @@ from ejbd.core.penalty import (
     Ratio,
     Run,
     Speed,
+    by_degree,
     calibrations,
     penalty,
     ratios,
@@ -183,3 +184,24 @@ def test_the_job_before_the_measurements_before_the_queue() -> None:
     assert penalty([], 4, configured=1.5).why == "configured: 1.5, nothing was measured yet"
     assert penalty(one, 4, configured=1.5).delta == 1.25
     assert penalty(one, 4, configured=1.5, told=2.0).why == "the job says 2"
+
+
+def test_each_degree_that_was_measured_has_a_delta_of_its_own() -> None:
+    slow = Calibration(degree=8, delta=1.7, over_s=800.0, work_s=200.0, full_s=400.0)
+    calibrated = [slow, replace(slow, degree=4, delta=3.0)]
+    found = by_degree([Ratio(4, 1.3, 1.0, 5.0), Ratio(2, 1.0, 1.0, 2.0), Ratio(4, 1.1, 1.0, 4.0)], calibrated)
+    assert [(one.degree, one.penalty.delta, one.penalty.source) for one in found] == [
+        (2, 1.0, Source.MEASURED),
+        (4, 1.1, Source.MEASURED),
+        (8, 1.7, Source.CALIBRATED),
+    ]
+    assert found[1].to_json() == {"degree": 4, **found[1].penalty.to_json()} and found[1].penalty.samples == 2
+    assert by_degree([], []) == ()
+
+
+@given(measurements)
+def test_a_higher_degree_is_never_taken_for_faster_than_a_lower_one(found: list[Ratio]) -> None:
+    got = by_degree(found, [])
+    assert [one.degree for one in got] == sorted({one.degree for one in found})
+    stretches = [stretch(one.degree, one.penalty.delta) for one in got]
+    assert stretches == sorted(stretches) and all(one >= 1.0 for one in stretches)

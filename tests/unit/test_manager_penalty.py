@@ -99,6 +99,8 @@ async def test_speeds_are_measured_by_placement_and_give_delta(live: LiveWorld) 
         "why": "measured once at degree 4 by the progress told: 2 a second, 10 at full width",
         "samples": 1,
     }
+    (only,) = (await live.manager.explain(job))["deltas"]
+    assert only == {"degree": 4, **await penalty(live, job)}
     told = (await live.manager.explain(job))["speeds"]
     assert [(s["epoch"], s["units"], s["seconds"]) for s in told] == [(2, 200.0, 20.0), (1, 40.0, 20.0)]
 
