@@ -117,6 +117,7 @@ class Slot(Api):
 
     processors: int
     duration_s: float | None
+    why: Annotated[str, Field(description="what its end is: a planned start, a reservation, a limit; empty: none")] = ""
 
 
 class PlaceholderShape(Api):

@@ -149,7 +149,10 @@ class BatchSystem(Protocol):
         ...
 
     async def observe(self) -> ClusterView:
-        """The whole cluster in a number of batch commands that does not depend on the number of jobs (at most 2)."""
+        """The whole cluster in a number of batch commands that does not depend on the number of jobs.
+
+        At most 2, and once a minute a third one for what the site has reserved (`ClusterView.site_reservations`).
+        """
         ...
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:

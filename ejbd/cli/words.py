@@ -44,5 +44,6 @@ def slots(found: list[dict[str, Any]]) -> str:
     parts = []
     for slot in found:
         until = "without an end" if slot["duration_s"] is None else f"for {duration(slot['duration_s'])}"
-        parts.append(f"{slot['processors']} {until}")
+        why = f" ({slot['why']})" if slot.get("why") else ""
+        parts.append(f"{slot['processors']} {until}{why}")
     return ", ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,6 +69,39 @@ class NodeView:
     free_memory_mb: int = 0
     features: tuple[str, ...] = ()
     gres: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SiteReservation:
+    """Processors that a site keeps for others, from `start_s` to `end_s` (absolute seconds; infinite: without an end).
+
+    Whoever makes it has turned what the batch system says into this: a reservation of Slurm, PBS or Maui, or nodes that
+    an operator has asked EJB to leave (`ejb drain`). `nodes` are kept whole, or `processors` of each of them. `admits`:
+    jobs of this daemon may run in it without asking for it by name, so that only its end is in their way. `what` says
+    in some words what it is for (`maintenance`). One that comes again and again is told as its present or next time.
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+    nodes: tuple[str, ...]
+    processors: int | None = None
+    admits: bool = False
+    what: str = "reservation"
+
+    def ends_windows_s(self, now: float) -> float | None:
+        """From when on windows cannot use what it keeps: `now` where it has begun; None: it is in nobody's way."""
+        if self.end_s <= now:
+            return None
+        if self.start_s > now:
+            return self.start_s
+        if not self.admits:
+            return now
+        return self.end_s if self.end_s < math.inf else None
+
+    def of_node(self, node: NodeView) -> int:
+        """How many of the node's processors it keeps at most."""
+        return node.processors if self.processors is None else min(self.processors, node.processors)
 
 
 def base_id(id: str) -> str:
@@ -142,7 +176,8 @@ class ClusterView:
     """Everything one poll saw. `jobs` lists pending jobs in the order in which the scheduler will consider them.
 
     `walltime_quantum_s`: walltimes are whole multiples of this (60 on Slurm). `unparsed` counts rows that the parser
-    could not read: they are kept out of `jobs`, never dropped in silence.
+    could not read: they are kept out of `jobs`, never dropped in silence. `site_reservations`: coming and present ones,
+    as of a minute ago at most.
     """
 
     time_s: float
@@ -153,6 +188,7 @@ class ClusterView:
     walltime_quantum_s: float = 1.0
     unparsed: int = 0
     memory: MemoryRules = MemoryRules()
+    site_reservations: tuple[SiteReservation, ...] = ()
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)

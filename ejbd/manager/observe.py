@@ -306,11 +306,19 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             subjob_id=subjob.id,
             start_s=seen.planned_start_s,
         )
+    if subjob.role != SubjobRole.SUBJOB or subjob.releasing:
+        return
+    grace_s = ctx.settings.limits.start_grace_s
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
-    if subjob.role == SubjobRole.SUBJOB and not subjob.releasing and waited > ctx.settings.limits.start_grace_s:
-        why = f"did not start within {ctx.settings.limits.start_grace_s:g} s"
-        setbacks.came_to_nothing(world, subjob, why, started=False)
-        release(world, subjob, why)
+    until_s = seen.planned_start_s if seen.blocked else None
+    if until_s is not None and until_s > ctx.now + grace_s:  # a reservation is in its way that no window told of
+        why = f"cannot start ({seen.reason})"
+    elif waited > grace_s:
+        why, until_s = f"did not start within {grace_s:g} s", None
+    else:
+        return
+    setbacks.came_to_nothing(world, subjob, why, started=False, until_s=until_s)
+    release(world, subjob, why)
 
 
 def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:

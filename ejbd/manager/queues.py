@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import select
 
 from ejbd.config import QueueSettings, settings_model
-from ejbd.core.room.windows import windows
+from ejbd.core.room.windows import why_they_end, windows
+from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import queuepause
@@ -52,18 +54,20 @@ def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
             {
                 "queue": q.name,
                 "at_s": view.time_s,
-                "slots": [
-                    {
-                        "processors": s.processors,
-                        "duration_s": None if s.duration_s == float("inf") else s.duration_s,
-                    }
-                    for s in slots
-                ],
+                "slots": told_slots(view, q.name, slots),
                 "free": sum(n.free for n in nodes),
                 "total": q.total_processors,
             }
         )
     return found
+
+
+def told_slots(view: ClusterView, queue: str, slots: Sequence[BackfillSlot]) -> list[dict[str, Any]]:
+    """Slots as plain values, each with what its end is."""
+    return [
+        {"processors": s.processors, "duration_s": None if s.duration_s == UNLIMITED else s.duration_s, "why": why}
+        for s, why in zip(slots, why_they_end(view, queue, slots), strict=True)
+    ]
 
 
 def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ejbd.manager.intake import columns
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import CancelAsked
+from ejbd.manager.queues import told_slots
 from ejbd.manager.room import Room
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import Job
@@ -46,10 +47,7 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
         "elastic": taken.elastic,
         "why": taken.why,
         "engine": taken.engine,
-        "slots": [
-            {"processors": s.processors, "duration_s": None if s.duration_s == float("inf") else s.duration_s}
-            for s in slots
-        ],
+        "slots": told_slots(ctx.view, queue.partition(",")[0], slots) if ctx.view is not None else [],
         "decision": decision,
         "cost": world.cost.to_json() if world is not None else None,
         "penalty": world.penalty.to_json() if world is not None else None,

@@ -199,10 +199,16 @@ def _epochs(world: JobWorld) -> list[Epoch]:
     return list(world.ctx.session.scalars(select(Epoch).where(Epoch.job_id == world.job.id)))
 
 
-def came_to_nothing(world: JobWorld, subjob: Subjob, why: str, *, started: bool = True) -> None:
+MOST_KEPT_OUT_S = 3600.0  # before another subjob is asked for, however far away the batch system plans the last one
+
+
+def came_to_nothing(
+    world: JobWorld, subjob: Subjob, why: str, *, started: bool = True, until_s: float | None = None
+) -> None:
     """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows.
 
-    `started`: the batch system had started it, and nobody has taken it away.
+    `started`: the batch system had started it, and nobody has taken it away. `until_s`: what keeps it from starting
+    will not be gone before (absolute seconds).
     """
     job = world.job
     if subjob.role != SubjobRole.SUBJOB or subjob.joined:
@@ -210,7 +216,8 @@ def came_to_nothing(world: JobWorld, subjob: Subjob, why: str, *, started: bool 
     decided = conclude(world, NothingCameOfIt(job.failed_starts, started, f"{subjob.id} {why}"))
     job.failed_starts += 1
     if isinstance(decided, Again) and not decided.whole:
-        job.not_before_s = world.ctx.now + decided.after_s
+        kept_out_s = 0.0 if until_s is None else min(until_s - world.ctx.now, MOST_KEPT_OUT_S)
+        job.not_before_s = world.ctx.now + max(decided.after_s, kept_out_s)
 
 
 def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:

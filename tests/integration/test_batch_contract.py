@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +16,7 @@ import pytest
 from ejbd.batch.base import AsAsked, BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
-from ejbd.core.room.windows import windows
+from ejbd.core.room.windows import why_they_end, windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.errors import BatchError, Code
 from tests.fakes.me import ME
@@ -28,11 +29,16 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Site:
-    """An empty cluster of 8 x 4 and its adapter. `walltime_kill(id)`: make the running job's walltime end soon."""
+    """An empty cluster of 8 x 4 and its adapter. `walltime_kill(id)`: make the running job's walltime end soon.
+
+    `reserve(minutes, nodes)`: have an operator reserve these nodes for maintenance in so many minutes; its name, and
+    what takes it back. None: the batch system knows no such thing.
+    """
 
     adapter: BatchSystem
     folder: Path
     walltime_kill: Callable[[str], None]
+    reserve: Callable[[int, str], tuple[str, Callable[[], None]]] | None = None
 
     def request(
         self, script: str, tag: str = "ejb-test", processors: int = 1, walltime_s: float = 600
@@ -81,6 +87,7 @@ async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             cluster.batch(),
             tmp_path,
             lambda id: _ignore(cluster.run("scontrol", "update", f"JobId={id}", "EndTime=now+1")),
+            lambda minutes, nodes: _reserve(cluster, minutes, nodes),
         )
         return
     directory = tmp_path / "cluster"
@@ -89,6 +96,13 @@ async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await Client(directory, NODES, PROCESSORS_PER_NODE, 10).call("down", start=False, timeout_s=PATIENCE_S)
     except BatchError as error:
         assert "cannot be reached" in error.message
+
+
+def _reserve(cluster: SlurmCluster, minutes: int, nodes: str) -> tuple[str, Callable[[], None]]:
+    when = f"starttime=now+{minutes}minutes" if minutes else "starttime=now"
+    words = (when, "duration=60", f"nodes={nodes}", "flags=maint,ignore_jobs", "users=root")
+    name = cluster.run("scontrol", "create", "reservation", *words).split()[-1]
+    return name, lambda: _ignore(cluster.run("scontrol", "delete", f"reservationname={name}"))
 
 
 def _ignore(_: str) -> None:
@@ -164,6 +178,27 @@ async def test_a_pending_job_has_a_planned_start(batch: Site) -> None:
     assert [job.id for job in view.jobs if job.state is BatchState.PENDING] == [first, second]
     # The two idle processors are usable at least until then.
     assert windows(view, "batch", view.time_s).available(300) == 2
+
+
+async def test_maintenance_ends_windows_on_its_nodes(batch: Site) -> None:
+    if batch.reserve is None:
+        pytest.skip(f"{batch.adapter.name} knows no reservations")
+    _, take_back_now = batch.reserve(0, "n8")
+    name, take_back = batch.reserve(10, "n[1-3]")
+    try:
+        view = await batch.view(lambda view: free(view) < TOTAL or bool(view.site_reservations))
+        found = next(one for one in view.site_reservations if one.name == name)
+        assert (found.nodes, found.what, found.admits) == (("n1", "n2", "n3"), "maintenance", False)
+        assert found.processors is None and found.end_s - found.start_s == 3600
+        assert 0 < found.start_s - view.time_s <= 600
+        slots = windows(view, "batch", view.time_s).slots()
+        assert [slot.processors for slot in slots] == [TOTAL - 16, TOTAL - 4]
+        assert math.isinf(slots[0].duration_s) and slots[1].duration_s <= 600
+        assert why_they_end(view, "batch", slots) == ["", f"maintenance {name}"]
+    finally:
+        take_back_now()
+        take_back()
+    assert view.unparsed == 0
 
 
 async def test_cancel_pending_and_running_twice_and_unknown(batch: Site) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.core.easy import ActiveJob, QueuedJob, easy_pass
-from ejbd.core.room.windows import Windows, windows
+from ejbd.core.room.windows import Windows, why_they_end, windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
 
 NOW = 1000.0
 HORIZON = 200
@@ -50,8 +51,14 @@ def view(
     *queues: QueueView,
     by: Reservations = Reservations.PROCESSORS,
     walltime_quantum: float = 1.0,
+    reserved: tuple[SiteReservation, ...] = (),
 ) -> ClusterView:
-    return ClusterView(NOW, tuple(nodes), tuple(jobs), queues or (queue(),), by, walltime_quantum)
+    queues = queues or (queue(),)
+    return ClusterView(NOW, tuple(nodes), tuple(jobs), queues, by, walltime_quantum, site_reservations=reserved)
+
+
+def kept(starts_in: float, ends_in: float, *nodes: str, **more: Any) -> SiteReservation:
+    return SiteReservation("m", NOW + starts_in, NOW + ends_in, nodes, **more)
 
 
 def slots(seen: ClusterView, name: str = "batch") -> list[tuple[int, float]]:
@@ -137,6 +144,79 @@ def test_the_queues_walltime_limit_ends_every_slot() -> None:
 def test_a_queue_that_is_down_or_unknown_has_no_slot() -> None:
     assert slots(view([node("a", 4)], [], queue(up=False))) == []
     assert slots(view([node("a", 4)], []), "nowhere") == []
+
+
+BOTH = pytest.mark.parametrize("by", list(Reservations))
+FOUR = [node("a", 4), node("b", 4), node("c", 4), node("d", 4)]
+
+
+@BOTH
+def test_a_coming_reservation_takes_its_nodes_from_its_start(by: Reservations) -> None:
+    seen = view(FOUR, [], by=by, reserved=(kept(240, 2040, "a", "b", "elsewhere"),))
+    assert slots(seen) == [(8, UNLIMITED), (16, 240)]
+    assert slots(view(FOUR, [], by=by, reserved=(kept(240, 2040, "a", "b", "c", "d"),))) == [(16, 240)]
+
+
+@BOTH
+def test_a_reservation_that_has_begun_takes_its_nodes_now_and_one_that_is_over_none(by: Reservations) -> None:
+    seen = view(FOUR, [], by=by, reserved=(kept(-60, 2040, "a", "b"), kept(-60, 0, "c"), kept(5, math.inf, "d")))
+    assert slots(seen) == [(4, UNLIMITED), (8, 5)]
+
+
+@BOTH
+def test_one_that_lets_us_in_ends_windows_before_it_and_at_its_end(by: Reservations) -> None:
+    assert slots(view(FOUR, [], by=by, reserved=(kept(-60, 600, "a", admits=True),))) == [(12, UNLIMITED), (16, 600)]
+    assert slots(view(FOUR, [], by=by, reserved=(kept(60, 600, "a", admits=True),))) == [(12, UNLIMITED), (16, 60)]
+    always = kept(-math.inf, math.inf, "a", admits=True)
+    assert slots(view(FOUR, [], by=by, reserved=(always,))) == [(16, UNLIMITED)]
+
+
+@BOTH
+def test_a_part_of_a_node_is_kept_and_the_rest_is_not(by: Reservations) -> None:
+    nodes = [node("a", 3), node("b", 4)]
+    assert slots(view(nodes, [], by=by, reserved=(kept(240, 600, "a", processors=2),))) == [(5, UNLIMITED), (7, 240)]
+    assert slots(view(nodes, [], by=by, reserved=(kept(240, 600, "a", processors=9),))) == [(4, UNLIMITED), (7, 240)]
+
+
+@BOTH
+def test_overlapping_reservations_take_a_node_once(by: Reservations) -> None:
+    seen = view(FOUR, [], by=by, reserved=(kept(100, 300, "a", "b"), kept(200, 900, "b"), kept(50, 60, "a")))
+    assert slots(seen) == [(8, UNLIMITED), (12, 100), (16, 50)]
+
+
+def test_what_comes_free_on_reserved_nodes_is_no_use_to_a_planned_start() -> None:
+    jobs = [running("r", 4, 70, "b"), pending("head", 6, 80, walltime=1000)]
+    nodes = [node("a", 4), node("b", 0), node("c", 4)]
+    assert slots(view(nodes, jobs)) == [(6, UNLIMITED), (8, 80)]
+    assert slots(view(nodes, jobs, reserved=(kept(60, 5000, "b"),))) == [(2, UNLIMITED), (8, 80)]
+    assert slots(view(nodes, jobs, reserved=(kept(75, 5000, "b"),))) == [(2, UNLIMITED), (8, 80)]
+
+
+def test_a_start_that_waits_for_the_end_of_the_maintenance_is_no_shadow_time() -> None:
+    jobs = [running("r", 4, 70, "d"), pending("head", 16, None, walltime=100)]
+    nodes = [*FOUR[:3], node("d", 0)]
+    # Without it the head starts in 70 s. It would not end before the maintenance, so that what is before it is free.
+    assert slots(view(nodes, jobs)) == [(12, 70)]
+    assert slots(view(nodes, jobs, reserved=(kept(150, 900, "a"),))) == [(8, 900), (12, 150)]
+    planned = [jobs[0], pending("head", 16, 900, "a", "b", "c", "d", walltime=100)]
+    by = Reservations.NODES
+    assert slots(view(nodes, planned, by=by, reserved=(kept(150, 900, "a"),))) == [(8, 900), (12, 150)]
+    assert slots(view(nodes, planned, by=by, reserved=(kept(150, 900, "a", "b", "c", "d"),))) == [(12, 150)]
+
+
+def test_it_is_told_what_ends_a_window() -> None:
+    jobs = [pending("17", 4, 330, "b")]
+    reserved = (kept(270, 2040, "a", what="maintenance"), kept(500, 900, "x"))
+    nodes = [*FOUR, node("x", 1, queues=("other",))]
+    seen = view(nodes, jobs, queue(limit=3600), by=Reservations.NODES, walltime_quantum=60, reserved=reserved)
+    found = windows(seen, "batch", NOW).slots()
+    assert [slot.duration_s for slot in found] == [3600, 300, 240]
+    assert why_they_end(seen, "batch", found) == [
+        "walltime limit of queue batch",
+        "planned start of job 17",
+        "maintenance m",
+    ]
+    assert why_they_end(view(FOUR, []), "batch", windows(view(FOUR, []), "batch", NOW).slots()) == [""]
 
 
 def test_taking_more_than_there_is_says_so() -> None:

@@ -26,6 +26,7 @@ from ejbd.batch.process import (
 )
 from ejbd.batch.slurm import checks, commands, refusals, script
 from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
+from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
 from ejbd.core.view import ClusterView, MemoryRules, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
@@ -61,15 +62,22 @@ class SlurmBatch:
         self._submit_timeout_s = submit_timeout_s
         self._clock = clock
         self._config: dict[str, str] | None = None
+        self._reserved: tuple[Reserved, ...] | None = None  # None: never told
+        self._reserved_error: BatchError | None = None
+        self._reserved_asked = -math.inf  # by the clock that nobody sets
+        self._reserved_unparsed = 0
 
     async def observe(self) -> ClusterView:
         now_s = self._clock()
         squeue = Squeue(new_separator(), timeout_s=self._timeout_s)
         sinfo = Sinfo(new_separator(), self._whole_nodes, self._timeout_s)
-        jobs_text, nodes_text = await asyncio.gather(
+        jobs_text, nodes_text, _ = await asyncio.gather(
             self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
             self._query(sinfo.argv(), sinfo.timeout_s, "list its nodes"),
+            self._ask_for_reservations(),
         )
+        if self._reserved is None:  # what maintenance is coming is not known: nothing is decided on half of the truth
+            raise self._reserved_error or BatchError("Slurm did not tell its reservations", transient=True)
         jobs, unparsed = squeue.parse(jobs_text, now_s)
         listing = sinfo.parse(nodes_text)
         if not listing.nodes:
@@ -83,8 +91,9 @@ class SlurmBatch:
             queues=listing.queues,
             reservations=Reservations.NODES,
             walltime_quantum_s=MINUTE_S,
-            unparsed=unparsed + listing.unparsed,
+            unparsed=unparsed + listing.unparsed + self._reserved_unparsed,
             memory=await self._memory_rules(),
+            site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
         )
 
     async def _memory_rules(self) -> MemoryRules:
@@ -93,6 +102,21 @@ class SlurmBatch:
             return commands.memory_rules(await self.config())
         except BatchError:
             return MemoryRules()
+
+    async def _ask_for_reservations(self) -> None:
+        """Once a minute at most; where Slurm does not answer, what it told last holds."""
+        if time.monotonic() - self._reserved_asked < ASK_EVERY_S:
+            return
+        self._reserved_asked = time.monotonic()
+        show = ShowReservations(self._timeout_s)
+        try:
+            text = await self._query(show.argv(), show.timeout_s, "tell its reservations")
+        except BatchError as error:
+            self._reserved_error = error
+            if self._reserved is None:
+                self._reserved_asked = -math.inf  # nothing works without: the next poll asks again
+            return
+        self._reserved, self._reserved_unparsed = show.parse(text)
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         refuse_others(identity)

@@ -84,6 +84,14 @@ def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
                 "PrivateData=jobs hides them; EJB would misjudge windows: let its user see all",
             )
         )
+    if "reservations" in config.get("PrivateData", "none"):
+        checks.append(
+            (
+                "reservations",
+                False,
+                "PrivateData=reservations hides them; windows would not end at a maintenance: let EJB's user see them",
+            )
+        )
     return checks
 
 
@@ -91,5 +99,6 @@ def check_view(view: ClusterView) -> Check:
     free = sum(node.free for node in view.nodes)
     total = sum(node.processors for node in view.nodes)
     text = f"{len(view.nodes)} nodes, {free} of {total} processors idle, {len(view.queues)} partitions"
+    text += f", {len(view.site_reservations)} reservations"
     text += f", {len(view.jobs)} jobs" + (f"; {view.unparsed} rows could not be read" if view.unparsed else "")
     return "listings", view.unparsed == 0, text

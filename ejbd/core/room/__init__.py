@@ -4,6 +4,6 @@
 leaves out what no plan may count on, and `walltimes` says what is asked for. The manager's decisions, a dry run, the
 simulator and `ejb sim live` go this way; those of it that the simulator needs in its loop are kernels.
 
-Where more is to enter: a window that ends at a reservation of the site is a further fall of the staircase
-(`windows.windows`, as a planned start is); memory is a second bound of what a node has free, in the same place.
+What the site has reserved (`ejbd.core.view.SiteReservation`) is a fall of the staircase, as a planned start is. Where
+more is to enter: memory is a second bound of what a node has free, in `windows.windows`.
 """

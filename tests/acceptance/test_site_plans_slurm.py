@@ -1,0 +1,95 @@
+"""What a site does to its own cluster while elastic jobs run on it: maintenance that is coming, jobs that preempt.
+
+One small Slurm for all of it, with a partition whose jobs are preempted: TERM first, and GraceTime later the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
+from tests.acceptance.sites import SlurmSite
+from tests.fakes.daemon import Daemon, until
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("site-plans-slurm")]
+GRACE_S = 20
+PREEMPTION = f"""
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=low Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=1 GraceTime={GRACE_S}
+PartitionName=high Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(4, 4, more=PREEMPTION) as cluster:
+        yield cluster
+
+
+@dataclass
+class Bare(SlurmSite):
+    """The cluster with nobody else on it."""
+
+    def fill(self) -> None: ...
+
+
+@pytest.fixture
+def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Daemon]:
+    site = Bare(cluster, tmp_path)
+    daemon = Daemon(tmp_path, site.toml, site.environment)
+    try:
+        daemon.start()
+        yield daemon
+    finally:
+        daemon.stop()
+        site.close()
+
+
+def submit(daemon: Daemon, steps: int, time: str = "10", **overrides: Any) -> str:
+    """The heat equation on 16 ranks; its result goes to the file `moved`."""
+    return daemon.submit(*daemon.heat(steps, daemon.folder / "moved"), time=time, overrides=overrides)
+
+
+def completed(daemon: Daemon, cluster: SlurmCluster, job: str, steps: int) -> None:
+    final = daemon.wait(job, timeout_s=180)
+    assert (final["state"], final["exit_code"]) == ("completed", 0), final
+    assert (daemon.folder / "moved").read_bytes() == undisturbed(daemon.folder, steps, 16)
+    site = Bare(cluster, daemon.folder)
+    nothing_left(daemon, site, job)
+    each_tag_once(daemon, site, job)
+
+
+def window(daemon: Daemon, queue: str = "batch") -> dict[str, Any]:
+    return dict(daemon.client.get("/v1/windows", params={"queue": queue}).json()["windows"][0])
+
+
+def test_a_coming_maintenance_ends_windows_and_subjobs(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """A job that would not be over by then waits for the end of the maintenance; EJB uses the time before it."""
+    reservation = "starttime=now+4minutes duration=30 nodes=ALL flags=maint,ignore_jobs users=root"
+    name = cluster.run("scontrol", "create", "reservation", *reservation.split()).split()[-1]
+    try:
+        daemon.stop()
+        daemon.start()  # a daemon that runs sees it within a minute
+        until(lambda: bool(window(daemon)["slots"]), "nothing is free")
+        (slot,) = window(daemon)["slots"]
+        assert slot["processors"] == 16 and slot["duration_s"] in (120, 180, 240)
+        assert slot["why"] == f"maintenance {name}"
+        job = submit(daemon, steps=300)
+        with one_copy_only(job):
+            completed(daemon, cluster, job, 300)
+    finally:
+        cluster.run("scontrol", "delete", f"reservationname={name}")
+    j0, *subjobs = daemon.job(job)["subjobs"]
+    assert j0["start_s"] is None, "it could not start before"
+    assert subjobs and all(s["walltime_s"] <= 180 for s in subjobs)
+    assert "subjob.lost" not in daemon.kinds(job)
+    assert len(subjobs) <= 2, "what cannot start is not asked for again and again"
