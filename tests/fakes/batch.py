@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 
@@ -43,6 +43,7 @@ class MemoryBatch:
         self.refuse_in = ""  # only in this queue
         self.queues: tuple[str, ...] = ("batch",)
         self.others: list[BatchJobView] = []
+        self.reserved: tuple[SiteReservation, ...] = ()
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -82,7 +83,8 @@ class MemoryBatch:
             free -= nodes[-1].free
         queues = tuple(QueueView(name, True, None, 1, self.total, name == "batch") for name in self.queues)
         jobs = tuple(self.jobs.values()) + tuple(self.others)
-        return ClusterView(self.clock(), tuple(nodes), jobs, queues, Reservations.PROCESSORS)
+        by = Reservations.PROCESSORS
+        return ClusterView(self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved)
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}", identity)

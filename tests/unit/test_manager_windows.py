@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from ejbd.core.view import BatchJobView, BatchState
+from ejbd.core.view import BatchJobView, BatchState, SiteReservation
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
@@ -56,3 +57,29 @@ async def test_a_job_that_waits_for_something_else_holds_nobody_up(tmp_path: Pat
     job = await live.submit()
     await live.poll(1)
     assert asked_for(live, job) == [8]
+
+
+async def test_subjobs_end_before_a_maintenance_that_is_coming(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, suspend=True)
+    live.batch.free = 8
+    live.batch.reserved = (SiteReservation("m", live.clock.now + 400, live.clock.now + 4000, ("n1",)),)
+    job = await live.submit()
+    await live.poll(1)
+    (subjob,) = [s for s in live.subjobs(job) if s.role == "subjob"]
+    assert subjob.processors == 8 and subjob.walltime_s <= 399
+    (window,) = await live.manager.windows(None)
+    assert window["slots"] == [{"processors": 8, "duration_s": 399.0, "why": "reservation m"}]
+
+
+async def test_a_subjob_that_can_never_start_is_not_asked_for_again_and_again(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 8
+    job = await live.submit()
+    for _ in range(120):
+        await live.poll(5)
+        for row in live.batch.live():
+            if row.state is BatchState.PENDING and not row.name.endswith(".0"):
+                why, start_s = "ReqNodeNotAvail, Reserved for maintenance", live.clock.now + 1800
+                kept_out = replace(row, blocked=True, reason=why, planned_start_s=start_s)
+                live.batch.jobs[row.id] = kept_out
+    assert len(asked_for(live, job)) == 1, "nothing of it will be gone within these ten minutes"
