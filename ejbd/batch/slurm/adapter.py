@@ -71,11 +71,14 @@ class SlurmBatch:
         now_s = self._clock()
         squeue = Squeue(new_separator(), timeout_s=self._timeout_s)
         sinfo = Sinfo(new_separator(), self._whole_nodes, self._timeout_s)
-        jobs_text, nodes_text, _ = await asyncio.gather(
-            self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
-            self._query(sinfo.argv(), sinfo.timeout_s, "list its nodes"),
-            self._ask_for_reservations(),
-        )
+        asking = asyncio.create_task(self._ask_for_reservations())
+        try:
+            jobs_text, nodes_text = await asyncio.gather(
+                self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
+                self._query(sinfo.argv(), sinfo.timeout_s, "list its nodes"),
+            )
+        finally:
+            await asking  # never left behind: its command has its own time-out
         if self._reserved is None:  # what maintenance is coming is not known: nothing is decided on half of the truth
             raise self._reserved_error or BatchError("Slurm did not tell its reservations", transient=True)
         jobs, unparsed = squeue.parse(jobs_text, now_s)
