@@ -15,7 +15,8 @@ full width. Another of the same command that spends t(k) seconds at degree k, an
 
 full-speed seconds of work, which gives Delta.
 
-Delta is not the same at every degree: :func:`by_degree` tells the measured ones apart.
+Delta is not the same at every degree: :func:`by_degree` tells the measured ones apart, and
+:class:`ejbd.core.delta.DeltaByDegree` says what lies between and beyond them.
 
 What a job says itself goes before what was measured, that before what was calibrated, and the configured figure comes
 last, as with lambda (:mod:`ejbd.core.cost`).

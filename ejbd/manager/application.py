@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ejbd.core.delta import rate_with
 from ejbd.core.placing import Host, place
-from ejbd.core.progress import rate
 from ejbd.manager import movability, node_limit, queuepause, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.concluding import conclude
@@ -355,7 +355,7 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
 
 def _speed(world: JobWorld, epoch: Epoch) -> float:
     """Full-speed seconds that the epoch's ranks do in one, with the Delta that planning uses (Eq. 2)."""
-    return rate(epoch.size, epoch.processors, world.penalty.delta)
+    return rate_with(epoch.size, epoch.processors, world.delta)
 
 
 def _follow_delta(world: JobWorld, epoch: Epoch) -> None:

@@ -54,6 +54,7 @@ class Remembered:
     calibrations: dict[str, list[penalty.Calibration]] = field(default_factory=dict)
     obstacles: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     whole_runs: dict[str, list[WholeRun]] = field(default_factory=dict)
+    deltas: dict[str, tuple[penalty.AtDegree, ...]] = field(default_factory=dict)
     hops: dict[tuple[Hop, str, bool], list[Took]] = field(default_factory=dict)
     speed: float | None = None
 
@@ -81,6 +82,16 @@ class History:
     def calibrations(self, application: str) -> list[penalty.Calibration]:
         """What over-subscription made of an application's whole runs, newest first."""
         return self._read(self._remembered.calibrations, calibrations, application)
+
+    def deltas(self, application: str) -> tuple[penalty.AtDegree, ...]:
+        """Delta of an application at each degree that was measured, the lowest first."""
+        found = self._remembered.deltas.get(application)
+        if found is None:
+            found = penalty.by_degree(self.ratios(application), self.calibrations(application))
+            if len(self._remembered.deltas) >= MOST_APPLICATIONS:
+                self._remembered.deltas.clear()
+            self._remembered.deltas[application] = found
+        return found
 
     def obstacle(self, application: str) -> str:
         """What keeps an application from being moved, by its earlier jobs, or ""."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ejbd.core.cost import Guess, MoveCost, move_cost
-from ejbd.core.delta import delta_at
+from ejbd.core.cost import Guess, MoveCost, Source, move_cost
+from ejbd.core.delta import Delta, DeltaByDegree, delta_at, delta_from_json
 from ejbd.core.overhead import Hop, Overheads, overheads
 from ejbd.core.parameters import Parameters
-from ejbd.core.penalty import AtDegree, Penalty, by_degree, penalty
+from ejbd.core.penalty import AtDegree, Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
 from ejbd.core.room.slots import START_UP_POLLS
@@ -72,22 +72,36 @@ class JobWorld(JobRows):
     @property
     def deltas(self) -> tuple[AtDegree, ...]:
         """Delta at each degree at which the job's application was measured."""
-        history, application = self.ctx.history, self.job.application or ""
-        return by_degree(history.ratios(application), history.calibrations(application))
+        return self.ctx.history.deltas(self.job.application or "")
+
+    @property
+    def delta(self) -> Delta:
+        """Delta as the policy is told it: the job's own word, or by degree as measured, or the configured one."""
+        told = self.job.spec.get("delta")
+        if told is not None:
+            return delta_from_json(told)
+        measured = self.deltas
+        if measured:
+            return DeltaByDegree(tuple((one.degree, one.penalty.delta) for one in measured))
+        return self.ctx.queue_settings(self.job.queue).parameters.delta
 
     @property
     def penalty(self) -> Penalty:
         """Delta for where the job's ranks are now (for any degree while they are nowhere), as far as is known."""
         epoch = self.live_epoch if self.job.state == JobState.RUNNING else None
         now = degree(epoch.size, epoch.processors) if epoch is not None else 1
-        application = self.job.application or ""
-        return penalty(
+        application, delta = self.job.application or "", self.delta
+        found = penalty(
             self.ctx.history.ratios(application),
             now if now > 1 else None,
             calibrated=self.ctx.history.calibrations(application),
             configured=delta_at(self.ctx.queue_settings(self.job.queue).parameters.delta, now),
-            told=self.job.spec.get("delta"),
+            told=None if self.job.spec.get("delta") is None else delta_at(delta, now),
         )
+        if now <= 1 or found.source not in (Source.MEASURED, Source.CALIBRATED):
+            return found
+        exact = next((one.penalty for one in self.deltas if one.degree == now), None)
+        return exact or replace(found, delta=round(delta_at(delta, now), 2), why=f"taken to degree {now}: {found.why}")
 
     @property
     def overheads(self) -> Overheads:
@@ -114,7 +128,7 @@ class JobWorld(JobRows):
             asked,
             omax=self.job.spec.get("omax") or asked.omax,
             lambda_s=self.cost.lambda_s,
-            delta=self.penalty.delta,
+            delta=self.delta,
             processor_quantum=queue.processor_quantum if queue else 1,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,

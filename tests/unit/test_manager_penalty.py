@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from ejbd.core.delta import delta_at
 from ejbd.core.question import Question
 from ejbd.core.view import BatchState
 from ejbd.manager.history import KEPT, calibrations, remember, work_of
@@ -114,7 +115,7 @@ async def test_the_next_job_of_the_application_is_planned_with_it(live: LiveWorl
     job = await live.submit(walltime_s=1000.0, argv=("./heat", "--other"))
     await live.poll(1)
     asked = [data for _, data in live.events(job) if "question" in data]
-    assert asked[0]["penalty"]["source"] == "measured" and asked[0]["question"]["parameters"]["delta"] == 1.25
+    assert asked[0]["penalty"]["source"] == "measured" and asked[0]["question"]["parameters"]["delta"] == "4:1.25"
     assert live.subjobs(job)[1].usable_s >= 4 * 1.25 * 1000.0
     for data in asked:  # what is stored is what was asked, and gives the same answer
         assert Question.from_json(data["question"]).answer().to_json() == data["decision"]
@@ -124,6 +125,34 @@ async def test_the_next_job_of_the_application_is_planned_with_it(live: LiveWorl
         live.batch.free = 0
         strange = await live.submit(**other)
         assert (await penalty(live, strange))["source"] == "configured", other
+
+
+async def test_delta_is_measured_at_each_degree_and_planned_with_by_degree(live: LiveWorld) -> None:
+    """At degree 4 a process makes 2 units a second of the 2.5 that it should, at degree 8 only 0.5 of 1.25."""
+    job, ranks = await over(live)
+    await at_full_width(live, job, ranks)
+    live.batch.free = 2
+    other = await live.submit(walltime_s=1000.0, argv=("./heat",))
+    await live.poll(1)
+    live.batch.free = 0
+    narrow = Ranks(live, await live.begin(f"{other}.1"), 1)
+    assert live.job(other).work_rate == pytest.approx(1 / (8 * (1 + 0.25 / 3 * 7))), "on along the line through 4"
+    await narrow.tell()
+    await narrow.run(3, 0.5)
+    await narrow.run(20, 0.5)
+    found = await live.manager.explain(other)
+    assert [(one["degree"], one["delta"]) for one in found["deltas"]] == [(4, 1.25), (8, 2.5)]
+    assert found["penalty"] == {name: value for name, value in found["deltas"][1].items() if name != "degree"}
+    await live.poll(1)
+    assert live.job(other).work_rate == 1 / 20
+    live.batch.free = 6
+    again = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    (asked, *_) = [data for _, data in live.events(again) if "question" in data]
+    question = Question.from_json(asked["question"])
+    assert asked["question"]["parameters"]["delta"] == "4:1.25,8:2.5"
+    assert [round(delta_at(question.parameters.delta, at), 4) for at in (2, 4, 6, 8)] == [1.0833, 1.25, 1.875, 2.5]
+    assert question.answer().to_json() == asked["decision"], "a replay asks the same"
 
 
 async def test_a_job_may_say_its_delta(live: LiveWorld) -> None:
@@ -310,7 +339,7 @@ async def test_two_runs_of_a_command_that_tells_nothing_give_delta(live: LiveWor
     other = await live.submit(argv=("./heat", "--other"))
     await live.poll(1)
     asked = [data for _, data in live.events(other) if "question" in data]
-    assert asked[0]["question"]["parameters"]["delta"] == found["delta"]
+    assert asked[0]["question"]["parameters"]["delta"] == f"4:{found['delta']}"
 
 
 async def test_it_does_not_matter_which_of_the_two_comes_first(live: LiveWorld) -> None:
