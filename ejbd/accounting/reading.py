@@ -36,6 +36,18 @@ def read_runs(
     `format` None: by its first line. `progress` is told how many bytes of the file itself have been read. Raises
     EjbError (INVALID) where it cannot be read, or is nothing of the kind.
     """
+    return (run for _, run in numbered_runs(path, odd, format, progress=progress))
+
+
+def numbered_runs(
+    path: Path,
+    odd: Oddities,
+    format: Format | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    named: bool = True,
+) -> Iterator[tuple[int, Finished]]:
+    """The same with the numbers of their lines. `named`: jobs have to have names."""
     try:
         with _lines(path) as (lines, raw):
             parse: sacct.Parse | None = None
@@ -46,9 +58,12 @@ def read_runs(
                 if not line.strip():
                     continue
                 if parse is None:
-                    chosen = format or _format_of(line, path)
+                    chosen = format or format_of(line)
+                    if chosen is None:
+                        what = f"the first line of {path} is of no format that is known here"
+                        raise EjbError(Code.INVALID, what, hint=_HINT)
                     if chosen is Format.SACCT:
-                        parse = sacct.parser(line)
+                        parse = sacct.parser(line, named=named)
                         continue
                     parse = jobcomp.parse if chosen is Format.JOBCOMP else pbs.parse
                 try:
@@ -57,7 +72,7 @@ def read_runs(
                     odd.tell(number, str(odd_line))
                     continue
                 if run is not None:
-                    yield run
+                    yield number, run
             if parse is None:
                 raise EjbError(Code.INVALID, f"{path} has no line", hint=_HINT)
     except (OSError, EOFError, lzma.LZMAError) as error:
@@ -71,14 +86,15 @@ def _too_long() -> Finished:
 _HINT = f"what {sacct.COMMAND} prints, the file of jobcomp/filetxt, or a PBS accounting file"
 
 
-def _format_of(line: str, path: Path) -> Format:
+def format_of(line: str) -> Format | None:
+    """Which format a file's first line that is not empty is of; None where none that is known here."""
     if sacct.is_heading(line):
         return Format.SACCT
     if jobcomp.is_jobcomp(line):
         return Format.JOBCOMP
     if pbs.is_pbs(line):
         return Format.PBS
-    raise EjbError(Code.INVALID, f"the first line of {path} is of no format that is known here", hint=_HINT)
+    return None
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """What `sacct --parsable2` prints: a heading with the names of the fields, then a job or a step a line.
 
 Wanted are JobIDRaw (or JobID), User, JobName, AllocCPUS (or NCPUS), ElapsedRaw (or Elapsed), TimelimitRaw (or
-Timelimit), State, Start and End; Submit, Partition and AllocNodes (or NNodes) are taken where they are there. Steps
-are passed over.
+Timelimit), State, Start and End; Submit, Partition and AllocNodes (or NNodes) are taken where they are there. Without
+a run time it is the time from Start to End; whoever asks for no names needs no JobName. Steps are passed over.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ def is_heading(line: str) -> bool:
     return "state" in words and ("jobid" in words or "jobidraw" in words)
 
 
-def parser(heading: str) -> Parse:
-    """What reads the lines below this heading. Raises EjbError (INVALID) where a field is missing."""
+def parser(heading: str, *, named: bool = True) -> Parse:
+    """What reads the lines below this heading. `named`: jobs have to have names.
+
+    Raises EjbError (INVALID) where a field is missing.
+    """
     words = [word.strip().lower() for word in heading.rstrip("\n|").split("|")]
     at = {key: next((words.index(name) for name in names if name in words), -1) for key, names in _NAMES.items()}
     at |= {key: next((words.index(name) for name in names if name in words), -1) for key, names in _MORE.items()}
-    missing = [names[0] for key, names in _NAMES.items() if at[key] < 0]
+    needless = {"run"} if named else {"run", "name"}
+    missing = [names[0] for key, names in _NAMES.items() if at[key] < 0 and key not in needless]
     if missing:
         raise EjbError(Code.INVALID, f"the heading has no {', '.join(missing)}", where="line 1", hint=COMMAND)
     count = len(words)
@@ -58,11 +62,15 @@ def parser(heading: str) -> Parse:
             raise OddLine(f"torn: not {count} fields")
         if "." in parts[job]:
             return None  # a step
-        run_s = whole(parts[ran], "the run time") if raw_run else clock_seconds(parts[ran], "the run time")
+        run_s: float = 0.0
+        if ran >= 0:
+            run_s = whole(parts[ran], "the run time") if raw_run else clock_seconds(parts[ran], "the run time")
         ending = ending_of(parts[state])
-        end_s = local_time(parts[ended])
+        start_s, end_s = local_time(parts[begun]), local_time(parts[ended])
         if end_s is None:
             raise OddLine("has no end")
+        if ran < 0 and start_s is not None:
+            run_s = end_s - start_s
         asked = parts[limit]
         requested: float | None
         if asked in ("UNLIMITED", "Partition_Limit", "INVALID", ""):
@@ -73,13 +81,13 @@ def parser(heading: str) -> Parse:
             Finished(
                 parts[job],
                 parts[user],
-                parts[name],
+                parts[name] if name >= 0 else "",
                 parts[queue] if queue >= 0 else "",
                 whole(parts[processors], "the number of processors"),
                 whole(parts[nodes], "the number of nodes") if nodes >= 0 else None,
                 requested,
                 local_time(parts[submit]) if submit >= 0 else None,
-                local_time(parts[begun]),
+                start_s,
                 end_s,
                 float(run_s),
                 ending,

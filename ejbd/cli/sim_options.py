@@ -52,8 +52,8 @@ class Through(StrEnum):
     ejb = "ejb"
 
 
-Trace = Annotated[Path, typer.Argument(help="A workload log (SWF; plain, .gz or .xz; - is stdin).")]
-Traces = Annotated[list[Path], typer.Argument(help="Workload logs (SWF; plain, .gz or .xz).")]
+Trace = Annotated[Path, typer.Argument(help="A workload log (SWF), or what sacct printed (- is stdin).")]
+Traces = Annotated[list[Path], typer.Argument(help="Workload logs (SWF), or what sacct printed.")]
 Procs = Annotated[MaybeInt, typer.Option("--procs", help="Processors of the cluster; without, MaxProcs of the header.")]
 Limit = Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only the first so many rows.")]
 Rule = Annotated[

@@ -16,11 +16,11 @@ from ejbd.core.cost import move_cost
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
+from ejbd.sim.accounts import read_log
 from ejbd.sim.live import JobTimes, Overheads, comparison, live_times, play, rows_of, scaled, simulated_times
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
 from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
 from ejbd.sim.run import Policy
-from ejbd.sim.swf import read_swf
 from ejbd.sim.workload import Workload, workload_of
 
 # The real system looks once a second, at times that nobody knows: simulations that differ in that, and their mean.
@@ -107,7 +107,7 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
 
 
 def _original(setting: LiveSetting) -> Workload:
-    log = read_swf(setting.trace)
+    log = read_log(setting.trace)
     name = setting.trace.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
     return rows_of(workload_of(log, name, processors=setting.processors), setting.skip, setting.limit)
 

@@ -15,13 +15,13 @@ from ejbd.core.parameters import Declared, Parameters
 from ejbd.core.policy import UnknownPolicy
 from ejbd.errors import Code, EjbError
 from ejbd.policies import BUNDLING, declared_by, known_policy
+from ejbd.sim.accounts import read_log
 from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
 from ejbd.sim.fairness import beside
 from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim
 from ejbd.sim.own import run_policy
 from ejbd.sim.report import rows_told, run_report
 from ejbd.sim.run import Policy, Ties, run
-from ejbd.sim.swf import read_swf
 from ejbd.sim.targets import run_targets
 from ejbd.sim.workload import RowRule, Workload, scaled_arrivals, workload_of
 
@@ -189,7 +189,7 @@ def load(source: Source) -> Workload:
 @functools.lru_cache(maxsize=4)
 def _load(source: Source, stamp: tuple[int, int]) -> Workload:
     name = source.path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
-    log = read_swf(source.path, limit=source.limit)
+    log = read_log(source.path, limit=source.limit)
     return workload_of(log, name, processors=source.processors, rule=source.rule)
 
 

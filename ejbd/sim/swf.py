@@ -58,13 +58,15 @@ class Oddity:
 class SwfLog:
     """A log: its header as (name, value) in order, a row for each job with all 18 fields, and what was odd.
 
-    `rows` is an array of n by 18 numbers; -1 is not known. `lines` has the line number of each row, where it was read.
+    `rows` is an array of n by 18 numbers; -1 is not known. `lines` has the line number of each row, where it was read;
+    `users` the names of users by their numbers, where these are known.
     """
 
     rows: FloatArray
     header: tuple[tuple[str, str], ...] = ()
     odd: tuple[Oddity, ...] = ()
     lines: IntArray | None = field(default=None, repr=False)
+    users: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])

@@ -39,6 +39,7 @@ class Workload:
     """Jobs in the order of submission for a cluster of `processors`, and what is to be told about the log's rows.
 
     `users`: who submitted each job, by the log's numbers (-1: not known). `read`: rows of the log, played or not.
+    `user_names`: by those numbers, where the log has names.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Workload:
     odd: tuple[Oddity, ...] = ()
     users: IntArray | None = None
     read: int = 0
+    user_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.jobs.submit.shape[0])
@@ -94,7 +96,7 @@ def workload_of(
         log.column("job")[order].astype(np.int64),
     )
     users = log.column("user")[order].astype(np.int64)
-    return Workload(name, processors, jobs, tuple(odd), users, len(log))
+    return Workload(name, processors, jobs, tuple(odd), users, len(log), log.users)
 
 
 def _cluster(log: SwfLog, name: str, processors: int | None) -> int:
