@@ -14,7 +14,6 @@ gives at that time: others use it too. Aim: 300 a second on SQLite (WAL, synchro
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import multiprocessing
 import os
@@ -33,6 +32,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 from sqlalchemy import create_engine, func, select
 
@@ -162,10 +162,8 @@ def bare(path: str, tcp: socket.socket) -> None:
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(path)
     unix.listen(1024)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", lifespan="off", http="h11", loop="asyncio"
-    )
-    asyncio.run(uvicorn.Server(config).serve(sockets=[unix, tcp]))
+    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off", http="httptools")
+    uvloop.run(uvicorn.Server(config).serve(sockets=[unix, tcp]))
 
 
 @contextmanager

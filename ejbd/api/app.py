@@ -50,7 +50,8 @@ def create_app(manager: ManagerPort) -> FastAPI:
     app.state.closing = asyncio.Event()
     app.state.declared = Declared(app)
     problems.install(app)
-    for module in (events, logs, timelines, jobs, queues, tokens, worker, system):
+    # In the order in which they are tried: submissions and what workers say come most often.
+    for module in (jobs, worker, events, logs, timelines, queues, tokens, system):
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)

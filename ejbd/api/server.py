@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ejbd.api.auth import Peer
 from ejbd.config import Settings
@@ -24,6 +24,7 @@ from ejbd.errors import Code, EjbError
 
 HEADERS_S = 20.0  # for the headers of a request, from when the connection or their first byte is there
 BODY_S = 120.0  # for its body
+MOST_HEAD_BYTES = 64 * 1024  # request line and headers together
 STOP_S = 3  # for requests that are under way when the daemon ends
 _LONGEST_SOCKET_PATH = 107  # bytes in sockaddr_un
 _CREDENTIALS = struct.Struct("3i")
@@ -37,16 +38,20 @@ def most_connections() -> int:
     return 2048 if soft == resource.RLIM_INFINITY else max(32, min(2048, (soft - 128) // 3))
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 protocol that remembers who is at the other end of a unix socket (`request.state.peer`).
 
-    Headers and bodies have to come in time. Where there are too many connections the oldest of those that have not said
-    who they are goes (`request.state.connection.known` is set once they have), and, if there is none, the newest.
+    Headers have to be short, which the parser does not see to, and headers and bodies have to come in time. Where there
+    are too many connections the oldest of those that have not said who they are goes (`request.state.connection.known`
+    is set once they have), and, if there is none, the newest.
     """
 
     known = False
     _timer: asyncio.TimerHandle | None = None
     _awaited = ""
+    _in_head = False
+    _head_bytes = 0  # of headers that are complete
+    _fed_bytes = 0  # since the head began, whatever the parser made of them
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -67,8 +72,35 @@ class PeerProtocol(H11Protocol):
         super().__init__(*args, **more)
         self.since = time.monotonic()
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            raise ValueError("headers after a body would change a request that is being answered")
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def _count(self, more_bytes: int) -> None:
+        """Raises ValueError, for which the parser's caller answers 400 and closes the connection."""
+        self._head_bytes += more_bytes
+        if self._head_bytes > MOST_HEAD_BYTES:
+            raise ValueError("the head of the request is too long")
+
     def data_received(self, data: bytes) -> None:
+        self._fed_bytes = self._fed_bytes + len(data) if self._in_head else 0
         super().data_received(data)
+        if self._in_head and self._fed_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too long.")
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             self._await("headers", HEADERS_S)

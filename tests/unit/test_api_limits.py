@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -72,6 +73,36 @@ def test_headers_that_do_not_come_are_not_waited_for(
     with connected(server) as sock:
         sock.sendall(sent)
         assert sock.recv(100) == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /v1/health HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 200_000,
+        b"GET /v1/health HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 40_000 + b"\r\n",
+        b"GET /v1/health?" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\n" + b"A" * 200_000,
+    ],
+    ids=["one without an end", "many", "address", "name"],
+)
+def test_a_head_that_is_too_long_is_not_taken(server: ApiServer, sent: bytes) -> None:
+    with connected(server) as sock:
+        told = b""
+        with contextlib.suppress(ConnectionError):  # what it has not read is what it resets the connection for
+            sock.sendall(sent)
+            while piece := sock.recv(1000):
+                told += piece
+        assert told[:12] in (b"", b"HTTP/1.1 400")
+    assert httpx.get(f"{server.servers.url}/v1/health", timeout=BOUND_S).status_code in (200, 401)
+
+
+def test_headers_after_a_body_are_not_taken(server: ApiServer) -> None:
+    with unix(server) as local:
+        token = local.post("/v1/tokens", json={}).json()["token"]
+    with connected(server) as sock:
+        head = "POST /v1/tokens HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
+        sock.sendall(f"{head}Authorization: Bearer {token}\r\n\r\n2\r\n{{}}\r\n0\r\nA: b\r\n\r\n".encode())
+        assert sock.recv(1000).startswith(b"HTTP/1.1 400")
 
 
 @pytest.mark.parametrize(
