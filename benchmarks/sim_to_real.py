@@ -1,75 +1,230 @@
 #!/usr/bin/env python3
-"""The sim-to-real error: three windows of two logs played on a real 8 x 4 Slurm, under EASY alone and with EJB.
+"""What EJB gains on a real Slurm, and how far its simulation is off: two windows of four logs, EASY and EJB by turns.
 
-    benchmarks/sim_to_real.py TRACES OUT [--at-once 1]
+    benchmarks/sim_to_real.py TRACES OUT [--at-once 4] [--rounds 2] [--only kth-1,ctc-2] [--again]
 
-A play of about 12 minutes each; those whose JSON is in OUT already are not played again. Then the table of the errors
-of all plays together, and OUT/sim-to-real.png, .svg and .pdf. The logs are those of the Parallel Workloads Archive, by
-their names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
+The windows are those that `ejb sim live --pick` tells: by a rule, before anything has been played. Each play is on a
+Slurm of its own (scripts/cluster), which has as many virtual processors as the log's cluster; BLUE, which gives out
+nodes of 8 processors, has its nodes. Each play's JSON is put into OUT when it is over; what is there already is not
+played again, so that an interrupted run goes on. A play that fails is told, the others go on, and the exit code is 1;
+what it wrote stays (OUT/*.log and, with the daemon's database, OUT/*.dir).
+Then the tables, and OUT/sim-to-real.png, .svg and .pdf. `--again` makes only the simulations anew, from the same plays.
+
+The logs are those of the Parallel Workloads Archive, by their names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ejbd.sim.live import pooled
 from ejbd.sim.live_figure import draw
+from ejbd.sim.live_pairs import GROUPS, LEVEL, Pair, change_percent, errors, interval, turnarounds
+from ejbd.sim.live_run import simulated_again
 from harness import ROOT, machine
 
-KTH, SDSC = "KTH-SP2-1996-2.swf.xz", "SDSC-SP2-1998.rebuilt.swf.xz"
-WINDOWS = {
-    "kth-1800": (KTH, "--scale=1/120", "--skip=1800", "--limit=80"),
-    "kth-5200": (KTH, "--scale=1/180", "--skip=5200", "--limit=120"),
-    "sdsc-1800": (SDSC, "--procs=128", "--scale=1/180", "--skip=1800", "--limit=80"),
+SCALE = "1/150"
+LAMBDA_S = 1.2  # what decisions count with until moves have been measured
+PLAY_S, END_S = 3600.0, 90.0  # a play may take so long, and so long to end when it is told to
+AIMS = {"all": -10.0, "elastic": -20.0, "non_elastic": 0.0}
+ERROR_AIM = 7.0
+NAMES = {"all": "all jobs", "elastic": "elastic", "non_elastic": "others"}
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """`nodes` x `cpus` is the Slurm that it is played on; `words` are those of `ejb sim live`."""
+
+    file: str
+    nodes: int
+    cpus: int
+    words: tuple[str, ...] = ()
+
+
+LOGS = {
+    "kth": Log("KTH-SP2-1996-2.swf.xz", 10, 10),
+    "ctc": Log("CTC-SP2-1996-3.1-cln.rebuilt.swf.xz", 13, 26),
+    "sdsc": Log("SDSC-SP2-1998.rebuilt.swf.xz", 8, 16, ("--procs=128",)),
+    "blue": Log("SDSC-BLUE-2000-4.1-cln.swf.xz", 9, 16),
 }
-POLICIES = {"easy": ("--policy=easy",), "ejb": ("--policy=ejb", "--lambda=8")}
+WINDOWS = {f"{log}-{window}": (log, window) for window in (1, 2) for log in LOGS}
+POLICIES = ("easy", "ejb")
 
 
-def play(traces: Path, out: Path, window: str, policy: str) -> None:
-    """One play on a cluster of its own."""
-    log, *words = WINDOWS[window]
+@dataclass(frozen=True, slots=True)
+class Play:
+    window: str
+    policy: str
+    round: int
+
+    def file(self, out: Path) -> Path:
+        return out / f"{self.window}-{self.policy}-{self.round}.json"
+
+
+def plays(windows: list[str], rounds: int) -> list[Play]:
+    """EASY and EJB by turns; the second time EJB is first."""
+    found = []
+    for number in range(1, rounds + 1):
+        turn = POLICIES if number % 2 else POLICIES[::-1]
+        found += [Play(window, policy, number) for window in windows for policy in turn]
+    return found
+
+
+def run_play(traces: Path, out: Path, scale: str, play: Play) -> str:
+    """One play on a cluster of its own; why it failed, or ""."""
+    log = LOGS[WINDOWS[play.window][0]]
     cluster = [sys.executable, str(ROOT / "scripts" / "cluster")]
-    with tempfile.TemporaryDirectory(prefix="ejb-live-") as folder:
-        subprocess.run([*cluster, "up", folder, "--nodes=8", "--cpus=4", "--profile=easy"], check=True)
+    part, said, kept = (play.file(out).with_suffix(suffix) for suffix in (".part", ".log", ".dir"))
+    shutil.rmtree(kept, ignore_errors=True)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ejb-play-", ignore_cleanup_errors=True) as folder, said.open("wb") as sink:
         try:
-            argv = [sys.executable, "-m", "ejbd.cli.main", "sim", "live", str(traces / log), *words, *POLICIES[policy]]
-            argv += ["--cluster", folder, "--json", str(out / f"{window}-{policy}.json")]
-            subprocess.run(argv, cwd=ROOT, check=True)
+            up = [*cluster, "up", folder, f"--nodes={log.nodes}", f"--cpus={log.cpus}", "--profile=easy"]
+            subprocess.run(up, stdout=sink, stderr=sink, timeout=300, check=True)
+            argv = [sys.executable, "-m", "ejbd.cli.main", "sim", "live", str(traces / log.file), *log.words]
+            argv += [f"--scale={scale}", f"--window={WINDOWS[play.window][1]}", f"--policy={play.policy}"]
+            argv += [f"--lambda={LAMBDA_S}", "--cluster", folder, "--dir", str(kept), "--json", str(part)]
+            process = subprocess.Popen(argv, cwd=ROOT, stdout=sink, stderr=sink)
+            try:
+                code = process.wait(PLAY_S)
+            except BaseException:  # also where this program is interrupted: its jobs are cancelled
+                process.terminate()
+                try:
+                    process.wait(END_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                raise
+            if code:
+                lines = said.read_text(errors="replace").strip().splitlines()
+                return f"it ended with {code}: {lines[-1] if lines else 'no word'} (see {said})"
+            part.replace(play.file(out))
+        except (subprocess.SubprocessError, OSError) as error:
+            return f"{error} (see {said})"
         finally:
-            subprocess.run([*cluster, "down", folder], check=False)
+            subprocess.run([*cluster, "down", folder], stdout=sink, stderr=sink, timeout=300, check=False)
+    said.unlink()
+    shutil.rmtree(kept, ignore_errors=True)
+    print(f"{play.window} {play.policy} {play.round}: {time.monotonic() - begun:.0f} s", flush=True)
+    return ""
 
 
-def main() -> None:
+def run_missing(traces: Path, out: Path, scale: str, wanted: list[Play], at_once: int) -> bool:
+    """Play what has no JSON yet; whether all is there then."""
+    missing = [play for play in wanted if not play.file(out).is_file()]
+    print(f"{len(wanted)} plays, {len(wanted) - len(missing)} of them done before; {at_once} at once", flush=True)
+    whole = True
+    with ThreadPoolExecutor(at_once) as pool:
+        for play, why in zip(missing, pool.map(lambda one: run_play(traces, out, scale, one), missing), strict=True):
+            if why:
+                whole = False
+                print(f"{play.window} {play.policy} {play.round} failed: {why}", file=sys.stderr, flush=True)
+    return whole
+
+
+def simulate_again(traces: Path, out: Path, wanted: list[Play]) -> None:
+    for play in wanted:
+        if play.file(out).is_file():
+            log = LOGS[WINDOWS[play.window][0]]
+            told = simulated_again(json.loads(play.file(out).read_text()), traces / log.file)
+            part = play.file(out).with_suffix(".part")
+            part.write_text(json.dumps(told, indent=1) + "\n")
+            part.replace(play.file(out))
+
+
+def pairs_of(told: Mapping[Play, Any], windows: list[str], rounds: int) -> list[Pair]:
+    found = []
+    for window in windows:
+        for number in range(1, rounds + 1):
+            easy, ejb = (told.get(Play(window, policy, number)) for policy in POLICIES)
+            if easy is not None and ejb is not None:
+                found.append(Pair(f"{window} {number}", easy, ejb))
+    return found
+
+
+def mean(play: Mapping[str, Any], group: str, world: str) -> str:
+    values = turnarounds(play, group, world)
+    return f"{values.mean():6.1f}" if values.size else "     -"
+
+
+def tell(pairs: list[Pair]) -> None:
+    print(
+        f"\n{'mean turnaround (s)':20} {'jobs':>5} {'EASY':>6} {'EJB':>6} {'change':>8} {'simulated':>10}  moves  load"
+    )
+    for pair in pairs:
+        for group in GROUPS:
+            if group not in pair.ejb:
+                continue
+            live, simulated = (change_percent([pair], group, world) for world in ("live", "simulated"))
+            name = pair.name if group == "all" else f"  {NAMES[group]}"
+            row = f"{name:20} {pair.ejb[group]['jobs']:5} {mean(pair.easy, group, 'live')} "
+            row += f"{mean(pair.ejb, group, 'live')} {live:+7.1f}% {simulated:+9.1f}%"
+            if group == "all":
+                loads = [one["load_average"]["mean"] for one in (pair.easy, pair.ejb)]
+                row += f"  {pair.ejb['moves']['live']:5}  {loads[0]:.1f} {loads[1]:.1f}"
+            print(row)
+    print("\nerror of the simulated mean turnaround (%), EASY and EJB: all jobs, elastic, others; measured costs (s)")
+    for pair in pairs:
+        shown = []
+        for play in (pair.easy, pair.ejb):
+            shown.append(" ".join(f"{value:+6.1f}" for value in errors(play).values() if value is not None))
+        costs = pair.ejb["overheads"]
+        measured = " ".join(f"{key.removesuffix('_s')} {v:.2f}" for key, v in costs.items() if v is not None)
+        print(f"{pair.name:10} {shown[0]:24} {shown[1]:24} {measured}")
+    print(f"\npooled over {len(pairs)} pairs of plays: change of the mean turnaround from EASY to EJB")
+    for group in GROUPS:
+        low, high = interval(pairs, group)
+        found = change_percent(pairs, group)
+        aim = "met" if found <= AIMS[group] else "missed"
+        print(
+            f"{NAMES[group]:10} {found:+6.1f} % ({low:+.1f} to {high:+.1f} %, {LEVEL:.0f} %); simulated "
+            f"{change_percent(pairs, group, 'simulated'):+.1f} %; aim at most {AIMS[group]:+.0f} %: {aim}"
+        )
+    off = [v for pair in pairs for play in (pair.easy, pair.ejb) for v in errors(play).values() if v is not None]
+    print(f"errors within {ERROR_AIM:g} %: {sum(abs(v) < ERROR_AIM for v in off)} of {len(off)}")
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--at-once", type=int, default=1, help="so many plays at the same time")
+    parser.add_argument("--at-once", type=int, default=4, help="so many plays at the same time")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each is played")
+    parser.add_argument("--only", default=",".join(WINDOWS), help="windows, by their names: kth-1,kth-2,...")
+    parser.add_argument("--scale", default=SCALE, help="all times are multiplied by this")
+    parser.add_argument("--again", action="store_true", help="play nothing; make the simulations anew")
     args = parser.parse_args()
+    windows = args.only.split(",")
+    if unknown := [name for name in windows if name not in WINDOWS]:
+        parser.error(f"--only {','.join(unknown)}: the windows are {', '.join(WINDOWS)}")
     args.out.mkdir(parents=True, exist_ok=True)
-    print(machine())
-    every = [(window, policy) for window in WINDOWS for policy in POLICIES]
-    missing = [pair for pair in every if not (args.out / f"{pair[0]}-{pair[1]}.json").is_file()]
-    with ThreadPoolExecutor(args.at_once) as pool:
-        list(pool.map(lambda pair: play(args.traces, args.out, *pair), missing))
-    told = {pair: json.loads((args.out / f"{pair[0]}-{pair[1]}.json").read_text()) for pair in every}
-    rows = [(f"{window} {policy}", one) for (window, policy), one in told.items()]
-    together = pooled(list(told.values()))
-    rows += [(f"together {one['policy']}", one) for one in together]
-    print(f"{'':18} {'jobs':>5} {'wait':>16} {'run':>16} {'turnaround':>16}  error of each (%)    load")
-    for name, one in rows:
-        live, simulated, errors = (one["all"][key] for key in ("live", "simulated", "error_percent"))
-        means = " ".join(f"{live[key]:8.1f}{simulated[key]:8.1f}" for key in live)
-        load = one.get("load_average", {}).get("mean", "")
-        print(f"{name:18} {one['jobs']:5} {means}  " + " ".join(f"{errors[key]:+6.1f}" for key in live) + f"  {load}")
-    for path in draw(args.out / "sim-to-real", together):
-        print(path)
+    wanted = plays(windows, args.rounds)
+    whole = True
+    if args.again:
+        simulate_again(args.traces, args.out, wanted)
+    else:
+        print(machine(), f"{os.cpu_count()} cores", flush=True)
+        whole = run_missing(args.traces, args.out, args.scale, wanted, args.at_once)
+    told = {play: json.loads(play.file(args.out).read_text()) for play in wanted if play.file(args.out).is_file()}
+    pairs = pairs_of(told, windows, args.rounds)
+    if pairs:
+        tell(pairs)
+        for path in draw(args.out / "sim-to-real", pooled(list(told.values()))):
+            print(path)
+    return 0 if whole else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,14 +15,16 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ejbd.cli.options import MaybeInt, MaybeText, client, output
+from ejbd.cli.options import MaybeFloat, MaybeInt, MaybeText, client, output
 from ejbd.cli.output import Output, json_text
 from ejbd.cli.own_daemon import own_daemon
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
+PARTS = 2  # windows of a log
 START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "heat.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PACED, HEAT = EXAMPLES / "paced.c", EXAMPLES / "heat.py"
 
 MaybePath = Optional[Path]  # noqa: UP045  # typer reads these at run time
 ManyPaths = Optional[list[Path]]  # noqa: UP045
@@ -34,6 +36,15 @@ def live(
     scale: Annotated[str, typer.Option("--scale", help="All times are multiplied by this, e.g. 1/60.")] = "1/60",
     skip: Annotated[int, typer.Option("--skip", min=0, help="Leave out the first so many jobs.")] = 0,
     limit: Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only so many jobs.")] = None,
+    show: Annotated[
+        bool, typer.Option("--pick", help="Only tell the windows of the log that the rule picks; nothing is played.")
+    ] = False,
+    window: Annotated[
+        MaybeInt, typer.Option("--window", min=1, max=PARTS, help="Play this window, in place of --skip and --limit.")
+    ] = None,
+    onto: Annotated[
+        MaybeInt, typer.Option("--onto", min=1, help="With --pick: processors of the cluster that it is played on.")
+    ] = None,
     procs: Annotated[
         MaybeInt, typer.Option("--procs", help="Processors of the log's cluster; without, MaxProcs of the header.")
     ] = None,
@@ -45,9 +56,13 @@ def live(
     lambda_s: Annotated[float, typer.Option("--lambda", min=0, help="What decisions take a move for (s).")] = 5.0,
     omax: Annotated[int, typer.Option("--omax", min=1, help="Highest degree of over-subscription.")] = 8,
     suspend: Annotated[bool, typer.Option("--suspend/--no-suspend", help="Use slots that are too short.")] = True,
-    pace: Annotated[float, typer.Option("--pace", min=0.001, help="What a step of the elastic ones takes (s).")] = 0.05,
+    pace: Annotated[
+        MaybeFloat, typer.Option("--pace", min=0.001, help="What a step of the elastic ones takes (s).")
+    ] = None,
     poll: Annotated[float, typer.Option("--poll", min=0.1, help="With --cluster: the daemon's poll_s.")] = 1.0,
-    program: Annotated[Path, typer.Option("--program", help="What elastic jobs run: the paced example.")] = EXAMPLE,
+    program: Annotated[
+        Path, typer.Option("--program", help="What elastic jobs run: paced.c, compiled here, or heat.py.")
+    ] = PACED,
     patience: Annotated[float, typer.Option("--patience", min=1, help="Seconds after the last submission.")] = 1800.0,
     shared: Annotated[
         MaybePath, typer.Option("--dir", help="A folder that all nodes see; what is written there stays.")
@@ -63,13 +78,17 @@ def live(
     """Play a log against a real Slurm with sleeping jobs (and a real EJB), and compare with its simulation."""
     from ejbd.sim.live import pooled
     from ejbd.sim.live_figure import draw
+    from ejbd.sim.live_program import program_at
     from ejbd.sim.live_run import LiveSetting, live_comparison
 
+    if show:
+        _show(trace, procs, onto, min_procs)
+        return
     if policy not in ("easy", "ejb"):
         raise EjbError(Code.INVALID, f"{policy!r} cannot be played", hint="--policy is easy or ejb")
     elastic = policy == "ejb"
-    if elastic and not program.is_file():
-        raise EjbError(Code.INVALID, f"{program} is not there", hint="--program names examples/heat.py")
+    if elastic and program.suffix != ".c" and not program.is_file():
+        raise EjbError(Code.INVALID, f"{program} is not there", hint="--program names examples/paced.c or heat.py")
     conf = cluster / "slurm.conf" if cluster is not None else None
     if conf is not None and not conf.is_file():
         raise EjbError(Code.INVALID, f"{cluster} is no folder of a running scripts/cluster", where=str(conf))
@@ -82,16 +101,20 @@ def live(
         skip,
         limit,
         procs,
-        min_procs if elastic else None,
+        window,
+        elastic,
+        min_procs,
         lambda_s,
         omax,
         suspend,
-        pace,
         poll,
         patience,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its jobs are cancelled
     with _folder(shared) as folder:
+        runs = program_at(program, HEAT, folder, pace) if elastic else None
+        if runs is not None and runs.why:
+            print(f"elastic jobs run {runs.name}: {runs.why}", file=sys.stderr)
         toml = (
             f'batch = "slurm"\npoll_s = {poll}\n[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\n'
             f"min_processors = {min_procs}\nlambda_s = {lambda_s}\nomax = {omax}\nsuspend = {str(suspend).lower()}\n"
@@ -100,7 +123,7 @@ def live(
         own = own_daemon(folder, toml, conf) if elastic and conf is not None else nullcontext()
         with own as started:
             daemon = _Rest(started or client(context)) if elastic else None
-            told = live_comparison(setting, folder, conf, daemon, program, lambda text: print(text, file=sys.stderr))
+            told = live_comparison(setting, folder, conf, daemon, runs, lambda text: print(text, file=sys.stderr))
     out = output(False, False)
     if json_file == "-":
         print(json_text(told))
@@ -111,6 +134,25 @@ def live(
             out.note(f"wrote {path}")
     if json_file != "-":
         _table(told, out)
+
+
+def _show(trace: Path, procs: int | None, onto: int | None, min_procs: int) -> None:
+    from ejbd.sim.live_windows import Rule, on_cluster, pick
+    from ejbd.sim.swf import read_swf
+    from ejbd.sim.workload import workload_of
+
+    log = workload_of(read_swf(trace), trace.name, processors=procs)
+    workload = on_cluster(log, onto or log.processors)
+    jobs, rows = workload.jobs, []
+    for number, one in enumerate(pick(workload, Rule(min_processors=min_procs)), 1):
+        ours = [*one.waiting.tolist(), *one.arriving.tolist()]
+        wide = sum(int(jobs.processors[n]) >= min_procs for n in ours)
+        hours = (float(jobs.submit[ours[-1]]) - one.begin_s) / 3600
+        first = int(jobs.id[one.arriving[0]])
+        rows.append([str(v) for v in (number, first, one.running.size, one.waiting.size, one.arriving.size, wide)])
+        rows[-1].append(f"{hours:.1f}")
+    heads = ["WINDOW", "FIRST JOB", "RUNNING", "WAITING", "ARRIVING", "ELASTIC", "ARRIVALS (h)"]
+    output(False, False).table(heads, rows, frozenset(range(7)))
 
 
 def factor(text: str) -> float:

@@ -18,6 +18,7 @@ from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.progress import round_up
 from ejbd.core.room.slots import NO_MARGINS, Margins
 from ejbd.errors import Code, EjbError
+from ejbd.sim.live_windows import on_cluster
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import Costs, Jobs
@@ -54,6 +55,7 @@ class PlayedJob:
     start_s: float | None
     end_s: float | None
     moves: int = 0
+    why: str = ""  # it has no end
 
 
 class Runner(Protocol):
@@ -93,12 +95,12 @@ def scaled(workload: Workload, scale: float, processors: int, quantum_s: float) 
     if not scale > 0:
         raise EjbError(Code.INVALID, f"times cannot be scaled by {scale:g}; give a scale above 0")
     jobs = workload.jobs
-    width = np.ceil(jobs.processors * (processors / workload.processors) - 1e-9).astype(np.int64)
+    width = on_cluster(workload, processors).jobs.processors
     submit = (jobs.submit - jobs.submit[0]) * scale
     run_s = np.maximum(1.0, np.round(jobs.run * scale))
     walltime = np.maximum(jobs.walltime * scale, run_s * ROOM + ROOM_S)
     walltime = np.array([round_up(float(value), quantum_s) for value in walltime])
-    made = Jobs(submit, run_s, walltime, np.clip(width, 1, processors), jobs.id)
+    made = Jobs(submit, run_s, walltime, width, jobs.id)
     return replace(workload, processors=processors, jobs=made)
 
 
@@ -106,20 +108,20 @@ def play(
     workload: Workload,
     rigid: Runner,
     elastic: Runner | None,
-    min_processors: int,
+    chosen: Sequence[bool],
     *,
     limit_s: float,
     tell: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[PlayedJob]:
-    """Submit every job at its time and wait for all. Jobs of `min_processors` or more go to `elastic`, if there is one.
+    """Submit every job at its time and wait for all. Those that are `chosen` go to `elastic`, if there is one.
 
     Raises EjbError if they are not over `limit_s` after the last submission.
     """
     jobs, begin = workload.jobs, clock()
-    chosen = [elastic if elastic is not None and p >= min_processors else rigid for p in jobs.processors.tolist()]
-    for number, runner in enumerate(chosen):
+    to = [elastic if elastic is not None and one else rigid for one in chosen]
+    for number, runner in enumerate(to):
         wait = begin + float(jobs.submit[number]) - clock()
         if wait > 0:
             pause(wait)
@@ -131,7 +133,7 @@ def play(
     while (now_left := sum(runner.running() for runner in runners)) > 0:
         if now_left != left:
             left = now_left
-            tell(f"{clock() - begin:.0f} s: {left} of {len(chosen)} jobs are not over")
+            tell(f"{clock() - begin:.0f} s: {left} of {len(to)} jobs are not over")
         if clock() > deadline:
             raise EjbError(
                 Code.CONFLICT,
@@ -142,10 +144,12 @@ def play(
     found: dict[int, PlayedJob] = {}
     for runner in runners:
         found |= runner.played()
-    failed = [number for number in range(len(chosen)) if found[number].end_s is None]
+    failed = [number for number in range(len(to)) if found[number].end_s is None]
     if failed:
-        raise EjbError(Code.CONFLICT, f"{len(failed)} jobs did not run to their end, job {failed[0]} the first of them")
-    return [found[number] for number in range(len(chosen))]
+        first = f"the first of them job {int(jobs.id[failed[0]])} of the log"
+        why = found[failed[0]].why or "nobody says why"
+        raise EjbError(Code.CONFLICT, f"{len(failed)} jobs did not run to their end, {first}: {why}")
+    return [found[number] for number in range(len(to))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ def simulated_times(
     workload: Workload,
     policy: Policy,
     parameters: BundlingParameters,
-    min_processors: int,
+    elastic: Any,
     overheads: Overheads,
     *,
     slack_s: float = 0.0,
@@ -187,10 +191,11 @@ def simulated_times(
 ) -> JobTimes:
     """The simulation of what is played, with the measured overheads put in. `slack_s`, `margins`: as in :class:`Costs`.
 
+    `elastic`: flags, whose jobs may be elastic under EJB.
     `unit`: processors of a node, where whole nodes are reserved.
     """
     jobs = workload.jobs
-    candidate = (jobs.processors >= min_processors) & (policy is Policy.EJB)
+    candidate = np.asarray(elastic) & (policy is Policy.EJB)
     late = np.where(candidate, overheads.elastic_arrival_s, overheads.arrival_s)
     kept_s = 0.0 if overheads.move_s is None else overheads.move_s + overheads.handover_s
     costs = Costs(
@@ -212,7 +217,7 @@ def simulated_times(
         policy,
         ties=Ties.BATCH,
         parameters=parameters,
-        min_processors=min_processors,
+        candidates=candidate[order],
         plain=plain,
         costs=costs,
         unit=unit,
@@ -226,26 +231,28 @@ def simulated_times(
 def comparison(
     workload: Workload,
     policy: Policy,
-    min_processors: int,
+    elastic: Any,
     overheads: Overheads,
     live: JobTimes,
     simulations: Sequence[JobTimes],
+    counted: Any = None,
 ) -> dict[str, Any]:
     """Live and simulated means side by side, and the error of the simulation against the live run in per cent.
+
+    `elastic`: flags, whose jobs are told apart. `counted`: flags of the jobs that means are of (all of them); the
+    others are what the play began with, the same under every policy.
 
     Simulated means are those of all `simulations`, with their standard deviation as `spread_s`; job by job, and the
     moves, it is the first one.
     """
     simulated = simulations[0]
-    everybody = np.full(len(workload), True)
-    groups = {"all": everybody}
-    if policy is Policy.EJB:
-        wide = workload.jobs.processors >= min_processors
-        groups |= {"elastic": wide, "non_elastic": ~wide}
+    ours = np.full(len(workload), True) if counted is None else np.asarray(counted)
+    wide = np.asarray(elastic)
+    groups = {"all": ours, "elastic": ours & wide, "non_elastic": ours & ~wide}
     document: dict[str, Any] = {
         "trace": workload.name,
         "policy": policy.name.lower(),
-        "jobs": len(workload),
+        "jobs": int(ours.sum()),
         "procs": workload.processors,
         "overheads": asdict(overheads),
         "moves": {"live": live.moves, "simulated": simulated.moves},
@@ -262,6 +269,8 @@ def comparison(
         {
             "job_id": int(workload.jobs.id[n]),
             "procs": int(workload.jobs.processors[n]),
+            "counted": bool(ours[n]),
+            "elastic": bool(wide[n]),
             "submit_s": round(float(live.submit[n]), 3),
             "live": [round(float(live.start[n]), 3), round(float(live.end[n]), 3)],
             "simulated": [round(float(simulated.start[n]), 3), round(float(simulated.end[n]), 3)],
@@ -282,9 +291,11 @@ def pooled(comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for policy in dict.fromkeys(one["policy"] for one in comparisons):
         plays = [one for one in comparisons if one["policy"] == policy]
-        document: dict[str, Any] = {"policy": policy, "plays": len(plays), "procs": plays[0]["procs"]}
+        sizes = sorted({one["procs"] for one in plays})
+        procs = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        document: dict[str, Any] = {"policy": policy, "plays": len(plays), "procs": procs}
         document["jobs"] = sum(one["jobs"] for one in plays)
-        document["each"] = [job for one in plays for job in one["each"]]
+        document["each"] = [job for one in plays for job in one["each"] if job.get("counted", True)]
         real, model = (
             {
                 key: sum(one["all"][world][key] * one["jobs"] for one in plays) / document["jobs"]

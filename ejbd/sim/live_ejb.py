@@ -1,9 +1,8 @@
-"""Elastic jobs for a live run: the paced example, submitted to a real EJB, and what its events say about its costs."""
+"""Elastic jobs for a live run: paced ranks, submitted to a real EJB, and what its events say about its costs."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ejbd.core.walltime import format_walltime
-from ejbd.errors import EjbError
+from ejbd.errors import Code, EjbError
 from ejbd.sim.live import Overheads, PlayedJob
+from ejbd.sim.live_program import Program
 from ejbd.sim.replay_jobs import JobBook
 from ejbd.wire.kinds import EventKind
 
@@ -33,22 +33,20 @@ class Daemon(Protocol):
 
 
 class ElasticRuns:
-    """Implements :class:`ejbd.sim.live.Runner`. `program` is examples/heat.py; `pace_s` is what a step holds."""
+    """Implements :class:`ejbd.sim.live.Runner`. What has computed something else than it should has no end."""
 
-    def __init__(self, daemon: Daemon, program: Path, folder: Path, pace_s: float) -> None:
+    def __init__(self, daemon: Daemon, program: Program, folder: Path) -> None:
         self._daemon = daemon
         self._program = program
         self._folder = folder
-        self._pace_s = pace_s
         self._ids: dict[int, str] = {}
         self._run_s: dict[int, float] = {}
+        self._ranks: dict[int, int] = {}
         self._over: dict[str, dict[str, Any]] = {}
 
     def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None:
-        steps = max(1, round(run_s / self._pace_s))
-        options = ["--steps", str(steps), "--size", "32", "--pace", f"{self._pace_s * 1000:g}ms"]
         body = {
-            "command": [sys.executable, str(self._program), *options],
+            "command": self._program.command(run_s, self._result(number)),
             "cwd": str(self._folder),
             "env": {"PATH": os.environ.get("PATH", os.defpath)},
             "overrides": {
@@ -63,6 +61,7 @@ class ElasticRuns:
         }
         self._ids[number] = str(self._daemon.post("/v1/jobs", body)["id"])
         self._run_s[number] = run_s
+        self._ranks[number] = processors
 
     def running(self) -> int:
         for id in self._ids.values():
@@ -77,9 +76,30 @@ class ElasticRuns:
         for number, id in self._ids.items():
             job = self._over[id]
             end = job["end_s"] if job["state"] == "completed" else None
+            if end is not None:
+                self._check(number)
             epochs = [event for event in self._events(id) if event["kind"] == EventKind.EPOCH_LAUNCHING]
-            found[number] = PlayedJob(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1))
+            why = "" if end is not None else f"EJB's {id} is {job['state']} ({job.get('reason') or 'without a reason'})"
+            found[number] = PlayedJob(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1), why)
         return found
+
+    def _result(self, number: int) -> Path:
+        return self._folder / f"{number}.result"
+
+    def _check(self, number: int) -> None:
+        """Raises EjbError where a job has computed something else than it should, however often it was moved."""
+        meant = self._program.expected(self._ranks[number], self._run_s[number])
+        if meant is None:
+            return
+        try:
+            said = self._result(number).read_text()
+        except OSError as error:
+            said = f"nothing ({error.strerror})"
+        if said != meant:
+            raise EjbError(
+                Code.INTERNAL,
+                f"job {self._ids[number]} was to compute {meant.strip()!r}, and its result is {said.strip()!r}",
+            )
 
     def close(self) -> None:
         """Cancel what is not over, and wait for a while until its processors are given back."""

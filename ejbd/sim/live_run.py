@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from ejbd.errors import Code, EjbError
 from ejbd.sim.accounts import read_log
 from ejbd.sim.live import JobTimes, Overheads, comparison, live_times, play, rows_of, scaled, simulated_times
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
+from ejbd.sim.live_program import Program
 from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
+from ejbd.sim.live_windows import Rule, on_cluster, opened, pick
 from ejbd.sim.run import Policy
 from ejbd.sim.workload import Workload, workload_of
 
@@ -29,18 +31,24 @@ SIMULATIONS, GRAIN_S, SEED = 21, 1.0, 1
 
 @dataclass(frozen=True, slots=True)
 class LiveSetting:
-    """What is played, and how. `min_processors` None: nobody is elastic. `lambda_s` is what decisions count with."""
+    """What is played, and how.
+
+    With a `window` (1 or 2, of :func:`ejbd.sim.live_windows.pick`) it is those jobs, on the cluster as it stood then;
+    else those after the first `skip`. Jobs of `min_processors` or more are elastic where there is EJB (`elastic`).
+    `lambda_s` is what decisions count with.
+    """
 
     trace: Path
     scale: float
     skip: int = 0
     limit: int | None = None
     processors: int | None = None
-    min_processors: int | None = None
+    window: int | None = None
+    elastic: bool = False
+    min_processors: int = 8
     lambda_s: float = 5.0
     omax: int = 8
     suspend: bool = True
-    pace_s: float = 0.05
     poll_s: float = 1.0
     patience_s: float = 1800.0
 
@@ -50,21 +58,24 @@ def live_comparison(
     folder: Path,
     conf: Path | None,
     daemon: Daemon | None,
-    program: Path,
+    program: Program | None,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     """The document that `ejb sim live --json` prints. Whatever still runs when this fails is cancelled."""
     original = _original(setting)
     sleeps = SlurmSleeps(folder, conf)
-    workload = scaled(original, setting.scale, sleeps.processors(), QUANTUM_S)
+    given = _given(setting, original, sleeps.processors())
+    workload = given.workload
+    tell(
+        f"{int(given.counted.sum())} jobs, {int((given.counted & given.wide).sum())} of them elastic where there is EJB"
+    )
     overheads, unit = sleeps.measure(workload.processors), sleeps.node_processors()
     tell(f"starts after {overheads.arrival_s:.2f} s, hands over in {overheads.handover_s:.2f} s")
     elastic = None
-    if setting.min_processors is not None:
-        if daemon is None:
-            raise EjbError(Code.INVALID, "elastic jobs need a daemon")
-        elastic = ElasticRuns(daemon, program, folder, setting.pace_s)
-    least = setting.min_processors or workload.processors + 1
+    if setting.elastic:
+        if daemon is None or program is None:
+            raise EjbError(Code.INVALID, "elastic jobs need a daemon and a program")
+        elastic = ElasticRuns(daemon, program, folder)
     loads: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -72,52 +83,76 @@ def live_comparison(
         time.sleep(seconds)
 
     try:
-        played = play(workload, sleeps, elastic, least, limit_s=setting.patience_s, tell=tell, pause=pause)
+        played = play(
+            workload, sleeps, elastic, given.wide.tolist(), limit_s=setting.patience_s, tell=tell, pause=pause
+        )
     finally:
         sleeps.close()
         if elastic is not None:
             elastic.close()
     if elastic is not None:
         overheads = elastic.measured(overheads)
-    document = _compared(setting, workload, overheads, unit, live_times(played))
+    document = _compared(setting, given, overheads, unit, live_times(played))
     load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
-    given = {"scale": setting.scale, "skip": setting.skip, "original_procs": original.processors}
-    return {**document, "parameters": given | document["parameters"], "load_average": load}
+    told: dict[str, Any] = {"scale": setting.scale, "original_procs": original.processors}
+    told |= {"skip": setting.skip} if setting.window is None else {"window": setting.window}
+    if program is not None and setting.elastic:
+        told |= {"program": program.name, "pace_s": program.pace_s, "results_checked": program.checked}
+        told |= {"program_why": program.why} if program.why else {}
+    return {**document, "parameters": told | document["parameters"], "load_average": load}
 
 
 def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
     """What an earlier play told, beside the simulation as it is now; nothing is played."""
     given, elastic = told["parameters"], told["policy"] == "ejb"
     setting = LiveSetting(
-        trace, given["scale"], given["skip"], told["jobs"], given["original_procs"],
-        given["min_procs"] if elastic else None,
+        trace, given["scale"], given.get("skip", 0), told["jobs"], given["original_procs"], given.get("window"),
+        elastic, given["min_procs"],
     )  # fmt: skip
     if elastic:
         setting = replace(
             setting, lambda_s=given["decision_lambda_s"], omax=given["omax"], suspend=given["suspend"],
-            pace_s=given["pace_s"], poll_s=given["poll_s"],
+            poll_s=given["poll_s"],
         )  # fmt: skip
-    workload = scaled(_original(setting), setting.scale, told["procs"], QUANTUM_S)
+    again = _given(setting, _original(setting), told["procs"])
     jobs = told["each"]
     submit = np.array([job["submit_s"] for job in jobs])
     start, end = (np.array([job["live"][which] for job in jobs]) for which in (0, 1))
     live = JobTimes(submit, start, end, told["moves"]["live"])
-    document = _compared(setting, workload, Overheads(**told["overheads"]), given["node_procs"], live)
+    document = _compared(setting, again, Overheads(**told["overheads"]), given["node_procs"], live)
     return {**document, "parameters": given | document["parameters"], "load_average": told["load_average"]}
 
 
 def _original(setting: LiveSetting) -> Workload:
     log = read_log(setting.trace)
     name = setting.trace.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".swf")
-    return rows_of(workload_of(log, name, processors=setting.processors), setting.skip, setting.limit)
+    whole = workload_of(log, name, processors=setting.processors)
+    return whole if setting.window is not None else rows_of(whole, setting.skip, setting.limit)
 
 
-def _compared(
-    setting: LiveSetting, workload: Workload, overheads: Overheads, unit: int, live: JobTimes
-) -> dict[str, Any]:
+class _Given(NamedTuple):
+    """What is played, and which of its jobs means are of, and which of them are elastic where there is EJB (flags)."""
+
+    workload: Workload
+    counted: Any
+    wide: Any
+
+
+def _given(setting: LiveSetting, original: Workload, processors: int) -> _Given:
+    before = 0
+    if setting.window is not None:
+        here = on_cluster(original, processors)
+        window = pick(here, Rule(min_processors=setting.min_processors))[setting.window - 1]
+        original, before = opened(here, window, setting.scale), int(window.running.size)
+    workload = scaled(original, setting.scale, processors, QUANTUM_S)
+    counted = np.arange(len(workload)) >= before
+    return _Given(workload, counted, counted & (workload.jobs.processors >= setting.min_processors))
+
+
+def _compared(setting: LiveSetting, given: _Given, overheads: Overheads, unit: int, live: JobTimes) -> dict[str, Any]:
     """The simulation of what was played, of the very submissions, beside it."""
-    policy = Policy.EASY if setting.min_processors is None else Policy.EJB
-    least = setting.min_processors or workload.processors + 1
+    policy = Policy.EJB if setting.elastic else Policy.EASY
+    workload = given.workload
     parameters = BundlingParameters(
         omax=setting.omax,
         lambda_s=setting.lambda_s if overheads.move_s is None else overheads.move_s,
@@ -135,14 +170,13 @@ def _compared(
         late = grain.uniform(0.0, GRAIN_S, len(workload)) if number else 0.0
         submitted = replace(workload, jobs=workload.jobs._replace(submit=live.submit + late))
         times = simulated_times(
-            submitted, policy, parameters, least, overheads,
+            submitted, policy, parameters, given.wide, overheads,
             slack_s=slack(cost.kept_s, margins), margins=margins, unit=unit, plain=True,
         )  # fmt: skip
         simulations.append(times)
-    document = comparison(workload, policy, least, overheads, live, simulations)
-    given: dict[str, Any] = {"node_procs": unit}
+    document = comparison(workload, policy, given.wide, overheads, live, simulations, given.counted)
+    told: dict[str, Any] = {"node_procs": unit, "min_procs": setting.min_processors}
     if policy is Policy.EJB:
-        given |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
-        given |= {"decision_lambda_s": setting.lambda_s, "min_procs": least}
-        given |= {"pace_s": setting.pace_s, "poll_s": setting.poll_s}
-    return {**document, "parameters": given}
+        told |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
+        told |= {"decision_lambda_s": setting.lambda_s, "poll_s": setting.poll_s}
+    return {**document, "parameters": told}

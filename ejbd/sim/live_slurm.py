@@ -67,8 +67,10 @@ class SlurmSleeps:
 
     def played(self) -> dict[int, PlayedJob]:
         return {
-            number: PlayedJob(at, self._read(number, "start"), self._read(number, "end"))
-            for number, (_, at) in self._submitted.items()
+            number: PlayedJob(
+                at, self._read(number, "start"), self._read(number, "end"), why=f"Slurm's {id} wrote no end"
+            )
+            for number, (id, at) in self._submitted.items()
         }
 
     def close(self) -> None:

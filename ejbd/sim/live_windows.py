@@ -15,7 +15,7 @@ import numpy as np
 from ejbd.errors import Code, EjbError
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.workload import Workload
-from ejbd.sim.world import IntArray, Jobs
+from ejbd.sim.world import FloatArray, IntArray, Jobs
 
 PARTS = 2
 BEGIN_S, APART_S = 3.0, 1.0
@@ -27,8 +27,8 @@ class Rule:
     """In each half of the log (by its number of jobs), the first submission with a window like this.
 
     So many `jobs`, those that wait at that time first; at least `waiting` wait; a share of `elastic` at least is
-    `min_processors` wide or wider; they are all submitted within `arrivals_s`; and with EASY, in the log, they and those
-    that run at the beginning have all ended after `end_s`. Times are the log's, in seconds.
+    `min_processors` wide or wider; they are all submitted within `arrivals_s`; and with EASY, in the log, they and
+    those that run at the beginning have all ended after `end_s`. Times are the log's, in seconds.
     """
 
     jobs: int = 100
@@ -45,8 +45,8 @@ class Window:
 
     begin_s: float
     running: IntArray
-    left_s: IntArray  # of `running`: run times from the beginning on
-    walltime_s: IntArray  # of `running`: what is left of them
+    left_s: FloatArray  # of `running`: run times from the beginning on
+    walltime_s: FloatArray  # of `running`: what is left of them
     waiting: IntArray
     arriving: IntArray
 
@@ -78,12 +78,14 @@ def pick(workload: Workload, rule: Rule) -> list[Window]:
             None,
         )
         if window is None:
-            raise EjbError(Code.INVALID, f"{workload.name}: no window of jobs {first + 1} to {behind} is as the rule says")
+            raise EjbError(
+                Code.INVALID, f"{workload.name}: no window of jobs {first + 1} to {behind} is as the rule says"
+            )
         found.append(window)
     return found
 
 
-def _window(workload: Workload, start: IntArray, end: IntArray, at: int, behind: int, rule: Rule) -> Window | None:
+def _window(workload: Workload, start: FloatArray, end: FloatArray, at: int, behind: int, rule: Rule) -> Window | None:
     """The window that begins with the submission of job `at`, if it is as the rule says."""
     jobs = workload.jobs
     begin_s = float(jobs.submit[at])

@@ -18,13 +18,14 @@ from ejbd.errors import Code, EjbError
 from ejbd.sim.live import Overheads, PlayedJob, comparison, live_times, play, pooled, rows_of, scaled, simulated_times
 from ejbd.sim.live_ejb import ElasticRuns, line_through
 from ejbd.sim.live_figure import draw
+from ejbd.sim.live_program import Program
 from ejbd.sim.run import Policy
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import Jobs
 
 Row = tuple[float, float, float, int]  # submit, run, walltime, processors
 PAPER = BundlingParameters()
-NOBODY = 99
+NOBODY = [False, False, False]
 
 
 def load(rows: list[Row], processors: int = 4) -> Workload:
@@ -89,7 +90,7 @@ def test_every_job_is_submitted_at_its_time_and_wide_ones_to_the_manager() -> No
     time = FakeTime()
     rigid, elastic = Instant(time), Instant(time)
     log = load([(0, 5, 60, 1), (3, 20, 60, 4), (7.5, 1, 60, 2)])
-    played = play(log, rigid, elastic, 4, limit_s=60, clock=time.clock, pause=time.pause)
+    played = play(log, rigid, elastic, [False, True, False], limit_s=60, clock=time.clock, pause=time.pause)
     assert {n: job[0] - 1000 for n, job in rigid.jobs.items()} == {0: 0, 2: 7.5}
     assert elastic.jobs == {1: (1003, 20, 4)}
     assert [job.end_s for job in played] == [1005, 1023, 1008.5]
@@ -99,11 +100,12 @@ def test_every_job_is_submitted_at_its_time_and_wide_ones_to_the_manager() -> No
 def test_jobs_that_do_not_end_are_told() -> None:
     time = FakeTime()
     with pytest.raises(EjbError, match="1 jobs are not over 30 s") as late:
-        play(load([(0, 500, 600, 1)]), Instant(time), None, NOBODY, limit_s=30, clock=time.clock, pause=time.pause)
+        play(load([(0, 500, 600, 1)]), Instant(time), None, NOBODY[:1], limit_s=30, clock=time.clock, pause=time.pause)
     assert late.value.hint and "--patience" in late.value.hint
     broken = Instant(time, frozenset({1}))
     with pytest.raises(EjbError, match="1 jobs did not run to their end"):
-        play(load([(0, 1, 60, 1), (0, 1, 60, 1)]), broken, None, NOBODY, limit_s=30, clock=time.clock, pause=time.pause)
+        log = load([(0, 1, 60, 1), (0, 1, 60, 1)])
+        play(log, broken, None, NOBODY[:2], limit_s=30, clock=time.clock, pause=time.pause)
 
 
 def test_the_simulation_pays_the_measured_overheads() -> None:
@@ -121,7 +123,7 @@ def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() 
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     live = live_times([PlayedJob(100, 100, 110, 1), PlayedJob(102, 112, 120)])
     simulated = live_times([PlayedJob(0, 0, 11), PlayedJob(2, 10, 20)])
-    told = comparison(log, Policy.EJB, 4, Overheads(), live, [simulated])
+    told = comparison(log, Policy.EJB, [True, False], Overheads(), live, [simulated])
     assert told["all"]["live"] == {"mean_wait_s": 5, "mean_run_s": 9, "mean_turnaround_s": 14}
     assert told["all"]["simulated"] == {"mean_wait_s": 4, "mean_run_s": 10.5, "mean_turnaround_s": 14.5}
     assert told["all"]["error_percent"]["mean_wait_s"] == pytest.approx(-20)
@@ -130,18 +132,28 @@ def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() 
     assert told["non_elastic"]["jobs"] == 1
     assert told["moves"] == {"live": 1, "simulated": 0}
     assert [job["live"] for job in told["each"]] == [[0, 10], [12, 20]]
-    assert "elastic" not in comparison(log, Policy.EASY, NOBODY, Overheads(), live, [simulated])
+    assert "elastic" not in comparison(log, Policy.EASY, NOBODY[:2], Overheads(), live, [simulated])
+
+
+def test_what_a_play_began_with_counts_in_no_mean() -> None:
+    log = load([(0, 10, 60, 4), (2, 10, 60, 4), (3, 4, 60, 1)])
+    live = live_times([PlayedJob(100, 100, 200), PlayedJob(102, 112, 120), PlayedJob(103, 120, 126)])
+    told = comparison(log, Policy.EJB, [False, True, False], Overheads(), live, [live], np.array([False, True, True]))
+    assert (told["jobs"], told["all"]["jobs"], told["elastic"]["jobs"], told["non_elastic"]["jobs"]) == (2, 2, 1, 1)
+    assert told["all"]["live"]["mean_turnaround_s"] == pytest.approx((18 + 23) / 2)
+    assert [job["counted"] for job in told["each"]] == [False, True, True]
+    assert len(pooled([told])[0]["each"]) == 2
 
 
 def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
     live = live_times([PlayedJob(0, 0, 10), PlayedJob(2, 10, 20)])
     other = live_times([PlayedJob(0, 0, 11), PlayedJob(2, 12, 22)])
     log, one = load([(0, 10, 60, 4), (2, 10, 60, 1)]), load([(0, 10, 60, 4)])
-    first = comparison(log, Policy.EASY, NOBODY, Overheads(), live, [other])
+    first = comparison(log, Policy.EASY, NOBODY[:2], Overheads(), live, [other])
     second = comparison(
-        one, Policy.EASY, NOBODY, Overheads(), live_times([PlayedJob(0, 5, 10)]), [live_times([PlayedJob(0, 0, 4)])]
+        one, Policy.EASY, NOBODY[:1], Overheads(), live_times([PlayedJob(0, 5, 10)]), [live_times([PlayedJob(0, 0, 4)])]
     )
-    third = comparison(log, Policy.EJB, NOBODY, Overheads(), live, [live])
+    third = comparison(log, Policy.EJB, NOBODY[:2], Overheads(), live, [live])
     easy, ejb = pooled([first, second, third])
     assert (easy["policy"], easy["jobs"], easy["plays"], len(easy["each"])) == ("easy", 3, 2, 3)
     assert easy["all"]["live"] == {
@@ -157,7 +169,7 @@ def test_plays_of_one_policy_are_pooled_job_by_job() -> None:
 def test_the_figure_is_written_in_three_formats_with_a_row_for_each_comparison(tmp_path: Path) -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     times = live_times([PlayedJob(0, 0, 10), PlayedJob(2, 10, 20)])
-    told = comparison(log, Policy.EASY, NOBODY, Overheads(), times, [times])
+    told = comparison(log, Policy.EASY, NOBODY[:2], Overheads(), times, [times])
     paths = draw(tmp_path / "both.png", [told, told])
     assert [path.name for path in paths] == ["both.png", "both.svg", "both.pdf"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
@@ -256,11 +268,12 @@ class FakeDaemon:
 
 def test_elastic_jobs_run_the_paced_program_and_their_costs_are_those_of_their_events(tmp_path: Path) -> None:
     daemon = FakeDaemon()
-    runs = ElasticRuns(daemon, Path("heat.py"), tmp_path, 0.05)
+    runs = ElasticRuns(daemon, Program(("python3", "heat.py"), "heat.py", 0.05, False), tmp_path)
     runs.submit(7, 8, 120.0, 10.0)
     path, body = daemon.posted[0]
     assert path == "/v1/jobs"
-    assert body["command"][1:] == ["heat.py", "--steps", "200", "--size", "32", "--pace", "50ms"]
+    said = ["--size", "32", "--steps", "200", "--pace", "50ms", "--result", str(tmp_path / "7.result")]
+    assert body["command"] == ["python3", "heat.py", *said]
     assert (body["overrides"]["ntasks"], body["overrides"]["time"], body["overrides"]["delta"]) == (8, "00:02:00", 1.0)
     assert runs.running() == 1
     daemon.over = True
