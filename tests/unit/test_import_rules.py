@@ -24,6 +24,7 @@ LEAVES = {
     "sbatch",
     "policies",
     "sequences",
+    "compiling",  # ejbd/compiling.py: compiles C on a site
 }
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -38,9 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": LEAVES,
     "cli": {"sim", "client", "accounting"} | LEAVES,
     "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
-    "compiling": LEAVES,  # ejbd/compiling.py: compiles C on a site
-    "plugin": {"mpicheck", "compiling"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin
-    "mpicheck": {"compiling"} | LEAVES,  # ejbd/mpicheck.py: tries the site's MPI
+    "plugin": {"mpicheck"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin
+    "mpicheck": LEAVES,  # ejbd/mpicheck.py: tries the site's MPI
     "doctor": {"batch", "plugin", "mpicheck"} | LEAVES,  # ejbd/doctor.py: checks a site, without a daemon
     **dict.fromkeys(LEAVES, LEAVES),
     "policies": {"core"} | LEAVES,  # ejbd/policies.py: policies by name
