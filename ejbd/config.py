@@ -266,6 +266,7 @@ class Limits(BaseModel):
     lease_s: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
     check_timeout_s: Annotated[float, Field(gt=0)] = 5.0  # asking the batch system about a job to be passed through
+    early_looks: Annotated[int, Field(ge=0, le=100)] = 4  # at the batch system, in a row, since a worker told something
     submit_concurrency: Annotated[int, Field(ge=1, le=64)] = 4
     submits_per_s: Annotated[float, Field(gt=0, le=1000)] = 20.0  # to the batch system, over any longer time
     max_setbacks: Annotated[int, Field(ge=0)] = 5

@@ -35,10 +35,10 @@ from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret
 from ejbd.manager.queuepause import Failing
 from ejbd.manager.spool import Spool, write_atomically
-from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
+from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move_intent, move_subjob, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
@@ -303,6 +303,8 @@ class Executor:
         if subjob.state == SubjobState.PLANNED:
             subjob.submit_s = now
             move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
+            if session.scalars(select(Worker.id).where(Worker.subjob_id == subjob.id, Worker.alive)).first():
+                wake(session, STARTED_TOPIC)  # its worker was faster than the answer to its submission
         # A cancellation or a hold that came while the submission was under way could not name the batch job.
         waiting = select(Intent).where(Intent.subjob_id == subjob.id, Intent.batch_id.is_(None))
         for later in session.scalars(waiting):

@@ -39,6 +39,7 @@ from ejbd.manager.intake import Accepted, Submission
 from ejbd.manager.intents import submissions_due
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.looks import Looks
 from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.policyends import ask_policy
 from ejbd.manager.roster import Specs, SubjobRow
@@ -55,7 +56,7 @@ from ejbd.store.retention import in_use, prune_all
 from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import INTENTS_TOPIC, NEW_JOBS_TOPIC, QUEUES_TOPIC, add_event
+from ejbd.store.transitions import INTENTS_TOPIC, LEFT_TOPIC, NEW_JOBS_TOPIC, QUEUES_TOPIC, STARTED_TOPIC, add_event
 from ejbd.userfiles import apart
 from ejbd.wire.kinds import EventKind
 
@@ -65,6 +66,7 @@ RETRY_S = 1.0
 PRUNE_S = 6 * 3600.0
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
+LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
 SUBSCRIBERS = Subscribers(asked=(ask_policy,), told=(learn_of_end, queuepause.note_end))
 """Who is asked and told when something ends."""
@@ -111,6 +113,7 @@ class Manager:
         store.on_commit(self._forget)
         store.on_commit(self._forget_overridden, on_writer=True)
         self._polling = asyncio.Lock()
+        self._looks = Looks(settings.poll_s, settings.limits.early_looks)
         self._work = asyncio.Event()
         self._events = asyncio.Condition()
         self._executor: Executor | None = None
@@ -130,7 +133,7 @@ class Manager:
         self.store.on_commit(self._woken)
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
-        self._tasks.append(asyncio.create_task(_every(self.settings.poll_s, self.poll, at_once=True), name="polls"))
+        self._tasks.append(asyncio.create_task(self._look_on(), name="polls"))
         self._tasks.append(asyncio.create_task(_every(PRUNE_S, self.prune), name="pruning"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
@@ -190,9 +193,19 @@ class Manager:
 
     # -- observe and decide -------------------------------------------------------------------------------------------
 
+    async def _look_on(self) -> None:
+        """Poll by the timer, and sooner where a worker's word makes it worth while."""
+        while True:
+            await self._looks.wait()
+            try:
+                await self.poll()
+            except Exception as error:
+                log.error("timer-fault", what="poll", error=repr(error), exc_info=error)
+
     async def poll(self) -> None:
         """One round. A batch system that does not answer changes nothing."""
         async with self._polling:
+            self._looks.begun(asyncio.get_running_loop().time())
             try:
                 await self._mind_the_clock()
                 with self.telemetry.poll("observe"):
@@ -354,6 +367,10 @@ class Manager:
     def _woken(self, topics: frozenset[str]) -> None:
         if INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self._backlog):
             self._work.set()
+        if STARTED_TOPIC in topics:
+            self._looks.ask(asyncio.get_running_loop().time())
+        if LEFT_TOPIC in topics:
+            self._looks.ask(asyncio.get_running_loop().time(), LEAVING_S, ends=True)
         self._calls.wake(topics)
         if "events" in topics:
             asyncio.get_running_loop().create_task(self._announce())
@@ -501,10 +518,10 @@ def _with_files(session: Session) -> set[str]:
     return set(session.scalars(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None))))
 
 
-async def _every(period_s: float, what: Callable[[], Awaitable[None]], *, at_once: bool = False) -> None:
+async def _every(period_s: float, what: Callable[[], Awaitable[None]]) -> None:
     """Do something again and again, by the event loop's clock, which nobody sets; never twice at a time."""
     loop = asyncio.get_running_loop()
-    due_s = loop.time() + (0.0 if at_once else period_s)
+    due_s = loop.time() + period_s
     while True:
         await asyncio.sleep(due_s - loop.time())
         try:

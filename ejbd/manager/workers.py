@@ -23,7 +23,7 @@ from ejbd.manager.outcomes import ApplicationEnded, OutputRefused
 from ejbd.manager.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
-from ejbd.store.transitions import add_event, move_operation
+from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC, add_event, move_operation, wake
 from ejbd.userfiles import read_plain, within
 from ejbd.wire.kinds import EventKind, OperationKind
 
@@ -98,6 +98,8 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     )
     ctx.offers.append((worker.node, offer))
     world = JobWorld(ctx, job)
+    if subjob.state != SubjobState.RUNNING:
+        wake(session, STARTED_TOPIC)
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
         add_operation(ctx, worker, OperationKind.EXIT, {})
     else:
@@ -235,6 +237,7 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     elif kind == "script-exit":
         _script_exit(world, worker, report)
     elif kind == "leaving":
+        wake(world.ctx.session, LEFT_TOPIC)
         setbacks.lost_worker(world, worker, f"it left: {report['reason']}")
     elif kind == "sample":
         measuring.take_sample(world, worker, report)
@@ -261,6 +264,8 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     operation.result = report.get("data") or {}
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
+    if operation.kind == OperationKind.EXIT:
+        wake(session, LEFT_TOPIC)
     if operation.kind == OperationKind.LEAD and not report["ok"] and world.job.lead_worker == worker.id:
         code = ending.OUTPUT_LOST if operation.result.get("output") else None
         conclude(world, OutputRefused(code, operation.error))

@@ -1,0 +1,67 @@
+"""When the batch system is looked at: by the timer, and sooner where a worker has told what only a look makes use of.
+
+A subjob that has started tells so by its worker, seconds before the timer would find it; a worker that leaves tells
+that processors are about to be free. Early looks are few whatever happens: some in a row, and in the long run one for
+every two of the timer's, so that a poll with what comes in between is three commands at most. After any look the timer
+begins anew. All times are the event loop's, which nobody sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+GAP_S = 0.25  # between the beginnings of two looks: what is told meanwhile is seen by one
+TIMERS_A_LOOK = 2.0  # the timer's looks in which another early one is earned
+KEPT_FOR_STARTS = 2  # early looks that are not spent on what merely ends
+
+
+class Looks:
+    """`period_s`: between two looks of the timer. `early`: early looks that may be made in a row; 0: none ever."""
+
+    def __init__(self, period_s: float, early: int) -> None:
+        self._period_s = period_s
+        self._most = float(early)
+        self._saved = self._most
+        self._saved_as_of_s = 0.0
+        self._last_s = -math.inf
+        self._asked_s = math.inf  # when an early look is wanted
+        self._asked = asyncio.Event()
+
+    def ask(self, now_s: float, after_s: float = 0.0, *, ends: bool = False) -> None:
+        """Have a look made soon, but not before `after_s` seconds. `ends`: for something that ends."""
+        self._refill(now_s)
+        if self._saved >= (1 + KEPT_FOR_STARTS if ends else 1) and now_s + after_s < self._asked_s:
+            self._asked_s = now_s + after_s
+            self._asked.set()
+
+    def begun(self, now_s: float) -> None:
+        """A look begins, whoever made it: it sees all that was told until now."""
+        self._last_s = now_s
+        if self._asked_s <= now_s:
+            self._asked_s = math.inf
+
+    def due_s(self) -> float:
+        """When the next look is to be made."""
+        return max(min(self._last_s + self._period_s, self._asked_s), self._last_s + GAP_S)
+
+    def pay(self, now_s: float) -> None:
+        """A look is about to be made; an early one is one less of those that may be made."""
+        if self._last_s + self._period_s > now_s:
+            self._refill(now_s)
+            self._saved -= 1.0
+
+    async def wait(self) -> None:
+        """Until the next look is due, and paid for."""
+        loop = asyncio.get_running_loop()
+        while (left_s := self.due_s() - loop.time()) > 0:
+            self._asked.clear()
+            try:
+                await asyncio.wait_for(self._asked.wait(), left_s)
+            except TimeoutError:
+                pass
+        self.pay(loop.time())
+
+    def _refill(self, now_s: float) -> None:
+        gained = (now_s - self._saved_as_of_s) / (TIMERS_A_LOOK * self._period_s)
+        self._saved, self._saved_as_of_s = min(self._most, self._saved + gained), now_s

@@ -1,0 +1,136 @@
+"""When the batch system is looked at: the timer, what workers tell, and how few looks come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+
+from ejbd.manager import looks
+from ejbd.manager.looks import GAP_S, Looks
+from ejbd.store.store import Store
+from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
+from tests.fakes.live import LiveWorld, Worker
+
+PERIOD_S = 10.0
+
+
+def made(timed: Looks, until_s: float, asks: dict[float, tuple[float, bool]]) -> list[float]:
+    """When looks are made until `until_s`; at the times of `asks` somebody asks (after_s, ends)."""
+    now, found, left = 0.0, [], dict(sorted(asks.items()))
+    while now <= until_s:
+        first = next(iter(left), math.inf)
+        due = max(now, timed.due_s())
+        if first <= due:
+            now = first
+            after_s, ends = left.pop(first)
+            timed.ask(now, after_s, ends=ends)
+            continue
+        now = due
+        if now <= until_s:
+            timed.pay(now)
+            timed.begun(now)
+            found.append(now)
+    return found
+
+
+def test_the_timer_alone() -> None:
+    assert made(Looks(PERIOD_S, 4), 35.0, {}) == [0.0, 10.0, 20.0, 30.0]
+
+
+def test_a_worker_that_has_started_is_seen_at_once_and_the_timer_begins_anew() -> None:
+    assert made(Looks(PERIOD_S, 4), 35.0, {12.0: (0.0, False)}) == [0.0, 10.0, 12.0, 22.0, 32.0]
+
+
+def test_what_is_told_together_is_seen_together() -> None:
+    asks = {12.0 + n / 100: (0.0, False) for n in range(8)}
+    assert made(Looks(PERIOD_S, 4), 20.0, asks) == [0.0, 10.0, 12.0, 12.0 + GAP_S]
+
+
+def test_what_is_told_while_a_look_is_under_way_has_one_of_its_own() -> None:
+    """It may be too late for that one: the batch system has answered before."""
+    timed = Looks(PERIOD_S, 4)
+    timed.begun(10.0)
+    timed.ask(10.01)
+    assert timed.due_s() == 10.0 + GAP_S
+    timed.begun(10.0 + GAP_S)
+    assert timed.due_s() == 10.0 + GAP_S + PERIOD_S
+
+
+def test_a_worker_that_leaves_has_its_processors_looked_for_a_little_later() -> None:
+    assert made(Looks(PERIOD_S, 4), 15.0, {11.0: (0.5, True)}) == [0.0, 10.0, 11.5]
+
+
+def test_a_flood_of_workers_costs_few_looks() -> None:
+    """In the long run one for every two of the timer's, behind some in a row."""
+    asks = {n / 2: (0.0, False) for n in range(2000)}
+    found = made(Looks(PERIOD_S, 4), 1000.0, asks)
+    assert len(found) <= 1.5 * 1000 / PERIOD_S + 4 + 1
+    assert len([at for at in found if at < PERIOD_S]) == 1 + 4
+
+
+def test_ends_leave_some_for_starts() -> None:
+    timed = Looks(PERIOD_S, 4)
+    found = made(timed, 9.0, {1.0 + n: (0.0, True) for n in range(8)})
+    assert len(found) == 1 + 4 - looks.KEPT_FOR_STARTS
+    timed.ask(9.0)
+    assert timed.due_s() == 9.0
+
+
+def test_an_operator_may_have_none() -> None:
+    assert made(Looks(PERIOD_S, 0), 25.0, {1.0: (0.0, False), 2.0: (0.5, True)}) == [0.0, 10.0, 20.0]
+
+
+async def test_whoever_waits_is_woken() -> None:
+    timed = Looks(3600.0, 4)
+    await asyncio.wait_for(timed.wait(), 20)
+    now = asyncio.get_running_loop().time
+    timed.begun(now())
+    waiting = asyncio.create_task(timed.wait())
+    await asyncio.sleep(0)
+    timed.ask(now())
+    await asyncio.wait_for(waiting, 20)
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+async def test_a_worker_tells_that_its_subjob_has_started_and_that_it_leaves(live: LiveWorld) -> None:
+    """Once: not a worker whose subjob is known to run. What it tells is a topic of its commit."""
+    told: set[str] = set()
+    live.store.on_commit(lambda topics: told.update(topics & {STARTED_TOPIC, LEFT_TOPIC}), on_writer=True)
+    job = await live.submit()
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.1")
+    worker = live.workers[f"{job}.1"] = Worker(live, f"{job}.1", 4)
+    await worker.register()
+    assert told == {STARTED_TOPIC}
+    await live.poll(1)
+    told.clear()
+    await worker.register()
+    await live.work()
+    assert told == set(), "the subjob is known to run"
+    await worker.finish_ranks(1)
+    await live.work()
+    assert "exit" in [kind for kind, _ in worker.done]
+    assert told == {LEFT_TOPIC}
+
+
+async def test_a_worker_that_is_faster_than_the_answer_of_its_submission_is_looked_for_behind_it(
+    live: LiveWorld,
+) -> None:
+    job = await live.submit()
+    live.batch.lose_answers = 1
+    await live.poll(1)
+    worker = live.workers[f"{job}.1"] = Worker(live, f"{job}.1", 4)
+    await worker.register()
+    told: set[str] = set()
+    live.store.on_commit(lambda topics: told.update(topics & {STARTED_TOPIC}), on_writer=True)
+    live.clock.now += 6
+    await live.act()
+    assert live.subjobs(job)[1].batch_id is not None
+    assert told == {STARTED_TOPIC}
