@@ -6,10 +6,17 @@
  * memory itself. With more ranks than cores the ranks that wait then take the cores from those that compute: 8 ranks on 2
  * cores were measured up to 70 times slower than the work they do. No setting of MPICH or UCX changes that. So an empty
  * poll yields, and after EJB_YIELDS empty polls in a row it waits: where there is nothing but TCP, for EJB_BLOCK_MS in
- * epoll_wait, which something to read ends at once; else for EJB_NAP_US, since nothing ends the waiting for memory.
+ * epoll_wait, which something to read ends at once; else for EJB_NAP_US, since nothing ends the waiting for memory. How
+ * many polls that takes follows what messages have taken: where they come within a few, or far later, fewer than that.
  * Who only asks whether something has come (MPI_Test and its like) has other work to do and is never made to wait:
  * HPCC's MPIRandomAccess asks after every few updates, and did in more than 30 s what takes 2 s. Nor is anybody where
  * several threads poll: the one that waits holds MPI's lock.
+ *
+ * Standing aside. A rank that has its processor to itself is to spin as MPI would have it. EJB_DEGREE_PAGE names a file
+ * in which the worker keeps a byte for each rank: how many ranks its processor has. It is mapped, and written anew for
+ * each placement, so that a process that DMTCP restores finds what is true where it is. Where it says 1, nothing is done,
+ * unless the processor is shared all the same (a virtual cluster, somebody else's process): a rank that polls in vain
+ * for a while and gets less than the whole of the time acts as if it were over-subscribed, and looks again later.
  *
  * Finalize. MPICH 4.0 (ch4:ucx over TCP) can wait for ever in MPI_Finalize: one rank needs a peer to make progress that
  * already sits in the blocking read of the PMI barrier. Within MPI_Finalize, from the first disconnection of an endpoint
@@ -23,20 +30,28 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #define EJB_MAX_WORKERS 16
 #define EJB_PROGRESS_ROUNDS 20
+#define EJB_LOOK_FROM 64 /* polls in vain, in one row, that are not looked at */
+#define EJB_LOOK_POLLS 2048 /* and those that are: some ms */
+#define EJB_CROWDED_NS INT64_C(1000000000)
+#define EJB_CROWDED_MOST 64 /* times that, where it is found again and again */
 
 /* The next definition of a function; looked up once each, by whichever thread is first (all find the same). */
 #define EJB_NEXT_NAMED(function, symbol) \
@@ -76,9 +91,12 @@ static void *ejb_beside(void *code, const char *symbol)
 static int ejb_yields = 100, ejb_block_ms = 1, ejb_nap_us = 50;
 static bool ejb_only_tcp;
 static int ejb_many_threads;
+static const unsigned char *ejb_page; /* this rank's byte of it */
+static int64_t ejb_crowded_until, ejb_crowded_ns;
 static const void *ejb_first_thread;
 
-static __thread int ejb_empty_polls, ejb_asking, ejb_in_progress, ejb_gave_way, ejb_finalizing, ejb_disconnected;
+static __thread int ejb_empty_polls, ejb_row, ejb_usual_row, ejb_asking, ejb_in_progress, ejb_gave_way, ejb_finalizing, ejb_disconnected;
+static __thread int64_t ejb_looked_wall, ejb_looked_cpu;
 static __thread const void *ejb_caller;
 static __thread bool ejb_callers_mpi;
 
@@ -101,8 +119,24 @@ static void ejb_in_child(void)
   ejb_asking = ejb_in_progress = ejb_finalizing = ejb_disconnected = 0;
 }
 
+static void ejb_map_page(void)
+{
+  const char *path = getenv("EJB_DEGREE_PAGE");
+  int rank = ejb_number("EJB_RANK", 0); /* without: ranks of one mpirun, which are as many on each processor */
+  struct stat found;
+  int fd = path && *path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd >= 0 && rank >= 0 && fstat(fd, &found) == 0 && found.st_size > rank) {
+    unsigned char *page = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (page != MAP_FAILED)
+      ejb_page = page + rank;
+  }
+  if (fd >= 0)
+    close(fd);
+}
+
 __attribute__((constructor)) static void ejb_begin(void)
 {
+  ejb_map_page();
   ejb_yields = ejb_number("EJB_YIELDS", ejb_yields);
   ejb_block_ms = ejb_number("EJB_BLOCK_MS", ejb_block_ms);
   ejb_nap_us = ejb_block_ms > 0 ? ejb_number("EJB_NAP_US", ejb_nap_us) : 0;
@@ -140,11 +174,71 @@ static void ejb_note_thread(void)
     __atomic_store_n(&ejb_many_threads, 1, __ATOMIC_RELAXED);
 }
 
+static int64_t ejb_now(clockid_t clock)
+{
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Whether this rank has its processor to itself, as far as is known. */
+static bool ejb_stands_aside(void)
+{
+  if (!ejb_page || __atomic_load_n(ejb_page, __ATOMIC_RELAXED) != 1)
+    return false;
+  int64_t until = __atomic_load_n(&ejb_crowded_until, __ATOMIC_RELAXED);
+  return !until || ejb_now(CLOCK_MONOTONIC) > until;
+}
+
+/* A poll in vain of a rank that stands aside: does it get all of its processor's time? */
+static void ejb_look_around(void)
+{
+  if (++ejb_row != EJB_LOOK_FROM && ejb_row != EJB_LOOK_FROM + EJB_LOOK_POLLS)
+    return;
+  int error = errno;
+  int64_t wall = ejb_now(CLOCK_MONOTONIC), cpu = ejb_now(CLOCK_THREAD_CPUTIME_ID);
+  errno = error;
+  if (ejb_row > EJB_LOOK_FROM) {
+    bool crowded = 10 * (cpu - ejb_looked_cpu) < 8 * (wall - ejb_looked_wall);
+    int64_t before_ns = __atomic_load_n(&ejb_crowded_ns, __ATOMIC_RELAXED);
+    int64_t now_ns = !crowded ? 0 : !before_ns ? EJB_CROWDED_NS : 2 * before_ns;
+    now_ns = now_ns < EJB_CROWDED_MOST * EJB_CROWDED_NS ? now_ns : EJB_CROWDED_MOST * EJB_CROWDED_NS;
+    __atomic_store_n(&ejb_crowded_ns, now_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&ejb_crowded_until, crowded ? wall + now_ns : 0, __ATOMIC_RELAXED);
+    ejb_row = EJB_LOOK_FROM;
+  }
+  ejb_looked_wall = wall;
+  ejb_looked_cpu = cpu;
+}
+
+/* Something was found. The usual row of polls in vain is in eighths; how long the last one was counts for one of them. */
+static void ejb_found_some(void)
+{
+  if (ejb_row > 0) {
+    int row = ejb_row < 4 * ejb_yields ? ejb_row : 4 * ejb_yields;
+    ejb_usual_row = ejb_usual_row ? ejb_usual_row + row - ejb_usual_row / 8 : 8 * row;
+  }
+  ejb_row = ejb_empty_polls = 0;
+}
+
+/* Polls in vain before it is waited: twice as many as are usual; where that is far more than EJB_YIELDS, it is no use. */
+static int ejb_patience(void)
+{
+  int least = ejb_yields / 4, usual = 2 * (ejb_usual_row / 8);
+  if (!ejb_usual_row)
+    return ejb_yields;
+  if (usual > 4 * ejb_yields || usual < least)
+    return least;
+  return usual < ejb_yields ? usual : ejb_yields;
+}
+
 /* Nothing was found: whether this is the moment to wait, rather than to yield. */
 static bool ejb_may_wait(void)
 {
   ejb_gave_way = 1;
-  if (ejb_asking || ++ejb_empty_polls <= ejb_yields || ejb_block_ms <= 0 ||
+  if (ejb_row < INT_MAX)
+    ejb_row++;
+  if (ejb_asking || ++ejb_empty_polls <= ejb_patience() || ejb_block_ms <= 0 ||
       __atomic_load_n(&ejb_many_threads, __ATOMIC_RELAXED))
     return false;
   ejb_empty_polls = ejb_yields; /* of all that wait, not of all that ever was empty */
@@ -165,7 +259,14 @@ int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
   if (timeout != 0 || !ejb_is_mpi(__builtin_return_address(0)))
     return found;
   if (found != 0) {
+    if (!ejb_in_progress)
+      ejb_found_some();
     ejb_empty_polls = 0;
+    return found;
+  }
+  if (ejb_stands_aside()) {
+    if (!ejb_in_progress)
+      ejb_look_around();
     return found;
   }
   int error = errno;
@@ -176,7 +277,7 @@ int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
   else {
     found = real(epfd, events, max, ejb_block_ms);
     if (found > 0)
-      ejb_empty_polls = 0;
+      ejb_found_some();
     else if (found < 0 && errno == EINTR)
       found = 0; /* who does not wait is not interrupted */
     if (found < 0)
@@ -258,7 +359,9 @@ unsigned ucp_worker_progress(void *worker)
   unsigned done = real(worker);
   ejb_in_progress--;
   if (done)
-    ejb_empty_polls = 0;
+    ejb_found_some();
+  else if (ejb_stands_aside())
+    ejb_look_around();
   else if (!ejb_gave_way) { /* no epoll in it: shared memory, or a network's own queues */
     int error = errno;
     if (ejb_may_wait())
