@@ -14,6 +14,7 @@ gives at that time: others use it too. Aim: 300 a second on SQLite (WAL, synchro
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import multiprocessing
 import os
@@ -32,7 +33,6 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import uvicorn
-import uvloop
 from fastapi import FastAPI
 from sqlalchemy import create_engine, func, select
 
@@ -162,8 +162,10 @@ def bare(path: str, tcp: socket.socket) -> None:
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(path)
     unix.listen(1024)
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off", http="httptools")
-    uvloop.run(uvicorn.Server(config).serve(sockets=[unix, tcp]))
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, ws="none", lifespan="off", http="httptools", loop="asyncio"
+    )
+    asyncio.run(uvicorn.Server(config).serve(sockets=[unix, tcp]))
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
-import uvloop
 
 from ejbd import __version__
 from ejbd.batch.base import BatchSystem
@@ -154,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for finding in findings:
                     print(finding)
             return 0 if all(f.good for f in findings) else 1
-        uvloop.run(run(load(options.config)))
+        asyncio.run(run(load(options.config)))
     except EjbError as error:
         print(f"ejbd: {error.sentence()}", file=sys.stderr)
         return EXIT_CODE[error.code]
