@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import subprocess
 import sys
 import zipapp
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ejbd.manager.spool import build_worker
 from tests.fakes.worker_process import WORKERS, World, eventually, world
 
 PACKAGE = WORKERS / "ejb_worker"
@@ -101,3 +104,32 @@ def test_what_a_worker_at_rest_has_loaded(there: World) -> None:
         "hashlib",
     }
     assert loaded & heavy == set()
+
+
+def test_what_is_shipped_is_not_compiled_again_on_the_nodes(tmp_path: Path) -> None:
+    """Every module of it has bytecode of this Python, and its source for any other."""
+    data = build_worker()
+    assert data == build_worker()
+    archive = tmp_path / "worker.pyz"
+    archive.write_bytes(data)
+    names = set(zipfile.ZipFile(archive).namelist())
+    sources = {str(path.relative_to(WORKERS)) for path in PACKAGE.rglob("*.py")}
+    assert names == {"__main__.py", *sources, *(name + "c" for name in sources)}
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import ejb_worker.agent\n"
+        "print(sorted({type(m.__loader__).__name__ + m.__spec__.origin[-4:] "
+        "for n, m in sys.modules.items() if n.startswith('ejb_worker')}))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(archive)], capture_output=True, text=True)
+    assert done.stdout == "['zipimporter.pyc']\n", done.stderr
+
+
+def test_bytecode_of_another_python_is_passed_over(tmp_path: Path) -> None:
+    archive = tmp_path / "worker.pyz"
+    with zipfile.ZipFile(io.BytesIO(build_worker())) as shipped, zipfile.ZipFile(archive, "w") as other:
+        for name in shipped.namelist():
+            content = shipped.read(name)
+            other.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import ejb_worker.agent; print(ejb_worker.agent.__file__)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(archive)], capture_output=True, text=True)
+    assert done.stdout.endswith("agent.py\n"), done.stderr
