@@ -30,7 +30,7 @@ def sequence_for(
     from ejbd.core.speculation.sequence import finishing, plan_of
 
     known: Law = _asked("--law", lambda: law_of(law))
-    limit_s = math.inf if limit is None else _time("--limit", limit)
+    limit_s = math.inf if limit is None else time_of("--limit", limit)
     if limit_s <= 0.0:
         raise EjbError(Code.INVALID, "a limit is above 0", where="--limit")
     with_checkpoints = checkpoint is not None or restart is not None
@@ -41,7 +41,7 @@ def sequence_for(
     if with_checkpoints:
         if zeta:
             raise EjbError(Code.INVALID, "--zeta and --checkpoint do not go together", hint="leave one of them out")
-        checkpoint_s, restart_s = _time("--checkpoint", checkpoint or "0"), _time("--restart", restart or "0")
+        checkpoint_s, restart_s = time_of("--checkpoint", checkpoint or "0"), time_of("--restart", restart or "0")
         plan = _asked(
             "--checkpoint",
             lambda: checkpointed_plan_of(
@@ -62,7 +62,8 @@ def sequence_for(
     }
 
 
-def _time(where: str, text: str) -> float:
+def time_of(where: str, text: str) -> float:
+    """A time in words, 0 s or more. Raises EjbError (INVALID)."""
     from ejbd.core.speculation.laws import seconds_of
 
     value: float = _asked(where, lambda: seconds_of(text))
@@ -76,3 +77,10 @@ def _asked(where: str, question: Any) -> Any:
         return question()
     except (ValueError, OverflowError) as error:
         raise EjbError(Code.INVALID, str(error), where=where) from None
+
+
+def application_of_job_name(name: str) -> str:
+    """What a job of this name is a run of, where nobody says it."""
+    from ejbd.core.speculation.naming import application_name
+
+    return application_name(name)

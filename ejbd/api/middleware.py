@@ -20,7 +20,7 @@ _TOO_LARGE_HINT = "leave large data in files, or raise limits.max_body_bytes"
 
 
 _SMALL_BYTES = 64 * 1024
-_LARGE_ROUTES = ("/v1/jobs", "/v1/jobs/plan", "/v1/worker/reports")
+_LARGE_ROUTES = ("/v1/jobs", "/v1/jobs/plan", "/v1/worker/reports", "/v1/history")
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 _OPENERS = re.compile(rb"(?:[\[{]\s*){64}")
 _MOST_BRACKETS = 200_000

@@ -50,6 +50,9 @@ class OverridesBody(Api):
     lambda_s: Annotated[float | None, Field(allow_inf_nan=False)] = None
     delta: Annotated[float | None, Field(allow_inf_nan=False)] = None
     checkpoint: Annotated[str | None, Field(max_length=64, description="off, auto, or seconds between two")] = None
+    app: Annotated[str | None, Field(max_length=400, description="NAME[:CLASS]: what the run time is learned of")] = (
+        None
+    )
     restartable: bool | None = None
     hold: bool | None = None
     options: Annotated[

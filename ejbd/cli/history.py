@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Optional
 
 import typer
 
-from ejbd.cli.options import AsJson, MaybeInt, MaybeText, output
-from ejbd.cli.words import duration
+from ejbd.cli.options import AsJson, MaybeInt, MaybePath, MaybeText, client, output
+from ejbd.cli.output import ascii_only, printable, width
+from ejbd.cli.words import clock, duration
+from ejbd.errors import Code, EjbError
 
 history_app = typer.Typer(help="Run times of the past, and the walltimes that follow.", no_args_is_help=True)
 
@@ -51,6 +55,120 @@ def _sequence_table(found: dict[str, Any]) -> None:
     out.table(headings, rows, frozenset({1, 2, 3}))
     cost = found["expected_cost_s"]
     out.line(f"expected cost {duration(cost)} ({cost:.6g} s), mean run time {duration(found['mean_s'])}")
+
+
+class FormatName(StrEnum):
+    """The formats of `ejb history import`."""
+
+    sacct = "sacct"
+    jobcomp = "jobcomp"
+    pbs = "pbs"
+    swf = "swf"
+
+
+@history_app.command("import")
+def import_file(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="sacct --parsable2, jobcomp, PBS accounting or SWF; - is stdin.")],
+    format: Annotated[
+        Optional[FormatName],  # noqa: UP045
+        typer.Option("--format", help="Of the file.  [default: by its first line; .swf by its name]"),
+    ] = None,
+    cluster: Annotated[str, typer.Option("--cluster", help="Tells equal job numbers of several clusters apart.")] = "",
+    user: Annotated[MaybeText, typer.Option("--user", help="Only this user's runs.")] = None,
+    as_user: Annotated[MaybeText, typer.Option("--as", help="Keep them as runs of this user.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take finished runs in from what the batch system has kept; what was taken in before is known again."""
+    from ejbd.cli.history_import import import_runs
+
+    out = output(as_json, False)
+    done = import_runs(
+        client(context), file, format.value if format else None, cluster=cluster, only=user, as_user=as_user
+    )
+
+    def human() -> None:
+        out.line(f"{done['read']:,} runs read, {done['new']:,} of them new")
+        for what in done["odd"]:
+            out.note(what)
+
+    out.result(done, human)
+
+
+@history_app.command("list")
+def list_known(
+    context: typer.Context,
+    application: Annotated[MaybeText, typer.Argument(help="Only this application.")] = None,
+    user: Annotated[MaybeText, typer.Option("--user", help="Only this user's (administrators).")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=10_000, help="The most often run ones.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List the applications of which runs are known."""
+    out = output(as_json, False)
+    found = client(context).get("/v1/history", application=application, user=user, limit=limit)
+    headings = ["APPLICATION", "CLASS", "USER", "PROCS", "RUNS", "COMPLETED", "NEWEST"]
+
+    def human() -> None:
+        rows = [
+            [
+                one["application"], one["input_class"] or "-", one["user"], str(one["processors"]), str(one["runs"]),
+                str(one["completed"]), clock(one["newest_s"]),
+            ]
+            for one in found["applications"]
+        ]  # fmt: skip
+        out.table(headings, rows, frozenset({3, 4, 5}))
+
+    out.result(found, human)
+
+
+@history_app.command("show")
+def show(
+    context: typer.Context,
+    application: Annotated[str, typer.Argument(metavar="APP[:CLASS]", help="The application.")],
+    processors: Annotated[MaybeInt, typer.Option("-n", "--ntasks", help="Of runs this wide.")] = None,
+    user: Annotated[MaybeText, typer.Option("--user", help="Somebody else's (administrators).")] = None,
+    limit: Annotated[MaybeText, typer.Option("--limit", help="No walltime is longer (30m, 24h).")] = None,
+    svg: Annotated[MaybePath, typer.Option("--svg", help="Draw it into this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the law of an application's run times and the walltimes that follow from it."""
+    from ejbd.cli.history_chart import law_chart, law_svg
+    from ejbd.sequences import time_of
+
+    out = output(as_json, False)
+    daemon = client(context)
+    name, _, kind = application.partition(":")
+    limit_s = None if limit is None else time_of("--limit", limit)
+    known = daemon.get("/v1/history", application=name, user=user, limit=1000)["applications"]
+    fitting = [
+        one for one in known
+        if processors in (None, one["processors"]) and (not kind or kind == one["input_class"])
+    ]  # fmt: skip
+    if not fitting:
+        wide = "" if processors is None else f" on {processors} processors"
+        hint = "`ejb history list` shows what is known"
+        raise EjbError(Code.NOT_FOUND, f"no run of {application!r}{wide} is known", hint=hint)
+    one = fitting[0]
+    found = daemon.get(
+        "/v1/history/law", application=name, processors=one["processors"], input_class=one["input_class"] or None,
+        user=one["user"], limit_s=limit_s,
+    )  # fmt: skip
+    if svg is not None:
+        try:
+            svg.write_text(law_svg(found), encoding="utf-8")
+        except OSError as error:
+            raise EjbError(Code.INVALID, f"cannot write the picture: {error.strerror}", where=str(svg)) from None
+
+    def human() -> None:
+        out.lines(law_chart(found, min(width(), 110), plain=ascii_only()))
+        if found["law"] is not None:
+            _sequence_table(found)
+        for other in fitting[1:4]:
+            words = f"{other['runs']} runs on {other['processors']} processors"
+            kind = f", class {other['input_class']}" if other["input_class"] else ""
+            out.note(f"there are also {words}{kind}, of {printable(other['user'])}")
+
+    out.result(found, human)
 
 
 def add_to(app: typer.Typer) -> None:

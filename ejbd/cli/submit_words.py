@@ -61,6 +61,7 @@ OVERRIDES = (
     Option("lambda_s", ("--lambda",), _NUMBER, "Seconds that a move costs."),
     Option("delta", ("--delta",), _NUMBER, "Overhead of over-subscription."),
     Option("checkpoint", ("--checkpoint",), _TEXT, "Checkpoints against lost nodes.", "off|auto|SECONDS"),
+    Option("app", ("--app",), _TEXT, "Application that the run time is learned of.", "NAME[:CLASS]"),
     Option("restartable", ("--restartable",), Kind.SWITCH, "The script may be started again."),
     Option("hold", ("-H", "--hold"), _FLAG, "Do not start until `ejb release`."),
     Option("options", ("-O", "--option"), Kind.TEXTS, "An option of sbatch in one word (--mem=4G alone does, too)."),

@@ -24,7 +24,7 @@ from ejbd.config import Settings
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import explaining, queuepause, queues, requests, workers
+from ejbd.manager import explaining, pastruns, queuepause, queues, requests, workers
 from ejbd.manager.calls import WorkerCalls
 from ejbd.manager.checkpointing import recent_offers
 from ejbd.manager.clock import SteadyClock
@@ -68,7 +68,7 @@ ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
-SUBSCRIBERS = Subscribers(asked=(ask_policy,), told=(learn_of_end, queuepause.note_end))
+SUBSCRIBERS = Subscribers(asked=(ask_policy,), told=(learn_of_end, pastruns.note_end, queuepause.note_end))
 """Who is asked and told when something ends."""
 
 

@@ -302,6 +302,28 @@ class Overhead(Base):
     )
 
 
+class PastRun(Base):
+    """How long an application ran once, whoever started it: what walltimes are learned from."""
+
+    __tablename__ = "past_runs"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    key: Mapped[int] = mapped_column(BigInteger, unique=True)  # the same for the same run, however often it is told
+    user: Mapped[str] = mapped_column(String(256))
+    application: Mapped[str] = mapped_column(String(512))
+    input_class: Mapped[str] = mapped_column(String(128))  # "": none was said
+    processors: Mapped[int] = mapped_column(Integer)
+    run_s: Mapped[float]
+    requested_s: Mapped[float | None]
+    outcome: Mapped[str] = mapped_column(String(16))  # completed | timeout | failed | cancelled
+    end_s: Mapped[float]
+
+    __table_args__ = (
+        Index("ix_past_runs_application", "user", "application", "processors", "input_class", "end_s"),
+        NEVER_AGAIN,
+    )
+
+
 class Obstacle(Base):
     """What keeps an application from being moved. Kept by application, for its next jobs, beyond its job's row."""
 

@@ -133,6 +133,7 @@ def read(request: JobRequest) -> Reading:
         hold="hold" in settings,
         **{name: _own(settings, one) for name, one in per_job().items()},
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
+        app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
         asked=asked_for(request, settings, typed, cwd),
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:

@@ -36,6 +36,7 @@ class Overrides:
     lambda_s: str | None = None
     delta: str | None = None
     checkpoint: str | None = None
+    app: str | None = None
     restartable: bool | None = None
     hold: bool | None = None
     options: tuple[str, ...] = ()
@@ -71,6 +72,7 @@ _NAMES = {
     "mpi": "ejb:mpi",
     **{name: f"ejb:{one.key}" for name, one in per_job().items()},
     "checkpoint": "ejb:checkpoint",
+    "app": "ejb:app",
 }
 
 

@@ -47,7 +47,8 @@ class JobSpec:
     queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
-    override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `asked` is what a
+    override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `app` is the
+    application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `asked` is what a
     passed-through job needs beside that (None: it is elastic, or was stored by an EJB that did not keep it).
     """
 
@@ -75,6 +76,7 @@ class JobSpec:
     lambda_s: float | None = None
     delta: float | None = None
     checkpoint: str | None = None
+    app: str | None = None
     asked: Asked | None = None
 
     def passed_through(self) -> JobSpec:

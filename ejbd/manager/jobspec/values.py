@@ -11,6 +11,7 @@ from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, inva
 
 MOST_PROCESSES = 1_000_000
 LONGEST_NAME = 200
+LONGEST_APPLICATION, LONGEST_CLASS = 256, 128
 _LONGEST_TEXT = 1024
 _ENGINES = ("auto", "application", "dmtcp", "none")
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
@@ -72,6 +73,15 @@ def every(given: Given) -> str:
     except EjbError:
         what = f"checkpoint must be off, auto or seconds from 1 to {31 * 86400}, not {shortened(text)}"
         raise invalid(given.where, what) from None
+
+
+def application(given: Given) -> str:
+    """An application and, behind a colon, the class of its input."""
+    name, _, kind = (given.value or "").strip().partition(":")
+    if not name or len(name) > LONGEST_APPLICATION or len(kind) > LONGEST_CLASS or has_control(name + kind):
+        what = f"app is NAME or NAME:CLASS, of at most {LONGEST_APPLICATION} and {LONGEST_CLASS} characters"
+        raise invalid(given.where, f"{what}, not {shortened(given.value or '')}")
+    return f"{name}:{kind}" if kind else name
 
 
 def switch(given: Given) -> bool:
