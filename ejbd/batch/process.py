@@ -78,12 +78,6 @@ class Surroundings:
         prlimit = shutil.which("prlimit", path=path) if words else None
         return [prlimit, *words, "--"] if prlimit else []
 
-    def masking(self) -> list[str]:
-        """The command that sets the umask and becomes another. Not every event loop sets it for a child (uvloop)."""
-        if self.umask is None:
-            return []
-        return ["/bin/sh", "-c", 'umask "$1" && shift && exec "$@"', "sh", f"{self.umask:04o}"]
-
 
 HERE = Surroundings()
 
@@ -136,7 +130,7 @@ class Commands:
                 raise BatchError(f"{name} is not installed", transient=False, hint="set PATH for ejbd")
             result = await _run(
                 name,
-                [*surroundings.masking(), *surroundings.limiting(self.environment.get("PATH")), program, *argv[1:]],
+                [*surroundings.limiting(self.environment.get("PATH")), program, *argv[1:]],
                 timeout_s,
                 None if stdin is None else stdin.encode(),
                 dict(self.environment if environment is None else environment),
@@ -184,6 +178,7 @@ async def _run(
             stderr=asyncio.subprocess.PIPE,
             env=environment,
             cwd=surroundings.directory,
+            umask=-1 if surroundings.umask is None else surroundings.umask,
             pass_fds=tuple(descriptors),
             start_new_session=True,  # so that a time-out ends the command's own children too
         )
