@@ -67,7 +67,7 @@ def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> J
         name = tag
     shares = states.exec_hosts(job.plain.get("exec_host", ""))
     ended = states.has_ended(dialect, letter)
-    depends = "depend" in job.plain
+    depends = "after" in job.plain.get("depend", "")
     state, blocked = states.living_state(letter, hold=job.plain.get("Hold_Types", ""), depends=depends)
     code, why = None, ""
     if ended:

@@ -1,0 +1,396 @@
+"""The server: `python -m tests.fakes.pbs.server FOLDER`. Killed and started again it knows what it knew, and jobs live.
+
+`FOLDER/site.json` says what site it is; `FOLDER/mischief.json`, read anew at every request, how it misbehaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.pbs import listings, submit
+from tests.fakes.pbs.submit import Refused
+from tests.fakes.pbs.world import Job, Reservation, World, job_number
+
+Answer = tuple[str, str, int]
+MOM = Path(__file__).with_name("mom.py")
+EXCEEDED = {"openpbs": -29, "torque": -11}
+FORGOTTEN_S = 300.0
+
+
+class Server:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.world = World(folder)
+        self.moms: dict[int, subprocess.Popen[bytes]] = {}
+        self.stale_s: float | None = None
+
+    async def run(self) -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        names = ["server", "control"] + (
+            ["maui"] if json.loads((self.folder / "site.json").read_text())["maui"] else []
+        )
+        servers = []
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+            servers.append(await asyncio.start_unix_server(self.connected, str(self.folder / name), limit=1 << 26))
+        cycle = asyncio.create_task(self.cycle())
+        await stop.wait()
+        cycle.cancel()
+        for server in servers:
+            server.close()
+
+    async def cycle(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(0.05)
+
+    def look(self) -> None:
+        """Ends of jobs, and starts of others."""
+        world, changed = self.world, False
+        for job in list(world.jobs.values()):
+            if job.runs:
+                end = self.folder / "jobs" / f"{job.number}.end"
+                if end.exists():
+                    found = json.loads(end.read_text())
+                    status = found["status"]
+                    world.ended(job, status, found["end_s"])
+                    changed = True
+        for job in world.schedule(time.time()):
+            self.launch(job)
+            changed = True
+        for number in [n for n, mom in self.moms.items() if mom.poll() is not None]:
+            del self.moms[number]
+        if changed:
+            world.save()
+
+    def launch(self, job: Job) -> None:
+        world = self.world
+        base = self.folder / "jobs" / str(job.number)
+        nodefile = [node for node, _, count in job.shares for _ in range(count)]
+        if world.dialect == "openpbs" and "mpiprocs" not in job.asked.get("select", ""):
+            nodefile = [node for node, _, _ in job.shares]  # one line a chunk
+        base.with_suffix(".nodes").write_text("".join(f"{node}\n" for node in nodefile))
+        base.with_suffix(".SC").write_bytes(job.script.encode(errors="surrogateescape"))
+        user = pwd.getpwuid(os.geteuid())
+        environment = {
+            "HOME": user.pw_dir,
+            "LOGNAME": user.pw_name,
+            "USER": user.pw_name,
+            "SHELL": user.pw_shell or "/bin/sh",
+            "PATH": f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            **job.variables,
+            "PBS_JOBID": f"{job.number}.{world.head}",
+            "PBS_JOBNAME": job.name,
+            "PBS_NODEFILE": str(base.with_suffix(".nodes")),
+            "PBS_QUEUE": job.queue,
+            "PBS_ENVIRONMENT": "PBS_BATCH",
+            "PBS_NODENUM": "0",
+            "PBS_TASKNUM": "1",
+        }
+        spec = {
+            "environment": environment,
+            "nodefile": nodefile,
+            "args": job.shell_args,
+            "cwd": job.directory or user.pw_dir,
+            "output": job.output,
+            "error": job.error,
+            "join": job.join,
+            "start_s": job.start_s,
+            "walltime_s": job.walltime_s,
+            "kill_delay_s": world.kill_delay_s,
+            "exceeded": EXCEEDED[world.dialect],
+        }
+        base.with_suffix(".json").write_text(json.dumps(spec))
+        argv = [sys.executable, "-S", "-E", str(MOM), str(self.folder), str(job.number)]
+        self.moms[job.number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+
+    def tell(self, job: Job, **what: Any) -> None:
+        """Tell the job's mom, if it is there (yet)."""
+        path = self.folder / "jobs" / f"{job.number}.sock"
+        for _ in range(100):
+            try:
+                with socket.socket(socket.AF_UNIX) as mom:
+                    mom.settimeout(5)
+                    mom.connect(str(path))
+                    mom.sendall(json.dumps(what).encode() + b"\n")
+                    mom.recv(100)
+                return
+            except OSError:
+                if (self.folder / "jobs" / f"{job.number}.end").exists():
+                    return
+                time.sleep(0.02)
+
+    # ---- requests
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = json.loads(await reader.readline())
+            if "control" in request:
+                writer.write(json.dumps(self.control(request)).encode() + b"\n")
+                return
+            mischief = self.mischief()
+            out, err, code = self.answer(request, mischief)
+            if request["command"] in mischief.get("hang", ()):
+                await asyncio.sleep(3600)
+            writer.write(json.dumps({"out": out, "err": err, "code": code}).encode() + b"\n")
+        except (ConnectionError, ValueError):
+            pass
+        finally:
+            writer.close()
+
+    def mischief(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.folder / "mischief.json").read_text()))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def control(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What no command of a user could do: the administrator's part of a test."""
+        world = self.world
+        what = request["control"]
+        if what == "node":
+            world.nodes[request["name"]] = request["state"]
+        elif what == "reserve":
+            world.reservations.append(
+                Reservation(request["name"], request["start_s"], request["end_s"], request["nodes"])
+            )
+        elif what == "walltime":
+            self.set_walltime(world.jobs[request["job"]], request["walltime_s"])
+        elif what == "forget":
+            world.jobs.pop(request["job"], None)
+        elif what == "unreserve":
+            world.reservations.clear()
+        world.save()
+        return {}
+
+    def set_walltime(self, job: Job, walltime_s: float) -> None:
+        job.walltime_s = walltime_s
+        job.asked["walltime"] = listings.length(walltime_s)
+        if job.runs:
+            self.tell(job, do="limit", walltime_s=walltime_s)
+
+    def answer(self, request: dict[str, Any], mischief: dict[str, Any]) -> Answer:
+        command, words = request["command"], request["words"]
+        if command in mischief.get("garbage", ()):
+            return "<html>Bad Gateway</html>\n", "", 0
+        if command in mischief.get("fails", {}):
+            text, code = mischief["fails"][command]
+            return "", text, code
+        now = time.time()
+        try:
+            out, err, code = getattr(self, command)(request, words, now)
+        except Refused as refused:
+            return "", refused.text, refused.code
+        if command == "qstat" and "json" in words:
+            if mischief.get("no_jobs"):
+                return (
+                    listings.openpbs_jobs(self.world, [], now),
+                    "qstat: cannot connect to server (errno=15010)\n",
+                    255,
+                )
+            if mischief.get("spoil"):
+                out = listings.spoiled(out, mischief["spoil"])
+        return out, err, code
+
+    def qsub(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        if words == ["--version"]:
+            return self.qstat(request, words, now)
+        job = submit.job_of(self.world, request, now)
+        self.world.jobs[job.number] = job
+        self.world.save()
+        self.look()
+        quiet = "z" in submit.parse(words, self.world.dialect).flags
+        return "" if quiet else f"{job.number}.{self.world.head}\n", "", 0
+
+    def job(self, word: str) -> Job | None:
+        number = job_number(word)
+        return None if number is None else self.world.jobs.get(number)
+
+    def qstat(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        world, openpbs = self.world, self.world.dialect == "openpbs"
+        if "--version" in words:
+            version = listings.VERSION[world.dialect]
+            return (f"pbs_version = {version}\n" if openpbs else f"Version: {version}\nCommit: \n"), "", 0
+        letters = "".join(word[1:] for word in words if word.startswith("-"))
+        ids = [word for index, word in enumerate(words) if not word.startswith("-") and words[index - 1] != "-F"]
+        ids = [word for word in ids if word != "json"]
+        if "Q" in letters:
+            return listings.queues(world), "", 0
+        if "B" in letters:
+            return listings.server(world), "", 0
+        self.look()
+        err, code, found = "", 0, []
+        if ids:
+            for id in ids:
+                number = job_number(id)
+                if number is None:
+                    return "", f"qstat: Unknown queue destination {id}\n", 170 if openpbs else 172
+                job = world.jobs.get(number)
+                if job is None:
+                    word = "Unknown Job Id" if openpbs else "Unknown Job Id Error"
+                    err, code = err + f"qstat: {word} {number}.{world.head}\n", 153
+                elif openpbs and job.ended and "x" not in letters:
+                    text = "Job has finished, use -x or -H to obtain historical job information"
+                    err, code = err + f"qstat: {job.number}.{world.head} {text}\n", 35
+                else:
+                    found.append(job)
+        else:
+            found = [
+                job
+                for job in world.jobs.values()
+                if not job.ended
+                or (openpbs and "x" in letters)
+                or (not openpbs and (job.end_s or 0) > now - FORGOTTEN_S)
+            ]
+        if openpbs:
+            if "f" in letters:
+                out = listings.openpbs_jobs(world, found, now) if found or not code else ""
+            else:
+                out = listings.table(world, found)
+        else:
+            out = listings.torque_jobs(world, found, now) if "x" in letters else listings.table(world, found)
+        return out, err, code
+
+    def pbsnodes(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        self.look()
+        names = [word for index, word in enumerate(words) if not word.startswith("-") and words[index - 1] != "-F"]
+        if "-o" in words:
+            return "", f"Error marking node {names[0]} - Unauthorized Request \n", 1
+        if any(name not in self.world.nodes for name in names):
+            if self.world.dialect == "openpbs":
+                return "", f"Node: {names[0]},  Error: Unknown node \n", 1
+            return "", "pbsnodes: Unknown node  MSG=cannot locate specified node\n", 1
+        if self.world.dialect == "openpbs":
+            return listings.openpbs_nodes(self.world, now), "", 0
+        return listings.torque_nodes(self.world), "", 0
+
+    def pbs_rstat(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        return listings.reservations(self.world), "", 0
+
+    def changing(self, command: str, word: str) -> tuple[Job | None, Answer]:
+        """The job that a command names, or what it says where there is none."""
+        openpbs, job = self.world.dialect == "openpbs", self.job(word)
+        if job is None:
+            if openpbs:
+                return None, ("", f"{command}: Unknown Job Id {job_number(word)}.{self.world.head}\n", 153)
+            text = {"qdel": f"qdel: nonexistent job id: {word}\n", "qhold": ""}
+            return None, ("", text.get(command, f"{command}: Unknown Job Id Error {word}.{self.world.head}\n"), 153)
+        if job.ended:
+            if openpbs:
+                return None, ("", f"{command}: Job has finished {job.number}.{self.world.head}\n", 35)
+            return None, ("", f"{command}: Request invalid for state of job {job.number}.{self.world.head}\n", 170)
+        return job, ("", "", 0)
+
+    def qdel(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        err, code = "", 0
+        for word in words:
+            if word.startswith("-") or (word.isdigit() and words[words.index(word) - 1] == "-W"):
+                continue
+            job, said = self.changing("qdel", word)
+            if job is None:
+                err, code = err + said[1], said[2]
+                continue
+            if job.runs:
+                job.deleted, job.state, job.changed_s = True, "E", now
+                asyncio.get_running_loop().run_in_executor(None, partial(self.tell, job, do="delete"))
+            else:
+                job.deleted = True
+                self.world.ended(job, None, now)
+        self.world.save()
+        return "", err, code
+
+    def qhold(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        return self._hold("qhold", words, True)
+
+    def qrls(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        return self._hold("qrls", words, False)
+
+    def _hold(self, command: str, words: list[str], hold: bool) -> Answer:
+        job, said = self.changing(command, words[-1])
+        if job is None:
+            return said
+        job.holds = job.holds.replace("u", "") + ("u" if hold else "")
+        if not job.runs:
+            job.state = "H" if job.holds else "Q"
+        self.world.save()
+        return "", "", 0
+
+    def qalter(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        openpbs = self.world.dialect == "openpbs"
+        job, said = self.changing("qalter", words[-1])
+        if job is None:
+            return said
+        id = f"{job.number}.{self.world.head}"
+        options = submit.parse(words[:-1], self.world.dialect)
+        for key, value in options.resources.items():
+            if key != "walltime" and job.runs:
+                text = f"qalter: Cannot modify attribute while job running  Resource_List.{key} {id}\n"
+                return "", text, 167 if openpbs else 169
+            if key == "walltime":
+                if job.runs and submit.seconds(value) > job.walltime_s:
+                    return "", f"qalter: Unauthorized Request  {id}\n", 159
+                self.set_walltime(job, submit.seconds(value))
+            else:
+                job.asked[key] = value
+        self.world.save()
+        return "", "", 0
+
+    def qsig(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        openpbs = self.world.dialect == "openpbs"
+        job, said = self.changing("qsig", words[-1])
+        if job is None:
+            return said
+        id = f"{job.number}.{self.world.head}"
+        word = words[words.index("-s") + 1].removeprefix("SIG")
+        if not job.runs:
+            return "", f"qsig: Request invalid for state of job {id}\n", 168 if openpbs else 170
+        number = getattr(signal, f"SIG{word}", None)
+        if number is None:
+            return "", f"qsig: Unknown/illegal signal name {id}\n", 165 if openpbs else 167
+        self.tell(job, do="signal", number=int(number))
+        return "", "", 0
+
+    # ---- Maui
+
+    def showbf(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        self.look()
+        at = now - self.mischief().get("stale_s", 0.0)
+        return listings.showbf(self.world, request["user"], words, now, at), "", 0
+
+    def showres(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        self.look()
+        if "-n" in words:
+            at = now - self.mischief().get("stale_s", 0.0)
+            return listings.showres_by_node(self.world, now, at), "", 0
+        return listings.showres(self.world, now), "", 0
+
+    def showq(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        return listings.showq(self.world, now), "", 0
+
+    def showstart(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        job = self.job(words[-1])
+        if job is None:
+            return "", f"ERROR:    'showstart' failed\nERROR:    cannot locate job '{words[-1]}'\n\n", 1
+        return listings.showstart(job, now), "", 0
+
+    def checkjob(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
+        job = self.job(words[-1])
+        if job is None:
+            return "", f"ERROR:    'checkjob' failed\nERROR:  cannot locate job '{words[-1]}'\n\n", 1
+        return listings.checkjob(job, now), "", 0
+
+
+if __name__ == "__main__":
+    asyncio.run(Server(Path(sys.argv[1])).run())

@@ -1,0 +1,160 @@
+"""A fake PBS for the length of a test: brought up in a folder of its own, told to misbehave, taken down."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CLIENT = Path(__file__).with_name("client.py")
+ROOT = Path(__file__).parents[3]
+COMMANDS = ("qsub", "qstat", "qdel", "qalter", "qhold", "qrls", "qsig", "pbsnodes", "pbsdsh")
+MAUI = ("showbf", "showq", "showres", "showstart", "checkjob")
+
+
+@dataclass
+class PbsSite:
+    """`dialect` openpbs or torque; `scheduler` easy, or fifo (no backfilling that protects anybody)."""
+
+    folder: Path
+    dialect: str
+    nodes: int
+    cpus: int
+    maui: bool
+    server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def path(self) -> str:
+        return f"{self.bin}:/usr/local/bin:/usr/bin:/bin"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": self.path, "TZ": "UTC0", "LC_ALL": "C"}
+
+    def start(self) -> None:
+        argv = [sys.executable, "-m", "tests.fakes.pbs.server", str(self.folder)]
+        with open(self.folder / "log", "ab") as log:
+            self.server = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while not (self.folder / "server").exists() or not self._answers():
+            assert self.server.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline, "the fake PBS does not come up"
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            self.control("nothing")
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """As a crash would; jobs live on."""
+        if self.server is not None:
+            self.server.kill()
+            self.server.wait()
+        for name in ("server", "control", "maui"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def control(self, what: str, **more: Any) -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(30)
+            client.connect(str(self.folder / "control"))
+            client.sendall(json.dumps({"control": what, **more}).encode() + b"\n")
+            client.recv(100)
+
+    def mischief(self, **what: Any) -> None:
+        """From now on: hang=["qalter"], garbage=["qstat"], fails={"qsub": [text, code]}, no_jobs, spoil, stale_s."""
+        temporary = self.folder / "mischief.tmp"
+        temporary.write_text(json.dumps(what))
+        temporary.replace(self.folder / "mischief.json")
+
+    def run(
+        self, *argv: str, stdin: str = "", cwd: Path | None = None, user: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.bin / argv[0]), *argv[1:]],
+            env={**self.environment, **({"FAKE_PBS_USER": user} if user else {})},
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def numbers(self) -> list[int]:
+        """Jobs that have not ended."""
+        stored = json.loads((self.folder / "state.json").read_text()) if (self.folder / "state.json").exists() else {}
+        return [job["number"] for job in stored.get("jobs", []) if job["state"] not in "FC"]
+
+    def down(self) -> None:
+        """Every job ended, the server gone."""
+        self.mischief()
+        if self.server is None or self.server.poll() is not None:
+            self.start()
+        assert self.server is not None
+        if numbers := self.numbers():
+            self.run("qdel", *map(str, numbers))
+        deadline = time.monotonic() + 60
+        while self.numbers() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.server.send_signal(signal.SIGTERM)
+        self.server.wait(timeout=30)
+
+
+@contextmanager
+def pbs_site(
+    dialect: str,
+    *,
+    maui: bool = False,
+    nodes: int = 8,
+    cpus: int = 4,
+    prefix: str = "n",
+    head: str = "head",
+    first: int = 1,
+) -> Iterator[PbsSite]:
+    """OpenPBS orders strictly; Torque has Maui's backfilling, or a scheduler that starts whatever fits."""
+    folder = Path(tempfile.mkdtemp(prefix="ejb-pbs-"))
+    site = PbsSite(folder, dialect, nodes, cpus, maui)
+    try:
+        (folder / "bin").mkdir()
+        (folder / "jobs").mkdir()
+        settings = {
+            "dialect": dialect,
+            "scheduler": "easy" if maui or dialect == "openpbs" else "fifo",
+            "head": head,
+            "prefix": prefix,
+            "nodes": nodes,
+            "cpus": cpus,
+            "maui": maui,
+            "kill_delay": 5.0,
+            "first": first,
+        }
+        (folder / "site.json").write_text(json.dumps(settings))
+        for name in (*COMMANDS, *(MAUI if maui else ()), *(("pbs_rstat",) if dialect == "openpbs" else ())):
+            file = folder / "bin" / name
+            words = [sys.executable, "-S", "-E", str(CLIENT), str(folder), name]
+            file.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            file.chmod(0o755)
+        site.start()
+        yield site
+    finally:
+        site.down()
+        shutil.rmtree(folder, ignore_errors=True)
