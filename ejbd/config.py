@@ -214,6 +214,10 @@ def changes_schema() -> dict[str, Any]:
     return {**schema, "title": "QueueChanges", "properties": maybe}
 
 
+def _on_or_off(value: object) -> object:
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class LocalSettings(BaseModel):
     """The embedded cluster."""
 
@@ -233,6 +237,30 @@ class SlurmSettings(BaseModel):
     bin: Path | None = Field(default=None, description="folder of sbatch, squeue, ...; default: PATH")
     timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
     submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
+
+
+class PbsSettings(BaseModel):
+    """OpenPBS or Torque, by their own commands; with Maui or Moab, where `showbf` is there."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dialect: Annotated[Literal["auto", "openpbs", "torque"], Field(description="auto: as `qstat --version` says")] = (
+        "auto"
+    )
+    server: str = Field(default="", description="PBS_DEFAULT; default: as in the daemon's environment, or the site's")
+    bin: Path | None = Field(default=None, description="folder of qsub, qstat, ...; default: PATH")
+    maui: Annotated[
+        Literal["auto", "on", "off"],
+        BeforeValidator(_on_or_off),
+        Field(description="whether showbf and showres say what room there is; auto: where showbf is there"),
+    ] = "auto"
+    whole_nodes: bool = Field(default=False, description="the scheduler gives every job nodes of its own")
+    longest_name: Annotated[
+        int, Field(ge=8, le=230, description="characters that the name of a job may have; 15 everywhere")
+    ] = 15
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
+    submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
+    change_timeout_s: Annotated[float, Field(gt=0, le=600, description="of qalter, which Torque lets hang")] = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +303,6 @@ class Limits(BaseModel):
     spool_retention_days: Annotated[float, Field(gt=0)] = 3.0  # of a job that has ended; sooner than its events
 
 
-def _on_or_off(value: object) -> object:
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
 def _imported(modules: list[str]) -> list[str]:
     try:
         import_policies(modules)
@@ -303,9 +327,10 @@ class Settings(BaseSettings):
     admins: list[str] = Field(default_factory=list, description="besides root and the daemon's own user")
     poll_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
     worker_python: str = "python3"
-    batch: Literal["local", "slurm"] = "local"
+    batch: Literal["local", "slurm", "pbs"] = "local"
     local: LocalSettings = Field(default_factory=LocalSettings)
     slurm: SlurmSettings = Field(default_factory=SlurmSettings)
+    pbs: PbsSettings = Field(default_factory=PbsSettings)
     limits: Limits = Field(default_factory=Limits)
     mpi_profiles: Path | None = Field(
         default=None, description="TOML file of MPI profiles besides those that come along"
@@ -352,6 +377,8 @@ class Settings(BaseSettings):
         """Those of the batch system that is named."""
         if self.batch == "slurm":
             return BatchTraits(False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s)
+        if self.batch == "pbs":
+            return BatchTraits(False, False, False, self.pbs.timeout_s, self.pbs.submit_timeout_s)
         return BatchTraits(True, False, False, 10.0, 10.0)
 
     @property

@@ -20,7 +20,7 @@ import structlog
 
 from ejbd import __version__
 from ejbd.batch.base import BatchSystem
-from ejbd.config import Settings, load
+from ejbd.config import PbsSettings, Settings, load
 from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.logfile import Unbreakable
 from ejbd.lograte import Equal, EqualRecords, Rate
@@ -38,10 +38,29 @@ def make_batch(settings: Settings) -> BatchSystem:
         return SlurmBatch(
             conf=slurm.conf, timeout_s=slurm.timeout_s, submit_timeout_s=slurm.submit_timeout_s, path=path
         )
+    if settings.batch == "pbs":
+        return _make_pbs(settings.pbs)
     from ejbd.batch.local import LocalBatch
 
     local = settings.local
     return LocalBatch(settings.cluster_dir, nodes=local.nodes, processors_per_node=local.processors_per_node)
+
+
+def _make_pbs(pbs: PbsSettings) -> BatchSystem:
+    from ejbd.batch.pbs import PbsBatch
+    from ejbd.batch.pbs.states import Dialect
+
+    return PbsBatch(
+        dialect=None if pbs.dialect == "auto" else Dialect(pbs.dialect),
+        server=pbs.server,
+        use_maui={"on": True, "off": False}.get(pbs.maui),
+        whole_nodes=pbs.whole_nodes,
+        longest_name=pbs.longest_name,
+        timeout_s=pbs.timeout_s,
+        submit_timeout_s=pbs.submit_timeout_s,
+        change_timeout_s=pbs.change_timeout_s,
+        path=f"{pbs.bin}:{os.environ.get('PATH', '/usr/bin:/bin')}" if pbs.bin else None,
+    )
 
 
 async def run(settings: Settings) -> None:

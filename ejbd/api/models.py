@@ -467,13 +467,17 @@ class Queues(Api):
 
 
 class Window(Api):
-    """Processors that jobs of a queue may use now without delaying anybody."""
+    """Processors that jobs of a queue may use now without delaying anybody.
+
+    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere.
+    """
 
     queue: str
     at_s: float
     slots: list[Slot]
     free: int
     total: int
+    by: str = ""
 
 
 class Windows(Api):

@@ -19,7 +19,7 @@ OUTPUT_LIMIT = 64 * 1024 * 1024
 
 _STEERING = ("SLURM", "SBATCH", "SRUN", "SALLOC", "SQUEUE", "SINFO", "SACCT", "SCANCEL", "SCONTROL", "PBS", "LC_")
 _STEERING_NAMES = frozenset({"LANG", "LANGUAGE", "TZ"})
-_KEPT = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT"})
+_KEPT = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER"})
 """Where the batch system is, as opposed to how its commands are to behave."""
 
 

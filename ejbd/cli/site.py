@@ -39,6 +39,8 @@ def window(
     def human() -> None:
         rows = [[w["queue"], f"{w['free']}/{w['total']}", slots(w["slots"])] for w in found["windows"]]
         out.table(["QUEUE", "FREE", "USABLE NOW"], rows)
+        for by in sorted({w["by"] for w in found["windows"] if w.get("by")}):
+            out.line(f"by {by}")
 
     out.result(found, human)
 

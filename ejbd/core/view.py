@@ -172,12 +172,25 @@ class MemoryRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """Room that the scheduler itself says it has: so many processors until then (None: no end is known)."""
+
+    processors: int
+    end_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """Everything one poll saw. `jobs` lists pending jobs in the order in which the scheduler will consider them.
 
     `walltime_quantum_s`: walltimes are whole multiples of this (60 on Slurm). `unparsed` counts rows that the parser
     could not read: they are kept out of `jobs`, never dropped in silence. `site_reservations`: coming and present ones,
     as of a minute ago at most.
+
+    `offers`: what the scheduler itself says can be used now; such rows nest, and no window is wider or longer (None: it
+    is not asked; empty: nothing, or it does not answer). `keeps_order`: it plans starts that a job which is let in
+    before cannot push back; where it does not, nothing is started while others wait. `windows_by`: whose word windows
+    go by, in plain English ("" where the batch system has but one).
     """
 
     time_s: float
@@ -189,6 +202,9 @@ class ClusterView:
     unparsed: int = 0
     memory: MemoryRules = MemoryRules()
     site_reservations: tuple[SiteReservation, ...] = ()
+    offers: tuple[Offer, ...] | None = None
+    keeps_order: bool = True
+    windows_by: str = ""
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)

@@ -57,6 +57,7 @@ def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
                 "slots": told_slots(view, q.name, slots),
                 "free": sum(n.free for n in nodes),
                 "total": q.total_processors,
+                "by": view.windows_by,
             }
         )
     return found

@@ -24,7 +24,7 @@ def job_number(world: JobWorld) -> str:
     A job whose J0 has no number (nobody answered yet) has its own serial number.
     """
     first = next((s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER), None)
-    given = first.batch_id if first is not None and first.batch_id is not None else ""
+    given = (first.batch_id or "").partition(".")[0] if first is not None else ""  # PBS: `12.head`
     return given if given.isdigit() else str(world.job.seq)
 
 

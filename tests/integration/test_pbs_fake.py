@@ -113,7 +113,7 @@ def kinds(value: Any, path: str = "") -> dict[str, str]:
     """Every key with the type of its value; ids, hosts and variables by a common name."""
     if not isinstance(value, dict):
         return {path: type(value).__name__.replace("float", "int")}
-    found = {}
+    found: dict[str, str] = {}
     for key, each in value.items():
         plain = "*" if path in ("/Jobs", "/nodes") else key
         if path.endswith("Variable_List"):

@@ -80,6 +80,11 @@ class ReservationRow:
     nodes: Mapping[str, int]
     owner: str = ""
 
+    @property
+    def what(self) -> str:
+        """Maintenance bears a name of its own: M12 with OpenPBS (pbs_rsub --hosts), SYSTEM.0 with Maui (setres)."""
+        return "maintenance" if re.match(r"M[0-9]|SYSTEM\b", self.name) else "reservation"
+
 
 def reservations(text: str) -> tuple[list[ReservationRow], int]:
     """`pbs_rstat -F`: those that are confirmed or running, and the number of those that cannot be read."""

@@ -19,7 +19,7 @@ from ejbd.core.easy import shadow_of
 from ejbd.core.progress import ROUNDING_SLACK_S, whole_units
 from ejbd.core.room.slots import in_whole_units
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Offer, QueueView, Reservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ def windows(view: ClusterView, queue: str, now: float) -> Windows:
     nodes = {node.name: node for node in view.usable_nodes(queue)}
     waiting = [job for job in view.jobs if job.state is BatchState.PENDING]
     pending = [job for job in waiting if job.planned_start_s is not None or not job.blocked]
+    if not view.keeps_order and any(job.foreign for job in pending):
+        return Windows(now, ())  # whoever waits could be pushed back by anything that starts
     # Where jobs wait and none has a plan, the batch system has not looked at them yet: its nodes are not known then.
     unplanned = bool(pending) and all(job.planned_start_s is None for job in pending)
     kept = _kept(view, nodes, now)
@@ -87,7 +89,15 @@ def windows(view: ClusterView, queue: str, now: float) -> Windows:
         stairs = _by_processors(view, found, nodes, pending, kept, now)
         if kept:  # what is free now on their nodes goes, whatever comes free elsewhere
             stairs = _both(stairs, _by_nodes(nodes, [], kept, 1, now))
+    if view.offers is not None:
+        stairs = _both(stairs, _offered(view.offers, now))
     return Windows(now, _staircase(stairs, found, view.walltime_quantum_s), found.processor_quantum)
+
+
+def _offered(offers: Iterable[Offer], now: float) -> list[Stair]:
+    """What the scheduler itself offers, the longest first."""
+    ends = [(UNLIMITED if offer.end_s is None else offer.end_s - now, offer.processors) for offer in offers]
+    return sorted(ends, key=lambda stair: (-stair[0], stair[1]))
 
 
 def _shortness(slot: BackfillSlot) -> float:

@@ -104,17 +104,22 @@ class PbsSite:
         stored = json.loads((self.folder / "state.json").read_text()) if (self.folder / "state.json").exists() else {}
         return [job["number"] for job in stored.get("jobs", []) if job["state"] not in "FC"]
 
-    def down(self) -> None:
-        """Every job ended, the server gone."""
+    def empty(self) -> None:
+        """Every job ended, and no other misbehaviour."""
         self.mischief()
-        if self.server is None or self.server.poll() is not None:
-            self.start()
-        assert self.server is not None
         if numbers := self.numbers():
             self.run("qdel", *map(str, numbers))
         deadline = time.monotonic() + 60
-        while self.numbers() and time.monotonic() < deadline:
+        while self.numbers():
+            assert time.monotonic() < deadline, "the jobs of a test did not end"
             time.sleep(0.05)
+
+    def down(self) -> None:
+        """Every job ended, the server gone."""
+        if self.server is None or self.server.poll() is not None:
+            self.start()
+        assert self.server is not None
+        self.empty()
         self.server.send_signal(signal.SIGTERM)
         self.server.wait(timeout=30)
 

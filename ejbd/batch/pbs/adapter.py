@@ -1,0 +1,482 @@
+"""PbsBatch: the protocol of ejbd.batch.base, filled by the commands of OpenPBS, or of Torque with or without Maui."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import pwd
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.exits import exit_files
+from ejbd.batch.pbs import attributes, checks, commands, openpbs, refusals, script, states, torque
+from ejbd.batch.pbs.attributes import QueueRow, ReservationRow, Site
+from ejbd.batch.pbs.openpbs import Unreadable
+from ejbd.batch.pbs.rows import JobRow, NodeRow
+from ejbd.batch.pbs.scheduler import RESERVATIONS_S, Maui, in_order, openpbs_reservations, planned
+from ejbd.batch.pbs.states import Dialect
+from ejbd.batch.process import CommandResult, Commands, CommandTimedOut, Surroundings, plain_environment
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
+from ejbd.errors import BatchError, SubmitOutcomeUnknown
+
+SETTINGS_S = 300.0
+"""Queues and the server's settings are looked at again after so long."""
+REMEMBERED_S = 120.0
+"""A job that has ended stays in the view for so long, where the server lists no ended ones."""
+_ASKED_AT_ONCE = 100
+_TRIES = 3
+
+
+class PbsBatch:
+    """OpenPBS or Torque, through the commands on PATH.
+
+    `dialect`: None asks `qstat --version`. `server`: another than the site's default (PBS_DEFAULT, PBS_SERVER).
+    `use_maui`: None where `showbf` is there. `whole_nodes`: the site gives every job nodes of its own. `timeout_s`: of
+    a query; `submit_timeout_s`: of a submission; `change_timeout_s`: of qalter, which can hang once it is done.
+    """
+
+    name = "pbs"
+
+    def __init__(
+        self,
+        *,
+        dialect: Dialect | None = None,
+        server: str = "",
+        use_maui: bool | None = None,
+        whole_nodes: bool = False,
+        longest_name: int = 15,
+        timeout_s: float = 20.0,
+        submit_timeout_s: float = 30.0,
+        change_timeout_s: float = 5.0,
+        path: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        more = {} if path is None else {"PATH": path}
+        if server:
+            more |= {"PBS_DEFAULT": server, "PBS_SERVER": server}
+        self.commands = Commands(plain_environment() | more)
+        self.command_counts = self.commands.counts
+        self.version = ""
+        self._dialect = dialect
+        self._use_maui = use_maui
+        self._whole_nodes = whole_nodes
+        self._longest_name = longest_name
+        self._timeout_s = timeout_s
+        self._submit_timeout_s = submit_timeout_s
+        self._change_timeout_s = change_timeout_s
+        self._clock = clock
+        self._user = pwd.getpwuid(os.geteuid()).pw_name
+        self._site: Site | None = None
+        self._site_s = -math.inf
+        self._maui: Maui | None = None
+        self._reservations: list[ReservationRow] = []
+        self._reservations_s = -math.inf
+        self._nodes: dict[str, NodeRow] | None = None
+        # OpenPBS: jobs of ours that are known to live, with how often they were not found since; and those that ended.
+        self._living: dict[str, int] = {}
+        self._ended: dict[str, tuple[JobRow, float]] = {}
+        self._history = True
+        self._asked_after_ends = False
+
+    # ---- what the site is
+
+    async def dialect(self) -> Dialect:
+        """Asked once. Raises BatchError where `qstat` is neither's."""
+        if self._dialect is None or not self.version:
+            result = await self.commands.run(["qstat", "--version"], timeout_s=self._timeout_s)
+            found = refusals.version(result.stdout + result.stderr)
+            if found is None:
+                if result.code != 0 and refusals.refusal(result, "say").transient:
+                    raise refusals.refusal(result, "tell its version")
+                said = (result.stdout + result.stderr).strip()[:80]
+                text = f"qstat is neither OpenPBS's nor Torque's: its version is {said!r}"
+                raise BatchError(text, transient=False, hint="set bin in [pbs] to the folder of the right one")
+            self.version = f"{'OpenPBS' if found[0] == 'openpbs' else 'Torque'} {found[1]}"
+            self._dialect = self._dialect or Dialect(found[0])
+            path = self.commands.environment.get("PATH")
+            has_maui = shutil.which("showbf", path=path) is not None
+            self._maui = Maui() if self._use_maui or (self._use_maui is None and has_maui) else None
+        return self._dialect
+
+    async def site(self) -> Site:
+        """Queues and settings, read once and looked at again now and then."""
+        if self._site is None:
+            self._site, self._site_s = await self._read_site(), self._clock()
+        return self._site
+
+    async def _read_site(self) -> Site:
+        queues, server = await asyncio.gather(
+            self._query(["qstat", "-Q", "-f"], "list its queues"),
+            self._query(["qstat", "-B", "-f"], "show its settings"),
+        )
+        settings = attributes.server(server)
+        if not settings:
+            raise _unreadable("qstat -B -f", server)
+        return Site(attributes.queues(queues), settings.get("default_queue", ""), settings)
+
+    # ---- observing
+
+    async def observe(self) -> ClusterView:
+        """By `qstat`, `pbsnodes` and one command more, which is another one from poll to poll."""
+        dialect, site = await self.dialect(), await self.site()
+        now_s = self._clock()
+        jobs_text, nodes_text, _ = await asyncio.gather(
+            self._query(commands.list_jobs(dialect), "list its jobs"),
+            self._query(commands.list_nodes(dialect), "list its nodes"),
+            self._look_further(dialect, now_s),
+        )
+        jobs, unparsed = self._jobs(dialect, jobs_text, now_s)
+        nodes, torn = self._nodes_of(dialect, nodes_text)
+        if not nodes:
+            raise _unreadable("pbsnodes", nodes_text)
+        self._nodes = {node.name: node for node in nodes}
+        if dialect is Dialect.OPENPBS:
+            jobs = self._with_ended(jobs, now_s)
+        views = [row.view for row in jobs if not (row.view.state is BatchState.RUNNING and "[]" in row.view.id)]
+        offers, keeps_order, by = None, True, ""
+        if self._maui is not None:
+            self._maui.node_processors = max(node.processors for node in nodes)
+            views = [planned(job, self._maui.starts, now_s) for job in views]
+            offers = self._maui.offers()
+            by = "showbf and showres: Maui or Moab"
+            if self._maui.trouble:
+                by = f"showbf tells nothing ({self._maui.trouble}): nothing is started until it does"
+        else:
+            keeps_order, by = _order(dialect, views)
+        queues = self._queues(site, nodes)
+        return ClusterView(
+            time_s=now_s,
+            nodes=tuple(_node_view(node, site.queues) for node in nodes),
+            jobs=in_order(views),
+            queues=queues,
+            reservations=Reservations.NODES,
+            walltime_quantum_s=1.0,
+            unparsed=unparsed + torn,
+            site_reservations=self._standing(now_s),
+            offers=offers,
+            keeps_order=keeps_order,
+            windows_by=by,
+        )
+
+    def _jobs(self, dialect: Dialect, text: str, now_s: float) -> tuple[list[JobRow], int]:
+        parse = torque.jobs if dialect is Dialect.TORQUE else openpbs.jobs
+        try:
+            jobs, unparsed = parse(text, self._user, now_s)
+        except Unreadable as error:
+            raise BatchError(f"qstat answered nothing that can be read: {error}", transient=True) from None
+        if unparsed and not jobs:
+            raise _unreadable("qstat", text)
+        return jobs, unparsed
+
+    def _nodes_of(self, dialect: Dialect, text: str) -> tuple[list[NodeRow], int]:
+        parse = torque.nodes if dialect is Dialect.TORQUE else openpbs.nodes
+        try:
+            return parse(text)
+        except Unreadable as error:
+            raise BatchError(f"pbsnodes answered nothing that can be read: {error}", transient=True) from None
+
+    def _standing(self, now_s: float) -> tuple[SiteReservation, ...]:
+        """What the site keeps for others, now or later."""
+        found = []
+        for one in self._reservations if self._maui is None else self._maui.standing:
+            for count in dict.fromkeys(one.nodes.values()):
+                names = tuple(sorted(name for name, kept in one.nodes.items() if kept == count))
+                sizes = [self._nodes[name].processors for name in names if self._nodes and name in self._nodes]
+                whole = count >= max(sizes, default=0)
+                found.append(
+                    SiteReservation(one.name, one.start_s, one.end_s, names, None if whole else count, what=one.what)
+                )
+        return tuple(one for one in found if one.end_s > now_s)
+
+    def _queues(self, site: Site, nodes: Sequence[NodeRow]) -> tuple[QueueView, ...]:
+        found = []
+        for queue in site.queues:
+            of = [node for node in nodes if _serves(node, queue)]
+            exclusive = self._whole_nodes or (bool(of) and all(node.exclusive for node in of))
+            quantum = max((node.processors for node in of), default=1) if exclusive else 1
+            total = sum(node.processors for node in of)
+            default = queue.name == site.default_queue
+            found.append(QueueView(queue.name, queue.up, queue.max_walltime_s, quantum, total, default))
+        return tuple(found)
+
+    # ---- the one command more
+
+    async def _look_further(self, dialect: Dialect, now_s: float) -> None:
+        """What is most wanted of: how jobs ended that are not listed any more, settings, and what is planned."""
+        missing = [id for id, tries in self._living.items() if tries]
+        if dialect is Dialect.OPENPBS and missing and self._history and not self._asked_after_ends:
+            self._asked_after_ends = True
+            await self._look_for_ends(missing[:_ASKED_AT_ONCE], now_s)
+            return
+        self._asked_after_ends = False
+        if now_s - self._site_s > SETTINGS_S:
+            self._site_s = now_s
+            await self._look_at_site()
+        elif self._maui is not None:
+            await self._ask_maui(self._maui, now_s)
+        elif dialect is Dialect.OPENPBS and now_s - self._reservations_s > RESERVATIONS_S:
+            self._reservations_s = now_s
+            try:
+                self._reservations = openpbs_reservations(
+                    await self._query(["pbs_rstat", "-F"], "list its reservations")
+                )
+            except BatchError:
+                pass  # what was known of them still counts
+
+    async def _look_at_site(self) -> None:
+        """Queues: their limits and whether they take jobs. The server's other settings are as they were."""
+        try:
+            text = await self._query(["qstat", "-Q", "-f"], "list its queues")
+        except BatchError:
+            return
+        if self._site is not None and (queues := attributes.queues(text)):
+            self._site = Site(queues, self._site.default_queue, self._site.settings)
+
+    async def _ask_maui(self, scheduler: Maui, now_s: float) -> None:
+        argv = scheduler.argv()
+        try:
+            result = await self.commands.run(argv, timeout_s=self._timeout_s)
+            if result.code != 0:
+                raise refusals.refusal(result, "say what room there is")
+            scheduler.heard(result.stdout, now_s)
+        except (BatchError, Unreadable) as error:
+            scheduler.failed(error.message if isinstance(error, BatchError) else str(error))
+
+    def _with_ended(self, jobs: list[JobRow], now_s: float) -> list[JobRow]:
+        """The jobs, with those of ours that have left the listing. Who is not found there is asked after next time."""
+        listed = {row.view.id for row in jobs}
+        for row in jobs:
+            if not row.view.foreign and not row.view.state.ended:
+                self._living[row.view.id] = 0
+        for id in self._living.keys() - listed:
+            self._living[id] += 1
+        for id in [id for id, tries in self._living.items() if tries > 10 * _TRIES]:
+            del self._living[id]  # nobody knows it any more
+        for id in [id for id, (_, until_s) in self._ended.items() if until_s < now_s or id in listed]:
+            del self._ended[id]
+        return [*jobs, *(row for row, _ in self._ended.values())]
+
+    async def _look_for_ends(self, ids: Sequence[str], now_s: float) -> None:
+        try:
+            for row in await self._history_of(ids):
+                if row.view.state.ended:
+                    self._living.pop(row.view.id, None)
+                    self._ended[row.view.id] = (row, now_s + REMEMBERED_S)
+        except BatchError:
+            pass  # the manager asks for itself
+
+    async def _history_of(self, ids: Sequence[str]) -> list[JobRow]:
+        """What the server still knows of these jobs, the ended ones included; one command."""
+        dialect = await self.dialect()
+        argv = commands.list_jobs(dialect, ids, ended=True)
+        result = await self.commands.run(argv, timeout_s=self._timeout_s)
+        if "history" in result.stderr.lower() and result.code not in (0, refusals.UNKNOWN_JOB):
+            self._history = False
+            return []
+        if result.code != 0 and not refusals.unknown_job(result):
+            raise refusals.refusal(result, "tell how jobs ended")
+        if not result.stdout.strip():
+            return []
+        return self._jobs(dialect, result.stdout, self._clock())[0]
+
+    # ---- acting
+
+    async def submit(self, identity: Identity, request: SubmitRequest) -> str:
+        refuse_others(identity)
+        qsub = await self._qsub(request)
+        text = script.whole_script(request)
+        surroundings = Surroundings(directory=Path("/"))
+        try:
+            result = await self.commands.run(
+                qsub.argv(),
+                timeout_s=self._submit_timeout_s,
+                stdin=text,
+                environment=self._own_environment(),
+                surroundings=surroundings,
+            )
+        except CommandTimedOut as error:
+            if (id := qsub.parse(error.stdout)) is not None:
+                return self._submitted(id)
+            raise SubmitOutcomeUnknown(f"PBS may have taken the job or not: {error}", stderr=error.stderr) from error
+        except UnicodeEncodeError as error:
+            raise BatchError(f"PBS cannot take the job: {error}", transient=False) from error
+        if result.code != 0:
+            raise refusals.submit_refusal(result)
+        id = qsub.parse(result.stdout)
+        if id is None:
+            said = result.stdout.strip()[:100]
+            raise SubmitOutcomeUnknown(f"PBS may have taken the job or not: qsub answered {said!r}")
+        return self._submitted(id)
+
+    def _submitted(self, id: str) -> str:
+        self._living[id] = 0
+        return id
+
+    async def _qsub(self, request: SubmitRequest) -> commands.Qsub:
+        """The command of a submission. OpenPBS would keep for ever what is wider than its nodes: that is refused."""
+        dialect = await self.dialect()
+        if self._nodes is None:
+            nodes, _ = self._nodes_of(dialect, await self._query(commands.list_nodes(dialect), "list its nodes"))
+            self._nodes = {node.name: node for node in nodes}
+        nodes_of_queue = list(self._nodes.values())
+        site = await self.site()
+        wanted = request.queue or site.default_queue
+        queue = next((queue for queue in site.queues if queue.name == wanted), None)
+        if queue is not None:
+            nodes_of_queue = [node for node in nodes_of_queue if _serves(node, queue)]
+        total = sum(node.processors for node in nodes_of_queue)
+        if request.processors > total:
+            text = f"queue {wanted!r} has {total} processors, and {request.processors} are asked for"
+            raise BatchError(f"PBS cannot take the job: {text}", transient=False)
+        size = max((node.processors for node in nodes_of_queue), default=1)
+        free = {node.name: node.free for node in nodes_of_queue}
+        groups = commands.layout(dialect, request, free, size)
+        return commands.Qsub(dialect, request, groups, self._longest_name)
+
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
+        """PBS can only be asked by submitting: what is looked at is the queue, its size, and the options' words."""
+        refuse_others(identity)
+        qsub = await self._qsub(request)
+        qsub.argv()
+        site = await self.site()
+        if request.queue and all(queue.name != request.queue for queue in site.queues):
+            raise BatchError(f"PBS did not take the job: there is no queue {request.queue!r}", transient=False)
+
+    async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
+        """Where several jobs carry one tag, a living one is preferred, then the latest."""
+        refuse_others(identity)
+        if not tags:
+            return {}
+        wanted, dialect = set(tags), await self.dialect()
+        text = await self._query(commands.list_jobs(dialect, ended=self._history), "list its jobs")
+        jobs, unparsed = self._jobs(dialect, text, self._clock())
+        if unparsed:
+            raise BatchError(f"{unparsed} rows of qstat's answer cannot be read", transient=True)
+        ours = [
+            row.view for row in jobs if row.view.mark in wanted or (row.view.name in wanted and not row.view.foreign)
+        ]
+        ours.sort(key=lambda job: (not job.state.ended, _number(job.id)))
+        return {job.mark if job.mark in wanted else job.name: job.base_id for job in ours}
+
+    async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
+        refuse_others(identity)
+        if not ids:
+            return
+        result = await self.commands.run(commands.delete(ids), timeout_s=self._timeout_s)
+        problem = refusals.cancel_refusal(result)
+        if problem is not None:
+            raise problem
+
+    async def update(
+        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+    ) -> None:
+        refuse_others(identity)
+        if walltime_s is not None:
+            if not 0 < walltime_s < math.inf:
+                raise BatchError(f"{walltime_s:g} s is no walltime that a job could be shortened to", transient=False)
+            await self._shorten(id, walltime_s)
+        if hold is not None:
+            await self._query(commands.hold(id, hold), f"{'hold' if hold else 'release'} job {id}")
+
+    async def _shorten(self, id: str, walltime_s: float) -> None:
+        """A time-out says nothing: Torque's qalter hangs once it has done what it was asked. The job itself tells."""
+        try:
+            result = await self.commands.run(commands.shorten(id, walltime_s), timeout_s=self._change_timeout_s)
+        except CommandTimedOut:
+            found = await self._history_of([id])
+            if not any(row.view.walltime_s == max(1, round(walltime_s)) for row in found):
+                raise
+            return
+        if result.code != 0:
+            raise refusals.refusal(result, f"shorten job {id}")
+
+    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+        """By the server's history (OpenPBS) or its completed jobs (Torque); the exit files speak for what is forgotten,
+        and for everything where the server does not answer.
+        """
+        if not ids:
+            return {}
+        found: dict[str, BatchEnd] = {}
+        problem: BatchError | None = None
+        try:
+            for row in await self._history_of(list(ids)) if self._history else ():
+                view = row.view
+                key = view.id if view.id in ids else states.number_of(view.id)
+                if view.state.ended and key in ids:
+                    found[key] = BatchEnd(view.state, view.exit_code, view.end_s, "controller", row.why)
+        except BatchError as error:
+            problem = error
+        if unknown := {id: path for id, path in ids.items() if id not in found}:
+            found |= await exit_files(unknown)
+        if problem is not None and not found:
+            raise problem
+        return found
+
+    def worker_script(self, request: WorkerScript) -> str:
+        return script.worker_script(request)
+
+    def rigid_command(self, argv: Sequence[str], processors: int) -> str:
+        return script.rigid_command(argv, processors)
+
+    async def doctor(self) -> list[tuple[str, bool, str]]:
+        return await checks.doctor(self, self.commands)
+
+    async def close(self) -> None:
+        """Nothing is held open between commands."""
+
+    async def _query(self, argv: Sequence[str], doing: str) -> str:
+        result: CommandResult = await self.commands.run(argv, timeout_s=self._timeout_s)
+        if result.code != 0:
+            raise refusals.refusal(result, doing)
+        return result.stdout
+
+    def _own_environment(self) -> dict[str, str]:
+        """What qsub is started in, of which PBS tells the job as PBS_O_...: who it is, and nothing of the daemon's."""
+        user = pwd.getpwuid(os.geteuid())
+        kept = ("PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "TZ", "LC_ALL")
+        environment = self.commands.environment
+        return {
+            "PATH": environment["PATH"],
+            "HOME": user.pw_dir,
+            "USER": user.pw_name,
+            "LOGNAME": user.pw_name,
+            "SHELL": user.pw_shell or "/bin/sh",
+            **{name: environment[name] for name in kept if name in environment},
+        }
+
+
+def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
+    """Whether the scheduler plans starts that nobody pushes back, and in words whose word windows go by."""
+    waiting = [job for job in jobs if job.state is BatchState.PENDING and not job.blocked]
+    if dialect is Dialect.OPENPBS and any(job.planned_start_s is not None for job in waiting):
+        return True, "OpenPBS's own estimates (strict_ordering)"
+    if not waiting:
+        return True, "idle nodes: no job waits for room"
+    if dialect is Dialect.OPENPBS:
+        text = "no estimate is there for a waiting job, so that nothing is started while others wait"
+        return False, f"none: {text} (OpenPBS gives them with strict_ordering and backfill_depth, after a cycle)"
+    return False, "none: Torque's scheduler protects nobody who waits, so that nothing is started while others wait"
+
+
+def _serves(node: NodeRow, queue: QueueRow) -> bool:
+    """Whether jobs of a queue may run on a node."""
+    if node.bound_to:
+        return node.bound_to == queue.name
+    return not queue.needs or queue.needs in node.properties or queue.needs == node.name
+
+
+def _node_view(node: NodeRow, queues: Sequence[QueueRow]) -> NodeView:
+    serves = tuple(queue.name for queue in queues if _serves(node, queue))
+    return NodeView(node.name, node.processors, node.free, node.usable, serves, node.state, features=node.properties)
+
+
+def _number(id: str) -> int:
+    return int(states.number_of(id).partition("[")[0])
+
+
+def _unreadable(name: str, text: str) -> BatchError:
+    return BatchError(f"{name} answered nothing that can be read ({text.strip()[:80]!r})", transient=True)
