@@ -1,0 +1,55 @@
+"""The first journey behind qsub: start at once on what is idle, grow twice, decide about J0, and leave nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
+from tests.acceptance.pbs_background import PbsBackground
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.pbs.site import PbsSite, pbs_site
+
+
+@pytest.fixture(params=["openpbs", "torque-maui"])
+def site(request: pytest.FixtureRequest) -> Iterator[PbsSite]:
+    dialect, _, maui = request.param.partition("-")
+    with pbs_site(dialect, maui=bool(maui)) as site:
+        yield site
+
+
+def test_starts_at_once_grows_twice_and_finishes(site: PbsSite, tmp_path: Path) -> None:
+    """16 ranks begin on 2 processors of 8 x 4, grow to 4 and to 8; then J0 starts."""
+    background = PbsBackground(site, tmp_path, block=16, fillers=(2, 4, 8))
+    daemon = Daemon(tmp_path, background.toml)
+    try:
+        background.fill()
+        daemon.start()
+        steps, result = 1000, tmp_path / "moved"
+        job = daemon.submit(*daemon.heat(steps, result))
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running", 1)
+            offered = daemon.client.get("/v1/windows").json()["windows"]
+            assert ("estimates" if site.dialect == "openpbs" else "showbf") in offered[0]["by"]
+            for count in (2, 3):
+                background.more()
+                daemon.wait_event(job, "epoch.running", count)
+            until(lambda: daemon.job(job)["progress"] > 0.08, "it does not get on")
+            background.unblock()
+            until(
+                lambda: any(k in daemon.kinds(job) for k in ("decision.move_to_placeholder", "decision.keep_subjobs")),
+                "J0's start was not decided on",
+                90,
+            )
+            final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), final
+        assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
+        kinds = [d["kind"] for d in daemon.explain(job)["decisions"] if d["kind"] != "nothing"]
+        assert kinds[:3] == ["start", "expand", "expand"]
+        nothing_left(daemon, background, job)
+        each_tag_once(daemon, background, job)
+    finally:
+        daemon.stop()
+        background.close()
