@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ejbd.manager.mpi import profiles
 from harness import ROOT
-from tests.fakes.mpi import build_progress, missing_mpich, mpicc
+from tests.fakes.mpi import PROGRESS, build_progress, missing_mpich, mpicc
 
 SECONDS = re.compile(r"seconds (\S+)")
 
@@ -34,9 +34,9 @@ def compile_rank(folder: Path, source: str, *options: str) -> Path:
     return program
 
 
-def library(folder: Path) -> Path:
+def library(folder: Path, source: Path = PROGRESS) -> Path:
     """The part of EJB's plugin that works by LD_PRELOAD."""
-    return build_progress(folder)
+    return build_progress(folder, source)
 
 
 def cores() -> list[int]:

@@ -90,6 +90,48 @@ def test_an_empty_poll_yields_and_a_long_row_of_them_waits(
     assert counted(tmp_path / "counts") == [expected]
 
 
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [
+        (b"\1\2", Counted(251, 150, 101)),
+        (b"\2\1", Counted(251, 0, 0)),
+        (b"\1\0", Counted(251, 150, 101)),
+        (b"\1", Counted(251, 150, 101)),
+        (None, Counted(251, 150, 101)),
+    ],
+    ids=["two ranks", "alone", "not told", "told of others", "no page"],
+)
+def test_a_rank_that_has_its_processor_to_itself_spins_as_mpi_would(
+    libraries: tuple[Path, Path], tmp_path: Path, degrees: bytes | None, expected: Counted
+) -> None:
+    source, ucx = tmp_path / "ucx.c", tmp_path / "libuct_test.so"
+    source.write_text(UCX)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(ucx), str(source)], check=True, timeout=120)
+    if degrees is not None:
+        (tmp_path / "page").write_bytes(degrees)
+    env = {**os.environ, **counting(libraries, tmp_path / "counts", True), "UCX_TLS": "tcp,self"}
+    env |= {"EJB_DEGREE_PAGE": str(tmp_path / "page"), "EJB_RANK": "1"}
+    subprocess.run([sys.executable, "-c", POLLS, "250", str(ucx)], env=env, check=True, timeout=60)
+    assert counted(tmp_path / "counts") == [expected]
+
+
+def test_what_the_page_says_counts_from_when_it_is_written(libraries: tuple[Path, Path], tmp_path: Path) -> None:
+    """As where a process is restored in another placement: its page is mapped again, and says something else."""
+    source, ucx = tmp_path / "ucx.c", tmp_path / "libuct_test.so"
+    source.write_text(UCX)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(ucx), str(source)], check=True, timeout=120)
+    program = "import ctypes, os, select, sys\nepoll = select.epoll()\npoll = ctypes.CDLL(sys.argv[1]).poll_once\n"
+    program += "sys.path.insert(0, sys.argv[3])\nfrom workers.ejb_worker.degrees import write\n"
+    program += "for degree in (1, 4, 1):\n write(sys.argv[2], {0: degree}, 1)\n"
+    program += " assert not any(poll(epoll.fileno()) for _ in range(50))\n"
+    page = tmp_path / "page"
+    page.write_bytes(b"\0")
+    env = {**os.environ, **counting(libraries, tmp_path / "counts", True), "EJB_DEGREE_PAGE": str(page)}
+    root = str(Path(__file__).resolve().parents[2])
+    subprocess.run([sys.executable, "-c", program, str(ucx), str(page), root], env=env, check=True, timeout=60)
+    assert counted(tmp_path / "counts") == [Counted(150, 0, 50)]
+
+
 def test_a_programs_own_event_loop_is_never_made_to_wait(libraries: tuple[Path, Path], tmp_path: Path) -> None:
     """The library is in every process of a launch: asyncio, say, polls without waiting while it has work to do."""
     env = {**os.environ, **counting(libraries, tmp_path / "counts", True), "UCX_TLS": "tcp,self"}
@@ -154,6 +196,18 @@ def test_over_subscribed_mpich_ranks_give_the_core_away(libraries: tuple[Path, P
         assert 0 < rank.empty <= rank.yields + rank.waiting, given
     # Polls in vain are what takes the processor from the rank that has something to do.
     assert 10 * sum(rank.empty for rank in given) < sum(rank.empty for rank in without), (without, given)
+
+
+def test_ranks_that_share_a_processor_all_the_same_find_out(libraries: tuple[Path, Path], tmp_path: Path) -> None:
+    """The page says that each has one to itself, as on a cluster of virtual nodes; they get a quarter of its time."""
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    (tmp_path / "page").write_bytes(b"\1")
+    env = counting(libraries, tmp_path / "counts", True) | {"EJB_DEGREE_PAGE": str(tmp_path / "page")}
+    run_on_one_processor(build_rank(tmp_path), env, True)
+    found = counted(tmp_path / "counts")
+    assert len(found) == RANKS
+    assert all(rank.yields + rank.waiting > 0 for rank in found), found
 
 
 def test_who_asks_whether_something_has_come_is_never_made_to_wait(

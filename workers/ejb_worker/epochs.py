@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from . import leftovers
+from . import degrees, leftovers
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
@@ -175,6 +175,10 @@ class EpochRun:
     def running(self) -> int:
         return sum(1 for child in self._context.ranks.values() if child.code is None)
 
+    @property
+    def _of_mpi(self) -> bool:
+        return self._mpi is not None or self._launcher is not None
+
     def exits(self) -> Dict[str, int]:
         ended = {rank: child.code for rank, child in self._context.ranks.items() if child.code is not None}
         codes = {rank: self._codes.get(rank, code) for rank, code in sorted(ended.items())}
@@ -250,10 +254,22 @@ class EpochRun:
             self._start_service(name, command)
         if self._mpi is not None:
             yield from self._mpi.bring_up()
+        self._tell_degrees()
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
             self._start(int(entry["rank"]), int(entry["processor"]), launch)
         while not self._engine.up(self._context):
             yield
+
+    def _tell_degrees(self) -> None:
+        """To MPI ranks, which wait otherwise where they share a processor."""
+        if not self._of_mpi:
+            return
+        ranks = self._payload["ranks"]
+        path = degrees.page(self._subjob.job_dir)
+        try:
+            degrees.write(path, degrees.degrees_of(ranks, len(os.sched_getaffinity(0))), self._context.size)
+        except OSError as error:  # a disk that is full, say: they wait as if they shared one
+            self._report("log", level="warning", message="ranks are not told how they are placed: %s" % error)
 
     def _end_leftovers(self) -> Iterator[None]:
         """Nothing of a placement whose worker was killed here runs beside this one."""
@@ -410,6 +426,8 @@ class EpochRun:
             env["EJB_RESTART_DIR"] = self._context.restart_dir
         if self._mpi is not None:
             env = self._mpi.environment(rank, env)
+        if self._of_mpi:
+            env[degrees.VARIABLE] = degrees.page(self._subjob.job_dir)
         env[leftovers.MARK] = leftovers.mark(self._subjob.job_dir, env)
         return env
 
