@@ -24,7 +24,7 @@ from ejbd.sim.workload import Workload
 from ejbd.sim.world import Costs, Jobs
 
 LOOK_S = 0.5
-ROOM, ROOM_S = 1.1, 5.0  # the least walltime of a run time
+ROOM, ROOM_S = 1.1, 20.0  # the least walltime of a run time: a start on a busy machine is no reason to be killed
 
 
 @dataclass(frozen=True, slots=True)

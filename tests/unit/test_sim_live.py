@@ -74,7 +74,7 @@ def test_times_are_scaled_widths_follow_the_cluster_and_walltimes_are_whole_quan
     assert found.processors == 32
     assert found.jobs.submit.tolist() == [0, 10, 20]
     assert found.jobs.run.tolist() == [10, 1, 100]
-    assert found.jobs.walltime.tolist() == [120, 60, 120]  # the last: 100 s, and room for a start
+    assert found.jobs.walltime.tolist() == [120, 60, 180]  # the last: 100 s, and room for a start
     assert found.jobs.processors.tolist() == [32, 1, 5]
 
 
