@@ -290,6 +290,7 @@ class Limits(BaseModel):
     worker_silence_s: Annotated[float, Field(gt=0)] = 90.0  # a worker not heard of for this long is lost
     settle_s: Annotated[float, Field(gt=0)] = 10.0  # between two look-ups of a tag that prove its absence
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing tells more
     launch_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     lease_s: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_s: Annotated[float, Field(gt=0)] = 10.0

@@ -456,6 +456,11 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told
     if bad and end_if_time_is_up(world, epoch.members):
         return True
+    if bad and _warned_of(world, epoch, bad):
+        rank, code = bad[0]
+        why = f"rank {rank} ended with code {code} after the batch system's warning"
+        fail_epoch(world, epoch, why, members=_not_warned(world, epoch), theirs=True)
+        return True
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)
@@ -481,6 +486,18 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     if launch is not None:
         launch.exit_code = code
     return True
+
+
+def _warned_of(world: JobWorld, epoch: Epoch, bad: list[tuple[int, int]]) -> bool:
+    """Whether one of these ranks was where the batch system had warned: it may have heard that itself."""
+    warned = {s.id for s in world.open_subjobs if s.warned and not s.releasing}
+    homes = {worker.id: worker.subjob_id for worker in world.workers}
+    on_them = {seat.rank for seat in epoch.placement if homes.get(seat.worker) in warned}
+    return bool(warned) and any(rank in on_them for rank, _ in bad)
+
+
+def _not_warned(world: JobWorld, epoch: Epoch) -> list[str]:
+    return [s.id for s in world.open_subjobs if s.id in epoch.members and not s.warned]
 
 
 def _late_checkpoint(world: JobWorld, epoch: Epoch, codes: list[int]) -> bool:

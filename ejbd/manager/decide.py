@@ -13,7 +13,7 @@ from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
 from ejbd.core.room.claims import less_what_is_coming
 from ejbd.core.room.walltimes import longest_walltime, slack
-from ejbd.manager import application, leaving, movability, periodic, queuepause, setbacks
+from ejbd.manager import application, leaving, movability, periodic, queuepause, setbacks, warnings
 from ejbd.manager.asking import ask, resumes
 from ejbd.manager.context import Context
 from ejbd.manager.decisions import record
@@ -158,6 +158,8 @@ class Decider:
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
             self._placeholder_started(world, j0)
+            return
+        if warnings.leaves_what_ends(world):
             return
         if j0 is not None and j0.id in job.members:
             return

@@ -140,10 +140,10 @@ class JobWorld(JobRows):
         return policy_named(self.ctx.queue_settings(self.job.queue).policy)(self.parameters())
 
     def cut_short(self, subjob: Subjob) -> bool:
-        """Whether the batch system means to end a subjob before the walltime that it was asked for (an operator or a
+        """Whether a subjob has to be left before the walltime that it was asked for is over (an operator or a
         preemption has shortened it): what comes of that is not the application's doing."""
         asked = (subjob.start_s if subjob.start_s is not None else self.ctx.now) + subjob.walltime_s
-        return subjob.end_s is not None and subjob.end_s < asked - CLOCKS_S and self.ctx.now < asked - CLOCKS_S
+        return walltime_end(subjob, self.ctx.now) < asked - CLOCKS_S and self.ctx.now < asked - CLOCKS_S
 
     def usable_end(self, subjob: Subjob) -> float:
         """Until when ranks may be planned on a subjob: so early that the lambda before it holds the last checkpoint."""

@@ -22,7 +22,7 @@ from ejbd.manager.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
+from ejbd.store.states import TERMINAL_JOB, EpochState, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
@@ -326,6 +326,8 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     ctx, job, state = world.ctx, world.job, end.state
     subjob.exit_code = end.exit_code
     was_running = subjob.state == SubjobState.RUNNING
+    if state is BatchState.PREEMPTED:
+        _preempted(world, subjob)
     move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
     if subjob.role == SubjobRole.RIGID:
         _rigid_ended(world, subjob, end)
@@ -333,7 +335,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     note_given_back(world, subjob, end.end_s)
     if not subjob.releasing:
         why = f"ended as {subjob.state} before any rank ran"
-        setbacks.came_to_nothing(world, subjob, why, started=was_running and state is not BatchState.CANCELLED)
+        setbacks.came_to_nothing(world, subjob, why, started=was_running and state not in _TAKEN_AWAY)
     workers.take_left_behind(world, subjob)
     lives_on_it = subjob.id in job.members or not job.members
     if subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
@@ -349,6 +351,20 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
         if never_ran and state is not BatchState.CANCELLED and job.state == JobState.RUNNING and job.members:
             setbacks.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
+
+
+_TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
+
+
+def _preempted(world: JobWorld, subjob: Subjob) -> None:
+    """Without a grace its workers may have told of their end before anybody knew why: that was no setback."""
+    epoch = world.epoch
+    if subjob.warned or epoch is None:
+        subjob.warned = True
+        return
+    subjob.warned = True
+    if epoch.state == EpochState.FAILED and subjob.id in epoch.members and not world.workers_of(subjob.id):
+        world.job.setbacks = max(0, world.job.setbacks - 1)
 
 
 def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:

@@ -145,10 +145,14 @@ class ShellLost:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFailed:
-    """A placement of ranks: a restart that did not come up, a broken checkpoint, a lost worker. `setbacks`: before."""
+    """A placement of ranks: a restart that did not come up, a broken checkpoint, a lost worker. `setbacks`: before.
+
+    `theirs`: the batch system has taken its processors away (a preemption).
+    """
 
     setbacks: int
     said: str
+    theirs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +260,8 @@ def outcome(end: End, limits: Limits) -> Outcome:
             return Final(JobState.TIMEOUT, f"{end.said} (it asked for {end.walltime_s:g} s at full width)")
         case ShellLost(said):
             return Final(JobState.FAILED, said)
+        case PlacementFailed(said=said, theirs=True):
+            return Again(reason=said)
         case PlacementFailed(setbacks, said):
             if setbacks < limits.max_setbacks:
                 return Again(reason=said, setback=True)

@@ -24,26 +24,26 @@ from ejbd.store.transitions import add_event, move_epoch, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 
-def fail_epoch(world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None) -> None:
-    """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before."""
+def fail_epoch(
+    world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None, theirs: bool = False
+) -> None:
+    """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before.
+
+    `theirs`: it is the batch system's doing (a preemption), which is no setback of the job.
+    """
     ctx, job = world.ctx, world.job
     stop_ranks(world, epoch)
     move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
     job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
-    decided = conclude(world, PlacementFailed(job.setbacks, why))
+    decided = conclude(world, PlacementFailed(job.setbacks, why, theirs))
     if not isinstance(decided, Again) or decided.whole:
         return
     if members is None:
         members = list(epoch.fallback) or list(epoch.members)
-    usable = [
-        s.id for s in world.open_subjobs if s.id in members and s.state == SubjobState.RUNNING and not s.releasing
-    ]
+    running = [s for s in world.open_subjobs if s.state == SubjobState.RUNNING and not s.releasing and not s.warned]
+    usable = [s.id for s in running if s.id in members]
     if not usable:  # the old placement is gone: whatever is there
-        usable = [
-            s.id
-            for s in world.open_subjobs
-            if s.id in epoch.members and s.state == SubjobState.RUNNING and not s.releasing
-        ]
+        usable = [s.id for s in running if s.id in epoch.members]
     job.members = usable
     for subjob in world.open_subjobs:
         if subjob.id in epoch.members and subjob.id not in usable and not subjob.anchor:
@@ -80,7 +80,15 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
         ranks = [seat.rank for seat in epoch.placement if seat.worker == worker.id]
         if any(str(rank) not in epoch.exits for rank in ranks):
             survivors = [m for m in epoch.members if m != worker.subjob_id]
-            fail_epoch(world, epoch, f"{len(ranks)} ranks lost with the worker on {worker.node}", members=survivors)
+            there = world.subjob(worker.subjob_id)
+            theirs = there is not None and there.warned
+            fail_epoch(
+                world,
+                epoch,
+                f"{len(ranks)} ranks lost with the worker on {worker.node}",
+                members=survivors,
+                theirs=theirs,
+            )
 
 
 def end_if_time_is_up(world: JobWorld, subjobs: list[str]) -> bool:
@@ -132,9 +140,14 @@ def back_to_waiting(world: JobWorld, why: str) -> None:
     job.lead_worker = None
     job.members = []
     for subjob in world.open_subjobs:
-        if subjob.role == SubjobRole.SUBJOB:
+        if subjob.role == SubjobRole.SUBJOB or _was_left(world, subjob):
             release(world, subjob, why)
     ensure_placeholder(world)
+
+
+def _was_left(world: JobWorld, j0: Subjob) -> bool:
+    """Whether the job has just left a J0 that will end before its time: it needs another one."""
+    return j0.state == SubjobState.RUNNING and (j0.warned or (world.cut_short(j0) and _was_placed(world, j0)))
 
 
 def ensure_placeholder(world: JobWorld) -> None:
@@ -154,7 +167,7 @@ def ensure_placeholder(world: JobWorld) -> None:
     end = PlaceholderEnded(
         state=SubjobState(lost.state),
         released=lost.releasing,
-        counted=_was_placed(world, lost),
+        counted=lost.warned or _was_placed(world, lost),
         waiting=job.state == JobState.WAITING or not job.members,
         setbacks=job.setbacks,
         id=lost.id,

@@ -14,11 +14,11 @@ def usable_end(subjob: Subjob, now: float) -> float:
 
 
 def walltime_end(subjob: Subjob, now: float) -> float:
-    """When the batch system ends a subjob (absolute seconds)."""
+    """When the batch system ends a subjob, or its ranks have to be gone for another reason (absolute seconds)."""
     start = subjob.start_s if subjob.start_s is not None else now
-    end = start + subjob.walltime_s
     # The batch system may have granted less, or somebody shortened it.
-    return end if subjob.end_s is None else min(end, subjob.end_s)
+    told = [end for end in (subjob.end_s, subjob.leave_by_s) if end is not None]
+    return min([start + subjob.walltime_s, *told])
 
 
 def work_now(job: Job, now: float) -> float:

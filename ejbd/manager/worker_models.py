@@ -119,6 +119,14 @@ class LeavingReport(Wire):
     exits: dict[str, dict[str, Code]]
 
 
+class WarnedReport(Wire):
+    """The batch system has warned of the subjob's end: TERM has come, and it is not the end itself."""
+
+    n: Count
+    kind: Literal["warned"]
+    signal: Annotated[str, Field(max_length=16)]
+
+
 class SampleReport(Wire):
     """How the ranks of an epoch are doing: bytes of memory on this node; what they tell of their progress, and when."""
 
@@ -149,6 +157,7 @@ Report = Annotated[
     | LaunchRefusedReport
     | ScriptExitReport
     | LeavingReport
+    | WarnedReport
     | SampleReport
     | LogReport,
     Field(discriminator="kind"),

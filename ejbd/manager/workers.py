@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import application, deaths, ending, measuring, setbacks
+from ejbd.manager import application, deaths, ending, measuring, setbacks, warnings
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.jobworld import JobWorld
@@ -239,6 +239,8 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     elif kind == "leaving":
         wake(world.ctx.session, LEFT_TOPIC)
         setbacks.lost_worker(world, worker, f"it left: {report['reason']}")
+    elif kind == "warned":
+        warnings.take_warning(world, worker)
     elif kind == "sample":
         measuring.take_sample(world, worker, report)
     elif kind == "log":

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -129,6 +130,9 @@ class Subjob(Base):
     exit_code: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str] = mapped_column(Text, default="")
     missing_since_s: Mapped[float | None]
+    # When its ranks have to be gone: the batch system has warned of its end, or an operator drains its nodes.
+    leave_by_s: Mapped[float | None]
+    warned: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # by the batch system
     # Of an array: `all` its indices, `ended` state -> indices, `code` the highest, `running` how many (docs/slurm.md).
     elements: Mapped[dict[str, Any] | None]
     releasing: Mapped[bool] = mapped_column(Boolean, default=False)  # told to end; takes no more ranks
@@ -430,6 +434,21 @@ class QueuePause(Base):
     reason: Mapped[str] = mapped_column(Text)  # of the last failure
     since_s: Mapped[float]  # the first failure
     until_s: Mapped[float | None]  # paused; NULL: not yet
+
+
+class Drain(Base):
+    """Nodes that an operator has asked EJB to leave by a time, until he takes that back."""
+
+    __tablename__ = "drains"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    nodes: Mapped[list[Any]]
+    by_s: Mapped[float]
+    asked_s: Mapped[float]
+    asked_by: Mapped[str] = mapped_column(String(256))
+    free_s: Mapped[float | None]  # when no elastic job was left there for the first time
+
+    __table_args__ = (NEVER_AGAIN,)
 
 
 class IdempotencyKey(Base):

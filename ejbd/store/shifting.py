@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Update, null, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from ejbd.store.models import Epoch, Intent, Job, Launch, Move, Operation, QueuePause, Subjob, Worker
+from ejbd.store.models import Drain, Epoch, Intent, Job, Launch, Move, Operation, QueuePause, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
 
 _OPEN_INTENT = (IntentState.PENDING, IntentState.EXECUTING, IntentState.UNKNOWN)
@@ -31,7 +31,7 @@ def shift(session: Session, by_s: float) -> None:
     move(
         Subjob.state.not_in(TERMINAL_SUBJOB),
         *(Subjob.created_s, Subjob.submit_s, Subjob.start_s, Subjob.end_s),
-        *(Subjob.planned_start_s, Subjob.missing_since_s),
+        *(Subjob.planned_start_s, Subjob.missing_since_s, Subjob.leave_by_s),
     )
     move(
         Epoch.job_id.in_(open_jobs),
@@ -44,4 +44,5 @@ def shift(session: Session, by_s: float) -> None:
     move(Worker.alive, Worker.last_seen_s)
     move(Move.job_id.in_(open_jobs) & Move.restart_s.is_(None), Move.at_s)
     move(true(), QueuePause.since_s, QueuePause.until_s)
+    move(true(), Drain.asked_s)  # the time by which is a time of day, and stays
     session.expire_all()

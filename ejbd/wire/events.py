@@ -122,6 +122,12 @@ class Stray(TypedDict):
     batch_id: str
 
 
+class SubjobWarned(TypedDict):
+    """The batch system will end it before its time."""
+
+    end_s: float
+
+
 class PlaceholderPlanned(TypedDict):
     """The start that the batch system first promised to J0."""
 
@@ -374,6 +380,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_RELEASED: Told("it is given back", Reason),
     K.SUBJOB_MISSING: Told("the batch system does not list it", Nothing),
     K.SUBJOB_STRAY: Told("a second batch job bears its tag", Stray),
+    K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
     K.PLACEHOLDER_PLANNED: Told("the batch system promised J0 a start", PlaceholderPlanned),
     K.PLACEHOLDER_AGAIN: Told("J0 is gone and is asked for again", PlaceholderAgain),
     K.INTENT_PENDING: Told("to be tried again: it did not happen", IntentStep),

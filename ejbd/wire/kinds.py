@@ -92,6 +92,7 @@ class EventKind(StrEnum):
     SUBJOB_RELEASED = "subjob.released"
     SUBJOB_MISSING = "subjob.missing"
     SUBJOB_STRAY = "subjob.stray"
+    SUBJOB_WARNED = "subjob.warned"
     PLACEHOLDER_PLANNED = "placeholder.planned"
     PLACEHOLDER_AGAIN = "placeholder.again"
 

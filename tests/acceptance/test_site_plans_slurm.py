@@ -93,3 +93,28 @@ def test_a_coming_maintenance_ends_windows_and_subjobs(cluster: SlurmCluster, da
     assert subjobs and all(s["walltime_s"] <= 180 for s in subjobs)
     assert "subjob.lost" not in daemon.kinds(job)
     assert len(subjobs) <= 2, "what cannot start is not asked for again and again"
+
+
+def preempt(cluster: SlurmCluster) -> str:
+    """Somebody's job that needs the whole cluster, on the partition whose jobs go first; its id."""
+    return cluster.sbatch("--partition=high", "--ntasks=16", "--time=5", script="sleep 5")
+
+
+def test_the_grace_of_a_preemption_saves_the_work(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """It is preempted on its J0, and in the subjob that it resumes on: both times with its work kept."""
+    job = submit(daemon, steps=500, time="5", partition="low")
+    with one_copy_only(job):
+        daemon.wait_event(job, "epoch.running")
+        until(lambda: daemon.job(job)["progress"] > 0.01, "it does not get on", 60, daemon.trace(job))
+        first = preempt(cluster)
+        daemon.wait_event(job, "subjob.warned", 1)
+        daemon.wait_event(job, "epoch.stopped", 1)
+        cluster.until(lambda: cluster.states().get(first) in ("RUNNING", "COMPLETED"), "nobody made room")
+        completed(daemon, cluster, job, 500)
+    events = daemon.events(job)
+    kinds = [event["kind"] for event in events]
+    assert "epoch.failed" not in kinds, daemon.trace(job)()
+    launches = [event["data"]["restart_from"] for event in events if event["kind"] == "epoch.launching"]
+    assert launches[:2] == [None, 1]
+    assert kinds.count("decision.suspend") >= 1
+    assert daemon.job(job)["incarnation"] == 1 or "placeholder.again" in kinds

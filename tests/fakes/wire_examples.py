@@ -89,6 +89,7 @@ REPORTS: dict[str, Json] = {
         "reason": "one launch at a time",
     },
     "script-exit": {"n": 5, "kind": "script-exit", "run": 1, "code": 0},
+    "warned": {"n": 6, "kind": "warned", "signal": "TERM"},
     "leaving": {"n": 6, "kind": "leaving", "reason": "ended by SIGTERM", "exits": {"2": {"0": 143}}},
     "sample": {
         "n": 8,

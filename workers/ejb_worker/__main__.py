@@ -11,6 +11,7 @@ from typing import Dict, List, NoReturn
 
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
+    "                        [--ending FILE]\n"
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
     "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER\n"
     "       worker.pyz sweep --job-dir DIR"
@@ -41,7 +42,7 @@ def _usage(message: str) -> NoReturn:
 def _agent(words: List[str]) -> int:
     from .settings import SettingsError, read_subjob
 
-    options = _options(words, ("--subjob-dir", "--node", "--processors", "--address", "--grace-s"))
+    options = _options(words, ("--subjob-dir", "--node", "--processors", "--address", "--grace-s", "--ending"))
     if "--subjob-dir" not in options:
         _usage("--subjob-dir is missing")
     node = options.get("--node") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
@@ -60,7 +61,14 @@ def _agent(words: List[str]) -> int:
         return 2
     from .agent import Agent
 
-    return Agent(subjob, node=node, processors=processors, address=options.get("--address", ""), grace_s=grace_s).run()
+    return Agent(
+        subjob,
+        node=node,
+        processors=processors,
+        address=options.get("--address", ""),
+        grace_s=grace_s,
+        ending=options.get("--ending", ""),
+    ).run()
 
 
 def main() -> NoReturn:

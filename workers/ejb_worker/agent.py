@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import urlsplit
 
@@ -31,14 +32,36 @@ EXIT_PARENT = 4
 _LAST_REPORTS_S = 3.0
 _LAST_OUTPUT_S = 5.0
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
+_WARNING_HOLD_S = 0.5
+"""How long a TERM waits for word that it is the end: whoever ends a job signals all of it, one after another."""
+_LOOKS_S = 0.1
+_LATE_LOOKS_S = 1.0
+_LOOKING_S = 120.0
 
 
 class Agent:
-    """Runs until it is told to leave, its parent dies or a signal ends it. `grace_s`: from TERM to KILL at the end."""
+    """Runs until it is told to leave, its parent dies or a signal ends it. `grace_s`: from TERM to KILL at the end.
 
-    def __init__(self, subjob: Subjob, *, node: str, processors: int, address: str = "", grace_s: float = 1.5) -> None:
+    `ending`: the file that the subjob's script makes when the batch system ends the job. A TERM without it is a warning
+    (a preemption with a grace, say), which is told; ranks that can be checkpointed do not hear it. "": every TERM is
+    the end.
+    """
+
+    def __init__(
+        self,
+        subjob: Subjob,
+        *,
+        node: str,
+        processors: int,
+        address: str = "",
+        grace_s: float = 1.5,
+        ending: str = "",
+    ) -> None:
         self._subjob = subjob
         self._grace_s = grace_s
+        self._ending = ending
+        self._warned_s: Optional[float] = None  # when TERM came; None: not, or it was long ago
+        self._warning_told = False
         self._parent = os.getppid()
         self._boot = os.urandom(8).hex()
         self._loop = Loop()
@@ -89,8 +112,8 @@ class Agent:
         """The exit code."""
         linux.become_subreaper()
         self._loop.on_signal(_PARENT_SIGNAL, lambda _signum: self._look_for_parent())
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            self._loop.on_signal(signum, self._ended_by_signal)
+        self._loop.on_signal(signal.SIGTERM, self._terminated)
+        self._loop.on_signal(signal.SIGINT, self._ended_by_signal)
         # Not ignored: an ignored signal stays ignored in the ranks.
         self._loop.on_signal(signal.SIGHUP, lambda _signum: None)
         linux.set_parent_death_signal(_PARENT_SIGNAL)
@@ -141,6 +164,7 @@ class Agent:
                 processes=self._processes,
                 loop=self._loop,
                 report=self._report,
+                shielded=bool(self._ending) and payload["engine"] != "none",
             )
         except LaunchError as error:
             reply(False, str(error), {"code": error.code})
@@ -201,6 +225,8 @@ class Agent:
             loop=self._loop,
             report=self._report,
             log=lambda message: self._loop.call_soon(lambda: self._log(message)),
+            killed=self._script_killed,
+            warned=lambda: self._warned_s is not None,
         )
         self._lead = lead
         if payload.get("script") is not None:
@@ -247,6 +273,39 @@ class Agent:
 
     def _exit(self, payload: Dict[str, Any], reply: Reply) -> None:
         self._leave(EXIT_TOLD, None, lambda: reply(True, "", {}))
+
+    def _terminated(self, signum: int) -> None:
+        if not self._ending:
+            self._ended_by_signal(signum)
+        elif self._warned_s is None:
+            self._warned_s, self._warning_told = time.monotonic(), False
+            self._look_for_the_end()
+        elif os.path.exists(self._ending):
+            self._ended_by_signal(signum)
+
+    def _look_for_the_end(self) -> None:
+        """Whether it is the end, again and again: on a file system that is shared, word of it may come late."""
+        if self._leaving or self._warned_s is None:
+            return
+        if os.path.exists(self._ending):
+            self._ended_by_signal(signal.SIGTERM)
+            return
+        since = time.monotonic() - self._warned_s
+        if since >= _WARNING_HOLD_S and not self._warning_told:
+            self._warning_told = True
+            self._say("the batch system warns that it will end this job")
+            self._report("warned", signal="TERM")
+        if since < _LOOKING_S:
+            self._loop.call_later(_LATE_LOOKS_S if self._warning_told else _LOOKS_S, self._look_for_the_end)
+        else:
+            self._warned_s = None
+
+    def _script_killed(self, code: int) -> bool:
+        """Whether the script was ended by the warning that this worker has got, too: then it is no end of its own."""
+        if self._warned_s is None or code != 128 + signal.SIGTERM:
+            return False
+        self._leave(128 + signal.SIGTERM, "the batch system's warning ended the script")
+        return True
 
     def _ended_by_signal(self, signum: int) -> None:
         self._leave(128 + signum, "ended by " + linux.signal_name(signum))

@@ -118,7 +118,10 @@ class EpochRun:
         processes: Processes,
         loop: Loop,
         report: Callable[..., object],
+        shielded: bool = False,
     ) -> None:
+        """`shielded`: the ranks do not hear a TERM of the batch system, for they are to be checkpointed on it."""
+        self._shielded = shielded
         self.epoch = int(payload["epoch"])
         self._payload = payload
         self._subjob = subjob
@@ -348,8 +351,12 @@ class EpochRun:
         if not self.running:
             self._all_ended()
             return
-        self._send(signal.SIGTERM)
+        self._terminate()
         self._loop.call_later(grace_s, lambda: self._send(signal.SIGKILL))
+
+    def _terminate(self) -> None:
+        for child in self._context.ranks.values():
+            child.terminate()
 
     def _send(self, signum: int) -> None:
         for child in self._context.ranks.values():
@@ -391,6 +398,7 @@ class EpochRun:
                 stdout=output + ".out",
                 stderr=output + ".err",
                 cpu=cpus[processor] if cpus is not None and self._launcher is None else None,
+                ignore_term=self._shielded,
                 on_exit=lambda code: self._ended(rank, code),
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
@@ -448,7 +456,7 @@ class EpochRun:
         self._end_ranks()
 
     def _end_ranks(self) -> None:
-        self._send(signal.SIGTERM)
+        self._terminate()
         self._loop.call_later(SERVICE_GRACE_S, lambda: self._send(signal.SIGKILL))
 
     def _look_for_lonely_ranks(self) -> None:
@@ -470,7 +478,14 @@ class EpochRun:
     ) -> Child:
         log = os.path.join(self._folder, "%s-%s.log" % (name, self._place.node))
         return self._processes.spawn(
-            argv, env=env, cwd=self._folder, stdout=log, stderr=log, on_exit=on_exit, pass_fds=pass_fds
+            argv,
+            env=env,
+            cwd=self._folder,
+            stdout=log,
+            stderr=log,
+            on_exit=on_exit,
+            pass_fds=pass_fds,
+            ignore_term=self._shielded,
         )
 
     def _abandon(self) -> None:

@@ -50,7 +50,13 @@ class Lead:
         loop: Loop,
         report: Callable[..., object],
         log: Callable[[str], None],
+        killed: Callable[[int], bool] = lambda _code: False,
+        warned: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`killed`: asked of a script that a signal has ended, whether that was not its own doing and is seen to;
+        `warned`: whether the batch system signals what runs here."""
+        self._killed = killed
+        self._warned = warned
         self.run = int(payload["run"])
         self._payload = payload
         self._subjob = subjob
@@ -218,7 +224,11 @@ class Lead:
 
     def _on_cancel(self, ordinal: int) -> None:
         # Not at once: the batch system may be ending script and shim along with everything else here.
-        self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_unless_ending("launch-cancel", ordinal=ordinal))
+        self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_cancel(ordinal))
+
+    def _tell_cancel(self, ordinal: int) -> None:
+        if not self._warned():
+            self._tell_unless_ending("launch-cancel", ordinal=ordinal)
 
     def _on_refused(self, name: str, sentence: str, where: str) -> None:
         source, _colon, line = where.rpartition(":")
@@ -233,11 +243,16 @@ class Lead:
         def tell(_error: str) -> None:
             self._script_collected = True
             hold = SIGNAL_HOLD_S if code in ENDING_CODES else 0.0
-            self._loop.call_later(hold, lambda: self._tell_unless_ending("script-exit", run=self.run, code=code))
+            self._loop.call_later(hold, lambda: self._tell_exit(code))
             for call in self._after_script:
                 call()
 
         self._collector.flush(tell, final_run=self.run)
+
+    def _tell_exit(self, code: int) -> None:
+        if self._ending or (code in ENDING_CODES and self._killed(code)):
+            return
+        self._report("script-exit", run=self.run, code=code)
 
     def _tell_unless_ending(self, kind: str, **fields: Any) -> None:
         if not self._ending:

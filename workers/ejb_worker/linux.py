@@ -26,14 +26,32 @@ def become_subreaper() -> None:
     _PRCTL(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def ignores(pid: int, signum: int) -> bool:
+    """Whether process `pid` ignores `signum`; False where that cannot be seen."""
+    return _in_mask(pid, signum, ("SigIgn",))
+
+
+def has_children(pid: int) -> bool:
+    """Whether process `pid` has any; True where that cannot be seen."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as children:
+            return bool(children.read().strip())
+    except OSError:
+        return True
+
+
 def receives(pid: int, signum: int) -> bool:
     """Whether process `pid` catches or blocks `signum`: sent now, the signal would be seen and not kill it."""
+    return _in_mask(pid, signum, ("SigCgt", "SigBlk"))
+
+
+def _in_mask(pid: int, signum: int, masks: "tuple[str, ...]") -> bool:
     bit = 1 << (signum - 1)
     try:
         with open("/proc/%d/status" % pid, encoding="ascii", errors="replace") as status:
             for line in status:
                 name, _, value = line.partition(":")
-                if name in ("SigCgt", "SigBlk") and int(value, 16) & bit:
+                if name in masks and int(value, 16) & bit:
                     return True
     except (OSError, ValueError):
         return False

@@ -23,7 +23,7 @@ class Child:
     What it leaves behind in its process group is ended along with it, unless it is `spared`.
     """
 
-    __slots__ = ("_popen", "code", "on_exit", "pid", "spared")
+    __slots__ = ("_ended_for_it", "_popen", "code", "on_exit", "pid", "spared")
 
     def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[int], None]) -> None:
         self._popen = popen
@@ -31,6 +31,7 @@ class Child:
         self.on_exit = on_exit
         self.code: Optional[int] = None
         self.spared = False
+        self._ended_for_it = False
 
     @property
     def left_behind(self) -> bool:
@@ -61,9 +62,21 @@ class Child:
         if self.code is None:
             _kill_group(self.pid, signum)
 
-    def ended(self, code: int) -> None:
+    def terminate(self) -> None:
+        """What TERM does to its process group, also where it was started to ignore what the batch system sends."""
+        if self.code is None and linux.ignores(self.pid, signal.SIGTERM) and not linux.has_children(self.pid):
+            self._ended_for_it = True  # it has no handler that TERM would give a chance to
+            _kill_group(self.pid, signal.SIGKILL)
+        else:
+            self.send_group(signal.SIGTERM)
+
+    def ended(self, code: int) -> int:
+        """It was reaped with this code; the code that counts."""
+        if self._ended_for_it and code == 128 + signal.SIGKILL:
+            code = 128 + signal.SIGTERM
         self.code = code
         self._popen.returncode = code  # reaped by the worker's one reaper: Popen has nothing left to wait for
+        return code
 
 
 class Processes:
@@ -82,10 +95,12 @@ class Processes:
         on_exit: Callable[[int], None],
         cpu: Optional[int] = None,
         ignore_hangup: bool = False,
+        ignore_term: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> Child:
         """Start `argv` in a process group of its own, output appended to two files. Raises OSError.
 
+        `ignore_term`: TERM does nothing to it unless it handles that; :meth:`Child.terminate` ends it all the same.
         `on_exit` gets the exit code (128+signal for a signal) from the loop, never from within this call.
         """
         worker = os.getpid()
@@ -98,6 +113,8 @@ class Processes:
             os.setpgid(0, 0)
             if ignore_hangup:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            if ignore_term:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if cpu is not None:
                 os.sched_setaffinity(0, {cpu})
 
@@ -140,8 +157,7 @@ class Processes:
             os.waitpid(ended.si_pid, 0)
             if child is not None:
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
-                child.ended(code)
-                child.on_exit(code)
+                child.on_exit(child.ended(code))
 
     def end_all(self, patience_s: float = 2.0) -> None:
         """KILL every child and everything that was orphaned to the worker; for the worker's own end."""

@@ -28,17 +28,20 @@ fi
 exec "$@" --node "${SLURMD_NODENAME:-$(hostname)}" --processors "$processors"
 """
 
+# TERM comes to this shell at a time limit and at a cancellation, and not where Slurm only warns of an end (preemption
+# with a GraceTime, `scancel --signal`), which it tells the steps alone. So it is this shell that says which it is.
 # The shell waits in `wait`, not in srun itself, so that it hears a TERM at once; srun passes signals on to the workers.
 # SLURM_* of the job that shape a step are unset: they would give the one worker of a node a part of it only.
 _SUBJOB = r"""#!/bin/sh
 exit_file={exit_file}
+ending=$exit_file.ending
 finish() {{
     printf '%s\n' "$1" > "$exit_file.tmp.$$" && mv -f "$exit_file.tmp.$$" "$exit_file"
     exit "$1"
 }}
 ended=
-trap 'ended=143; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' TERM
-trap 'ended=130; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' INT
+trap 'ended=143; : > "$ending"; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' TERM
+trap 'ended=130; : > "$ending"; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' INT
 unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT SLURM_CPU_BIND
 nodes=$SLURM_JOB_NUM_NODES
@@ -62,7 +65,7 @@ def worker_script(request: WorkerScript) -> str:
     return _SUBJOB.format(
         exit_file=shlex.quote(str(request.exit_file)),
         on_node=shlex.quote(_ON_NODE),
-        worker=shlex.join(worker_words(request)),
+        worker=shlex.join([*worker_words(request), "--ending", f"{request.exit_file}.ending"]),
     )
 
 
