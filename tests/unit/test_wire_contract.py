@@ -105,7 +105,8 @@ def filled(there: World, kind: str, **changes: Any) -> Json:
 
 def test_a_worker_understands_every_operation_and_sends_every_report(there: World) -> None:
     """One life of a worker with all that the wire knows, compared with the examples in names and types."""
-    there.start()
+    ending = there.spool / "ending"
+    there.start("--ending", str(ending))
     manager = there.manager
     results: dict[str, Json] = {}
 
@@ -150,7 +151,11 @@ def test_a_worker_understands_every_operation_and_sends_every_report(there: Worl
     there.launch("sh", "-c", 'echo 3/10 > "$EJB_PROGRESS"; echo lost; exec sleep 60', epoch=4)
     manager.wait_for(lambda: manager.of_kind("log"))
     manager.wait_for(lambda: [r for r in manager.of_kind("sample") if r["epoch"] == 4 and r["done"] == 3.0])
+    # The batch system's warning is no end: that is one once the subjob's script has said so.
     there.worker.terminate()
+    manager.wait_for(lambda: manager.of_kind("warned"))
+    assert there.worker.poll() is None and not [r for r in manager.of_kind("rank-exit") if r["epoch"] == 4]
+    ending.touch()
     assert there.worker.wait(20) == 143
 
     for report in manager.reports:
