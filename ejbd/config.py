@@ -270,7 +270,8 @@ class BatchTraits:
     `one_host`: its nodes are one machine, so that processors are virtual, files shared and ranks never span hosts.
     `exit_hook`: the script of a passed-through job can be made to write its exit code. `names_output`: where such a
     job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
-    that one of its commands may take.
+    that one of its commands may take. `excludes_nodes`: a submission can be kept off nodes
+    (`SubmitRequest.exclude`), which `ejb drain` needs.
     """
 
     one_host: bool
@@ -278,6 +279,7 @@ class BatchTraits:
     names_output: bool
     command_s: float
     submit_s: float
+    excludes_nodes: bool = False
 
 
 class Limits(BaseModel):
@@ -377,7 +379,9 @@ class Settings(BaseSettings):
     def traits(self) -> BatchTraits:
         """Those of the batch system that is named."""
         if self.batch == "slurm":
-            return BatchTraits(False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s)
+            return BatchTraits(
+                False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s, excludes_nodes=True
+            )
         if self.batch == "pbs":
             return BatchTraits(False, False, False, self.pbs.timeout_s, self.pbs.submit_timeout_s)
         return BatchTraits(True, False, False, 10.0, 10.0)

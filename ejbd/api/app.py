@@ -7,7 +7,7 @@ import asyncio
 from fastapi import Depends, FastAPI, Request
 
 from ejbd import __version__
-from ejbd.api import events, history, jobs, logs, openapi, problems, queues, system, timelines, tokens, worker
+from ejbd.api import drains, events, history, jobs, logs, openapi, problems, queues, system, timelines, tokens, worker
 from ejbd.api.auth import Holders
 from ejbd.api.declared import Declared
 from ejbd.api.head import Head
@@ -51,7 +51,7 @@ def create_app(manager: ManagerPort) -> FastAPI:
     app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
-    for module in (jobs, worker, events, logs, timelines, history, queues, tokens, system):
+    for module in (jobs, worker, events, logs, timelines, history, queues, drains, tokens, system):
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)

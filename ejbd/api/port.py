@@ -72,6 +72,18 @@ class ManagerPort(Protocol):
         """Try a paused queue again at once; one entry of :meth:`queues`."""
         ...
 
+    async def drains(self) -> list[dict[str, Any]]:
+        """[{"nodes", "by_s", "asked_s", "asked_by", "elastic", "stay", "others", "elastic_free_s", "free_s"}, ...]."""
+        ...
+
+    async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
+        """Have elastic jobs leave these nodes by `by_s`; as :meth:`drains`."""
+        ...
+
+    async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
+        """Use these nodes again; as :meth:`drains`."""
+        ...
+
     async def subjob_secret(self, subjob: str) -> str | None:
         """What the workers of a subjob prove to know; None where there is no such subjob."""
         ...

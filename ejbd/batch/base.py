@@ -40,6 +40,9 @@ class SubmitRequest:
     its arguments. `output` and `error` are patterns of the batch system: a per cent sign in a name is written twice.
     `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter (None, missing: ours).
 
+    `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
+    (`ejbd.config.BatchTraits.excludes_nodes`).
+
     `asked`, of a passed-through job: what its user would have typed. A batch system whose own submit command can be
     given just that, does so, and leaves the rest of this to it.
     """
@@ -62,6 +65,7 @@ class SubmitRequest:
     umask: int | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     asked: AsAsked | None = None
+    exclude: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

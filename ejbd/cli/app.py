@@ -35,6 +35,7 @@ MODULES = {
     "release": "jobs",
     "window": "site",
     "doctor": "site",
+    "drain": "drain",
     "queue": "site",
     "token": "site",
     "history": "history",

@@ -188,6 +188,19 @@ class Client:
         """The JSON that is at `path`; queries that are None are left out."""
         return self.request("GET", path, query=query).json()
 
+    def drains(self) -> list[dict[str, Any]]:
+        """Nodes that EJB leaves for an operator, as `GET /v1/drains` shows them."""
+        return list(self.get("/v1/drains")["drains"])
+
+    def drain(self, nodes: str, by_s: float) -> list[dict[str, Any]]:
+        """Have elastic jobs leave `nodes` (`n[1-3],m7`) by `by_s`, epoch seconds; what is drained then (admins)."""
+        body = {"nodes": nodes, "by_s": by_s}
+        return list(self.request("POST", "/v1/drains", body=body).json()["drains"])
+
+    def cancel_drain(self, nodes: str) -> list[dict[str, Any]]:
+        """Have EJB use `nodes` again; what is drained then (admins)."""
+        return list(self.request("POST", "/v1/drains/cancel", body={"nodes": nodes}).json()["drains"])
+
     def stream(
         self,
         path: str,

@@ -21,8 +21,9 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
+from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager import intents, node_limit, passing, queuepause
+from ejbd.manager import drains, intents, node_limit, passing, queuepause
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -248,8 +249,9 @@ class Executor:
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
-        one_node = node_limit.one_node_only(JobWorld(self.context(session), job), subjob)
-        return Identity(job.user), self._request(job, subjob, one_node, files)
+        ctx = self.context(session)
+        one_node = node_limit.one_node_only(JobWorld(ctx, job), subjob)
+        return Identity(job.user), self._request(job, subjob, one_node, files, ctx.view)
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -260,7 +262,9 @@ class Executor:
             command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
         self.spool.make_job(id, env=spec.env, script=spec.script, command=command)
 
-    def _request(self, job: Job, subjob: Subjob, one_node: bool, files: _Files) -> SubmitRequest:
+    def _request(
+        self, job: Job, subjob: Subjob, one_node: bool, files: _Files, view: ClusterView | None
+    ) -> SubmitRequest:
         spec = files.spec
         folder = self.spool.subjob_dir(job.id, subjob.id)
         if subjob.role == SubjobRole.RIGID:
@@ -290,6 +294,7 @@ class Executor:
             processors_per_node=spec.processors_per_node if j0 and not one_node else None,
             options=tuple(spec.options),
             hold=j0 and job.held,
+            exclude=drains.kept_off(view, subjob.processors, job.queue, must=not j0),
         )
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:

@@ -13,6 +13,7 @@ import pwd
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -24,7 +25,7 @@ from ejbd.config import Settings
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import explaining, pastruns, queuepause, queues, requests, workers
+from ejbd.manager import drains, explaining, pastruns, queuepause, queues, requests, workers
 from ejbd.manager.calls import WorkerCalls
 from ejbd.manager.checkpointing import recent_offers
 from ejbd.manager.clock import SteadyClock
@@ -210,6 +211,9 @@ class Manager:
                 await self._mind_the_clock()
                 with self.telemetry.poll("observe"):
                     view = await self.batch.observe()
+                drained = await self.store.read(drains.reservations)
+                if drained:
+                    view = replace(view, site_reservations=drains.with_drains(view, drained))
                 if self.clock.drift():  # set in between: the view's times are of another clock than ours
                     return
                 roster = await self._open.now()
@@ -449,6 +453,30 @@ class Manager:
         await self._view()
         await self.store.write(lambda s: queuepause.resume(self._context(s), name, by))
         return next(q for q in await self.queues() if q["name"] == name)
+
+    async def drains(self) -> list[dict[str, Any]]:
+        """What is drained for operators, who is still there, and when the nodes should be free."""
+        view = await self._view()
+        return await self.store.read(lambda s: drains.told(self._context(s), view))
+
+    async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
+        """Have elastic jobs leave these nodes by a time; durable when this returns."""
+        view = await self._view()
+        await self.store.write(lambda s: drains.drain(self._context(s), view, nodes, by_s, by))
+        await self._see_drains()
+        return await self.drains()
+
+    async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
+        """Use these nodes again."""
+        await self.store.write(lambda s: drains.cancel(self._context(s), nodes, by))
+        await self._see_drains()
+        return await self.drains()
+
+    async def _see_drains(self) -> None:
+        """Windows are as of now, and not as of the next poll."""
+        drained = await self.store.read(drains.reservations)
+        if self.view is not None:
+            self.view = replace(self.view, site_reservations=drains.with_drains(self.view, drained))
 
     async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
         """Return when there is an event newer than `after_id`, or after `timeout_s`."""

@@ -359,10 +359,9 @@ _TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
 def _preempted(world: JobWorld, subjob: Subjob) -> None:
     """Without a grace its workers may have told of their end before anybody knew why: that was no setback."""
     epoch = world.epoch
-    if subjob.warned or epoch is None:
-        subjob.warned = True
+    warned, subjob.warned_s = subjob.warned, world.ctx.now
+    if warned or epoch is None:
         return
-    subjob.warned = True
     if epoch.state == EpochState.FAILED and subjob.id in epoch.members and not world.workers_of(subjob.id):
         world.job.setbacks = max(0, world.job.setbacks - 1)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import ClusterView
+from ejbd.manager import drains
 from ejbd.manager.context import Context
 from ejbd.manager.observe import Reconciler
 from ejbd.manager.roster import Roster, Specs
@@ -56,6 +57,8 @@ class Tick:
     def _all(self) -> Iterator[None]:
         reconciler = Reconciler(self._context, self._view, self._roster, self._outcomes)
         yield from reconciler.pieces()
+        drains.mark(self._context())
+        yield
         decisions = Round(self._context(), self._roster, reconciler.looked_at, self._specs)
         for _ in decisions.pieces():
             yield

@@ -31,7 +31,7 @@ def take_warning(world: JobWorld, worker: Worker) -> None:
         return
     if not subjob.warned:
         end_s = min(ctx.now + ctx.settings.limits.warned_grace_s, walltime_end(subjob, ctx.now))
-        subjob.warned, subjob.leave_by_s = True, end_s
+        subjob.warned_s, subjob.leave_by_s = ctx.now, end_s
         add_event(ctx.session, EventKind.SUBJOB_WARNED, ctx.now, job_id=job.id, subjob_id=subjob.id, end_s=end_s)
     if subjob.id in job.members:
         leave(world, [subjob], WARNED)

@@ -22,7 +22,6 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
-    false,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -132,13 +131,18 @@ class Subjob(Base):
     missing_since_s: Mapped[float | None]
     # When its ranks have to be gone: the batch system has warned of its end, or an operator drains its nodes.
     leave_by_s: Mapped[float | None]
-    warned: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # by the batch system
+    warned_s: Mapped[float | None]  # when the batch system warned that it will end it, or did so
     # Of an array: `all` its indices, `ended` state -> indices, `code` the highest, `running` how many (docs/slurm.md).
     elements: Mapped[dict[str, Any] | None]
     releasing: Mapped[bool] = mapped_column(Boolean, default=False)  # told to end; takes no more ranks
     joined: Mapped[bool] = mapped_column(Boolean, default=False)  # has been made a member once
 
     __table_args__ = (Index("ix_subjobs_job", "job_id"), Index("ix_subjobs_state", "state"))
+
+    @property
+    def warned(self) -> bool:
+        """Whether the batch system has warned that it will end it before its time, or has done so."""
+        return self.warned_s is not None
 
 
 class Worker(Base):

@@ -128,6 +128,28 @@ class SubjobWarned(TypedDict):
     end_s: float
 
 
+class DrainAsked(TypedDict):
+    """Nodes that elastic jobs are to be off by `by_s`, and who asked."""
+
+    nodes: str
+    by_s: float
+    by: str
+
+
+class DrainFree(TypedDict):
+    """Nodes that were to be free by `by_s`, and that no elastic job runs on any more."""
+
+    nodes: str
+    by_s: float
+
+
+class DrainCancelled(TypedDict):
+    """Nodes that EJB may use again, and who said so."""
+
+    nodes: str
+    by: str
+
+
 class PlaceholderPlanned(TypedDict):
     """The start that the batch system first promised to J0."""
 
@@ -419,6 +441,9 @@ CATALOGUE: dict[EventKind, Told] = {
     K.QUEUE_CHANGED: Told("settings of a queue were changed", QueueChanged),
     K.QUEUE_PAUSED: Told("nothing is asked of a queue for a while", QueuePaused),
     K.QUEUE_RESUMED: Told("a paused queue is tried again", QueueResumed),
+    K.DRAIN_ASKED: Told("an operator wants nodes to be free by a time", DrainAsked),
+    K.DRAIN_FREE: Told("no elastic job is left on the nodes that are drained", DrainFree),
+    K.DRAIN_CANCELLED: Told("nodes are used again", DrainCancelled),
     K.TOKEN_CREATED: Told("a bearer token was made", TokenCreated),
     K.TOKEN_REVOKED: Told("a bearer token was revoked", TokenRevoked),
 }

@@ -139,6 +139,9 @@ class EventKind(StrEnum):
     QUEUE_CHANGED = "queue.changed"
     QUEUE_PAUSED = "queue.paused"
     QUEUE_RESUMED = "queue.resumed"
+    DRAIN_ASKED = "drain.asked"
+    DRAIN_FREE = "drain.free"
+    DRAIN_CANCELLED = "drain.cancelled"
     TOKEN_CREATED = "token.created"
     TOKEN_REVOKED = "token.revoked"
 

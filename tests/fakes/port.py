@@ -58,6 +58,7 @@ class FakeManager:
 
     def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
         self.settings = settings
+        self.drained: dict[str, Any] | None = None
         self.store = store
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
@@ -198,6 +199,20 @@ class FakeManager:
         self.overrides.update(changes)
         self.overrides = {key: value for key, value in self.overrides.items() if value is not None}
         return (await self.queues())[0]
+
+    async def drains(self) -> list[dict[str, Any]]:
+        return [] if self.drained is None else [self.drained]
+
+    async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
+        told = {"elastic": ["j1"], "stay": [], "others": ["7"], "elastic_free_s": by_s, "free_s": None}
+        self.drained = {"nodes": nodes, "by_s": by_s, "asked_s": 1.0, "asked_by": by, **told}
+        return await self.drains()
+
+    async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
+        if self.drained is None:
+            raise EjbError(Code.NOT_FOUND, f"none of {nodes} is drained by EJB")
+        self.drained = None
+        return []
 
     async def subjob_secret(self, subjob: str) -> str | None:
         return WORKER_SECRET if subjob == WORKER_SUBJOB else None

@@ -65,6 +65,8 @@ class Sbatch:
             argv.append(f"--ntasks-per-node={request.processors_per_node}")
         if request.hold:
             argv.append("--hold")
+        if request.exclude:
+            argv.append(f"--exclude={','.join(request.exclude)}")
         return [*argv, "/dev/stdin", *request.args] if request.args else argv
 
     def _as_asked(self, asked: AsAsked) -> list[str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
-down_revision = "0010"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("subjobs", sa.Column("leave_by_s", sa.Float(), nullable=True))
-    op.add_column("subjobs", sa.Column("warned", sa.Boolean(), nullable=False, server_default=sa.false()))
+    # Batch mode makes a table anew in SQLite: its text stays that of the models.
+    with op.batch_alter_table("subjobs", recreate=_anew()) as subjobs:
+        subjobs.add_column(sa.Column("leave_by_s", sa.Float(), nullable=True))
+        subjobs.add_column(sa.Column("warned_s", sa.Float(), nullable=True))
     op.create_table(
         "drains",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
@@ -29,5 +33,10 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("drains")
-    op.drop_column("subjobs", "warned")
-    op.drop_column("subjobs", "leave_by_s")
+    with op.batch_alter_table("subjobs") as subjobs:
+        subjobs.drop_column("warned_s")
+        subjobs.drop_column("leave_by_s")
+
+
+def _anew() -> Literal["always", "auto"]:
+    return "always" if op.get_context().dialect.name == "sqlite" else "auto"
