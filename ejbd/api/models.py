@@ -466,6 +466,15 @@ class Queues(Api):
     queues: list[QueueView]
 
 
+class Closed(Api):
+    """Nodes that are not used now, whatever is idle there: a reservation, or a drain of EJB's (`ejb drain`)."""
+
+    what: str
+    name: str
+    nodes: str
+    until_s: Annotated[float | None, Field(description="null: nobody knows")]
+
+
 class Window(Api):
     """Processors that jobs of a queue may use now without delaying anybody.
 
@@ -475,6 +484,7 @@ class Window(Api):
     queue: str
     at_s: float
     slots: list[Slot]
+    closed: list[Closed] = []
     free: int
     total: int
     by: str = ""

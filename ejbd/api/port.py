@@ -57,7 +57,7 @@ class ManagerPort(Protocol):
         ...
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
-        """[{"queue", "at_s", "slots": [{"processors", "duration_s" or null, "why"}], "free", "total"}, ...]."""
+        """[{"queue", "at_s", "slots": [{"processors", "duration_s" or null, "why"}], "closed", "free", "total"}]."""
         ...
 
     async def queues(self) -> list[dict[str, Any]]:

@@ -39,6 +39,10 @@ def window(
     def human() -> None:
         rows = [[w["queue"], f"{w['free']}/{w['total']}", slots(w["slots"])] for w in found["windows"]]
         out.table(["QUEUE", "FREE", "USABLE NOW"], rows)
+        for w in found["windows"]:
+            for one in w["closed"]:
+                until = f" until {clock(one['until_s'])}" if one["until_s"] is not None else ""
+                out.line(printable(f"{w['queue']}: {one['nodes']} not used{until}: {one['what']} {one['name']}"))
         for by in sorted({w["by"] for w in found["windows"] if w.get("by")}):
             out.line(f"by {by}")
 

@@ -111,7 +111,7 @@ def mark(ctx: Context) -> None:
     query = query.where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID, Subjob.warned_s.is_(None))
     if not rows:
         query = query.where(Subjob.leave_by_s.is_not(None))
-    for subjob, job in ctx.session.execute(query).tuples():
+    for subjob, job in ctx.session.execute(query):
         by = [r.by_s for r in rows if (subjob.start_s or ctx.now) <= r.asked_s and set(r.nodes) & set(subjob.nodes)]
         leave_by_s = min(by) if by and node_limit.can_move(JobWorld(ctx, job)) else None
         if subjob.leave_by_s != leave_by_s:
@@ -135,7 +135,7 @@ def _note_free(ctx: Context, rows: Sequence[Drain]) -> None:
 def _elastic_on(session: Session) -> dict[str, list[str]]:
     """Of running subjobs: their nodes."""
     query = select(Subjob.id, Subjob.nodes).where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID)
-    return {id: list(nodes) for id, nodes in session.execute(query).tuples()}
+    return {id: list(nodes) for id, nodes in session.execute(query)}
 
 
 def told(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from ejbd.core.room.windows import why_they_end, windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
-from ejbd.manager import queuepause
+from ejbd.manager import drains, queuepause
 from ejbd.manager.admission import queue_allows
 from ejbd.manager.context import Context
 from ejbd.policies import known_policies
@@ -55,12 +55,27 @@ def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
                 "queue": q.name,
                 "at_s": view.time_s,
                 "slots": told_slots(view, q.name, slots),
+                "closed": _closed(view, {n.name for n in nodes}),
                 "free": sum(n.free for n in nodes),
                 "total": q.total_processors,
                 "by": view.windows_by,
             }
         )
     return found
+
+
+def _closed(view: ClusterView, nodes: set[str]) -> list[dict[str, Any]]:
+    """What keeps nodes of a queue from being used now, though processors of them may be idle."""
+    return [
+        {
+            "what": one.what,
+            "name": one.name,
+            "nodes": drains.fold(nodes.intersection(one.nodes)),
+            "until_s": None if one.end_s == UNLIMITED else one.end_s,
+        }
+        for one in view.site_reservations
+        if one.ends_windows_s(view.time_s) == view.time_s and nodes.intersection(one.nodes)
+    ]
 
 
 def told_slots(view: ClusterView, queue: str, slots: Sequence[BackfillSlot]) -> list[dict[str, Any]]:

@@ -5,6 +5,8 @@ One small Slurm for all of it, with a partition whose jobs are preempted: TERM f
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,3 +120,34 @@ def test_the_grace_of_a_preemption_saves_the_work(cluster: SlurmCluster, daemon:
     assert launches[:2] == [None, 1]
     assert kinds.count("decision.suspend") >= 1
     assert daemon.job(job)["incarnation"] == 1 or "placeholder.again" in kinds
+
+
+def ejb(daemon: Daemon, *words: str) -> str:
+    environment = {**daemon.environment, "EJB_SOCKET": str(daemon.state / "ejbd.sock")}
+    argv = [sys.executable, "-m", "ejbd.cli.main", *words]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_operator_gets_nodes_free_and_a_job_goes_on_beside_them(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """Its subjobs are on n1 and n2; it is on n3 and n4 in time, where Slurm would have taken the drained ones first."""
+    blocks = [
+        cluster.sbatch("--ntasks=4", "--nodes=1", f"--nodelist=n{i}", "--time=30", script="sleep 900") for i in (3, 4)
+    ]
+    cluster.until(lambda: all(cluster.states().get(id) == "RUNNING" for id in blocks), "nobody is there")
+    job = submit(daemon, steps=400, time="10")
+    with one_copy_only(job):
+        daemon.wait_event(job, "epoch.running")
+        assert {node for s in daemon.job(job)["subjobs"] for node in s["nodes"]} == {"n1", "n2"}
+        cluster.run("scancel", *blocks)
+        said = ejb(daemon, "drain", "n[1-2]", "--by", "now+15")
+        assert f"elastic jobs there: {job}" in said, said
+        until(lambda: "no elastic job is there" in ejb(daemon, "drain"), "it stays", 60, daemon.trace(job))
+        ran = [e["data"]["subjobs"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        completed(daemon, cluster, job, 400)
+    nodes = {s["id"]: set(s["nodes"]) for s in daemon.job(job)["subjobs"]}
+    last = [e["data"]["subjobs"] for e in daemon.events(job) if e["kind"] == "epoch.launching"][-1]
+    assert set().union(*(nodes[id] for id in last)) <= {"n3", "n4"}, (ran, nodes)
+    assert "epoch.failed" not in daemon.kinds(job)
+    assert ejb(daemon, "drain", "n[1-2]", "--cancel").strip() == "EJB drains no nodes"
