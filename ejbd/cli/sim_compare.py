@@ -47,6 +47,7 @@ def compare(
 
     With `easy` as the first, the second table says what EJB does to others: how many jobs that are not elastic start
     later than without it and how many earlier, by how many seconds on average, and by how many at most in 95 % of them.
+    The tables of width by length say how the mean turnaround of jobs of so many processors and such a run time changes.
     """
     from ejbd.sim.comparing import play_all
     from ejbd.sim.settings import Setting, parse_setting
@@ -81,6 +82,28 @@ def _tables(out: Output, reports: Sequence[Mapping[str, Any]]) -> None:
         out.line()
         out.line(f"Jobs one by one, beside {reports[0]['setting']}; seconds")
         out.table(_SHIFT_HEAD, rows, frozenset(range(2, len(_SHIFT_HEAD))))
+    for report in reports:
+        if (report.get("beside_first") or {}).get("grid"):
+            _grid(out, report, reports[0]["setting"])
+
+
+def _grid(out: Output, report: Mapping[str, Any], first: str) -> None:
+    """The change of the mean turnaround by width and length, and how many jobs that is."""
+    from ejbd.sim.grid import LENGTH_NAMES
+
+    cells = {(cell["processors"], cell["run"]): cell for cell in report["beside_first"]["grid"]}
+    lengths = [name for name in LENGTH_NAMES if any(length == name for _, length in cells)]
+    rows = []
+    for width in dict.fromkeys(width for width, _ in cells):
+        found = [cells.get((width, length)) for length in lengths]
+        rows.append([width, *("" if cell is None else _cell(cell) for cell in found)])
+    out.line()
+    out.line(f"Turnaround by width and length (jobs), {report['setting']} beside {first}")
+    out.table(["PROCESSORS", *(name.upper() for name in lengths)], rows, frozenset(range(1, len(lengths) + 1)))
+
+
+def _cell(cell: Mapping[str, Any]) -> str:
+    return f"{_percent(cell['turnaround_change_percent'])} ({cell['jobs']})"
 
 
 def _shift(found: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ejbd.sim.fairness import beside
+from ejbd.sim.grid import grid
 from ejbd.sim.metrics import Outcome, change, finite, paper_trim
 from ejbd.sim.progress import part
 from ejbd.sim.settings import Setting, Source, play
@@ -36,6 +37,10 @@ def play_all(source: Source, settings: Sequence[tuple[str, Setting]]) -> tuple[W
                 kept = np.full(len(workload), True)
                 for trimmed, of in ((settings[0][1].trimmed, first), (setting.trimmed, outcome)):
                     kept &= paper_trim(workload.jobs, of) if trimmed else True
-                report["beside_first"] = beside(workload.jobs, first, outcome, kept).to_json()
+                cells = grid(workload.jobs, first, outcome, kept)
+                report["beside_first"] = {
+                    **beside(workload.jobs, first, outcome, kept).to_json(),
+                    "grid": [cell.to_json() for cell in cells],
+                }
         reports.append(report)
     return workload, reports

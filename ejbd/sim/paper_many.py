@@ -10,6 +10,7 @@ import numpy as np
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.sim import figures, paper
 from ejbd.sim.fairness import Shift, beside, max_bounded_slowdown, priority_inversions
+from ejbd.sim.grid import grid, table_of
 from ejbd.sim.metrics import Means, change, confidence_95, idle_while_queued, means
 from ejbd.sim.paper_report import MIN_ELASTIC, RUNS, Folder, TraceRuns, both, kinds, spread
 from ejbd.sim.paper_runs import PaperRuns
@@ -107,6 +108,21 @@ def _shift_row(at_120: Shift, runs: Sequence[Shift]) -> list[str]:
         share = f"{np.mean(percents):.1f} ± {np.std(percents, ddof=1):.1f}"
         row += [f"{side.jobs:,}", share, f"{side.mean_s:,.0f}", f"{side.p95_s:,.0f}"]
     return row
+
+
+def width_by_length(folder: Folder, found: Sequence[TraceRuns]) -> None:
+    head: list[str] = []
+    rows = []
+    for trace in found:
+        kept, _ = both(trace, trace.ejb)
+        columns, cells = table_of(grid(trace.workload.jobs, trace.easy, trace.ejb, kept))
+        head = ["log", *columns]
+        rows += [[trace.name, *row] for row in cells]
+    note = (
+        "The change of the mean turnaround by a job's processors and its run time, and how many jobs that is; lambda "
+        "120 s. Not in the paper, which has the wait over the size alone (Figure 11)."
+    )
+    folder.table("width-by-length", "Width by length, all jobs of 8 processors and more elastic", head, rows, note)
 
 
 def figures_10_and_11(folder: Folder, found: Sequence[TraceRuns]) -> None:

@@ -17,7 +17,7 @@ from ejbd.sim.metrics import (
     paper_trim,
     utilization,
 )
-from ejbd.sim.paper_many import figures_10_and_11, later_and_earlier, tables_5_and_6
+from ejbd.sim.paper_many import figures_10_and_11, later_and_earlier, tables_5_and_6, width_by_length
 from ejbd.sim.paper_report import MIN_ELASTIC, RUNS, Folder, TraceRuns, both, number, spread
 from ejbd.sim.paper_runs import EASY, EJB, TARGETS, PaperRuns
 from ejbd.sim.paper_single import DELTA, LAMBDA_S, OMAX, figure_7, figure_8, tables_3_and_4
@@ -73,6 +73,7 @@ def reproduce_sc15(traces: Path, out: Path, *, limit: int | None = None) -> list
     figure_8(folder, found, play)
     tables_5_and_6(folder, found, play)
     later_and_earlier(folder, found)
+    width_by_length(folder, found)
     figures_10_and_11(folder, found)
     _figure_12(folder, found, play)
     _beyond(folder, found, play)

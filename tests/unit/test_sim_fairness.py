@@ -128,9 +128,15 @@ def test_compare_tells_who_is_later(log: Path) -> None:
     assert easy["max_bounded_slowdown"] == 6
     assert (ejb["elastic"]["several_subjobs_share"], ejb["elastic"]["moved_share"]) == (1, 1)
     assert faster["beside_first"] is None  # they arrive at other times
+    cells = ejb["beside_first"]["grid"]
+    assert sum(cell["jobs"] for cell in cells) == easy["jobs"]
+    for report, key in ((easy, "mean_turnaround_before_s"), (ejb, "mean_turnaround_s")):
+        whole = sum(cell["jobs"] * cell[key] for cell in cells) / report["jobs"]
+        assert whole == pytest.approx(report["mean_turnaround_s"]), "width by length"
     text = ejb_sim(*words).stdout
     rows = {" ".join(line.split()[1:4]): line.split()[4:] for line in text.splitlines() if line.startswith("ejb ")}
     assert rows["start of others"] == ["3", "1", "(33.3", "%)", "1665", "1665", "1", "(33.3", "%)", "315", "315"]
+    assert "Turnaround by width and length (jobs), ejb beside easy" in text
     assert rows["end of elastic"] == ["1", "0", "(0.0", "%)", "1", "(100.0", "%)", "315", "315"]
 
 
