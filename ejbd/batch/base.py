@@ -155,7 +155,7 @@ class BatchSystem(Protocol):
     async def observe(self) -> ClusterView:
         """The whole cluster in a number of batch commands that does not depend on the number of jobs.
 
-        At most 2, and once a minute a third one for what the site has reserved (`ClusterView.site_reservations`).
+        At most 3: a third one for what changes more slowly, as what the site has reserved does.
         """
         ...
 

@@ -140,13 +140,14 @@ class World:
                     found[node] = found.get(node, 0) + count
         return found
 
-    def place(self, chunks: list[Chunk], free: dict[str, int]) -> list[tuple[str, int]] | None:
+    def place(self, job: Job, free: dict[str, int]) -> list[tuple[str, int]] | None:
         """Each chunk on one node; None where they do not fit.
 
         Chunks of one job may share a node, as in OpenPBS; of Torque's nodes each is another one, as long as there are
         as many.
         """
-        apart = self.dialect == "torque" and sum(count for count, _ in chunks) <= len(self.nodes)
+        chunks = job.chunks
+        apart = "nodes" in job.asked and sum(count for count, _ in chunks) <= len(self.nodes)
         left = dict(free)
         found: list[tuple[str, int]] = []
         for count, each in sorted(chunks, key=lambda chunk: -chunk[1]):
@@ -193,7 +194,7 @@ class World:
         for job in chosen:
             kept = self.kept(now, now + job.walltime_s)
             usable = {name: max(0, count - kept.get(name, 0)) for name, count in free.items()}
-            placed = self.place(job.chunks, usable)
+            placed = self.place(job, usable)
             if placed is None:
                 continue
             job.shares = self.slots(placed)
@@ -210,7 +211,7 @@ class World:
                 for node, _, count in other.shares:
                     if self.nodes[node] == "free":
                         free[node] += count
-        placed = self.place(job.chunks, free)
+        placed = self.place(job, free)
         if placed is not None:
             job.estimate = (shadow_s, placed)
 
