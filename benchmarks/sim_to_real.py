@@ -17,17 +17,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ejbd.sim.live import pooled
 from ejbd.sim.live_figure import draw
@@ -38,6 +40,8 @@ from harness import ROOT, machine
 SCALE = "1/150"
 LAMBDA_S = 1.2  # what decisions count with until moves have been measured
 PLAY_S, END_S = 3600.0, 90.0  # a play may take so long, and so long to end when it is told to
+LOOK_S = 0.5
+STOPPING = threading.Event()  # INT and TERM: plays that run are ended, with their clusters; the others are not begun
 AIMS = {"all": -10.0, "elastic": -20.0, "non_elastic": 0.0}
 ERROR_AIM = 7.0
 NAMES = {"all": "all jobs", "elastic": "elastic", "non_elastic": "others"}
@@ -82,8 +86,29 @@ def plays(windows: list[str], rounds: int) -> list[Play]:
     return found
 
 
+def ended(argv: list[str], sink: IO[bytes]) -> int:
+    """The exit code of a command; one that is late, or unwanted since this program was told to stop, is ended."""
+    process = subprocess.Popen(argv, cwd=ROOT, stdout=sink, stderr=sink, start_new_session=True)
+    until = time.monotonic() + PLAY_S
+    told = False
+    while process.poll() is None:
+        if not told and (STOPPING.is_set() or time.monotonic() > until):
+            process.terminate()  # it cancels its jobs, and ends its daemon
+            told, until = True, time.monotonic() + END_S
+        elif told and time.monotonic() > until:
+            process.kill()
+        time.sleep(LOOK_S)
+    return process.returncode
+
+
+def stop(signum: int, frame: object) -> None:
+    STOPPING.set()
+
+
 def run_play(traces: Path, out: Path, scale: str, play: Play) -> str:
     """One play on a cluster of its own; why it failed, or ""."""
+    if STOPPING.is_set():
+        return "it was not begun"
     log = LOGS[WINDOWS[play.window][0]]
     cluster = [sys.executable, str(ROOT / "scripts" / "cluster")]
     part, said, kept = (play.file(out).with_suffix(suffix) for suffix in (".part", ".log", ".dir"))
@@ -92,29 +117,23 @@ def run_play(traces: Path, out: Path, scale: str, play: Play) -> str:
     with tempfile.TemporaryDirectory(prefix="ejb-play-", ignore_cleanup_errors=True) as folder, said.open("wb") as sink:
         try:
             up = [*cluster, "up", folder, f"--nodes={log.nodes}", f"--cpus={log.cpus}", "--profile=easy"]
-            subprocess.run(up, stdout=sink, stderr=sink, timeout=300, check=True)
+            subprocess.run(up, stdout=sink, stderr=sink, timeout=300, check=True, start_new_session=True)
             argv = [sys.executable, "-m", "ejbd.cli.main", "sim", "live", str(traces / log.file), *log.words]
             argv += [f"--scale={scale}", f"--window={WINDOWS[play.window][1]}", f"--policy={play.policy}"]
             argv += [f"--lambda={LAMBDA_S}", "--cluster", folder, "--dir", str(kept), "--json", str(part)]
-            process = subprocess.Popen(argv, cwd=ROOT, stdout=sink, stderr=sink)
-            try:
-                code = process.wait(PLAY_S)
-            except BaseException:  # also where this program is interrupted: its jobs are cancelled
-                process.terminate()
-                try:
-                    process.wait(END_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                raise
+            code = ended(argv, sink)
             if code:
                 lines = said.read_text(errors="replace").strip().splitlines()
+                if STOPPING.is_set():
+                    return "it was stopped"
                 return f"it ended with {code}: {lines[-1] if lines else 'no word'} (see {said})"
             part.replace(play.file(out))
         except (subprocess.SubprocessError, OSError) as error:
             return f"{error} (see {said})"
         finally:
-            subprocess.run([*cluster, "down", folder], stdout=sink, stderr=sink, timeout=300, check=False)
+            down = [*cluster, "down", folder]
+            with suppress(subprocess.SubprocessError):
+                subprocess.run(down, stdout=sink, stderr=sink, timeout=300, check=False, start_new_session=True)
     said.unlink()
     shutil.rmtree(kept, ignore_errors=True)
     print(f"{play.window} {play.policy} {play.round}: {time.monotonic() - begun:.0f} s", flush=True)
@@ -215,7 +234,9 @@ def main() -> int:
     if args.again:
         simulate_again(args.traces, args.out, wanted)
     else:
-        print(machine(), f"{os.cpu_count()} cores", flush=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        print(machine(), flush=True)
         whole = run_missing(args.traces, args.out, args.scale, wanted, args.at_once)
     told = {play: json.loads(play.file(args.out).read_text()) for play in wanted if play.file(args.out).is_file()}
     pairs = pairs_of(told, windows, args.rounds)
