@@ -393,6 +393,36 @@ class Explanation(Api):
     runs: Annotated[list[RunView], Field(description="its latest runs that ended well, newest first")] = []
 
 
+class HopView(Api):
+    """Something that a move waited for, and when it was there."""
+
+    at_s: float
+    what: str
+    subjob: str | None
+    node: str | None
+
+
+class MoveHops(Api):
+    """One start, move or end of a job's ranks, hop by hop. Seconds that are null: it did not come to that."""
+
+    kind: Literal["start", "move", "end"]
+    epoch: Annotated[int, Field(description="the placement that it led to; of an end, the last one")]
+    before: Annotated[int, Field(description="processors that were left; 0: none")]
+    processors: Annotated[int, Field(description="processors that were come to; 0: none")]
+    seen_to_running_s: Annotated[float | None, Field(description="from the poll that saw the last new subjob")]
+    started_to_running_s: Annotated[float | None, Field(description="from the batch system's start of that subjob")]
+    still_s: Annotated[float | None, Field(description="from the asking for a checkpoint until all ranks ran again")]
+    end_to_free_s: Annotated[float | None, Field(description="from the last rank's end until its processors were free")]
+    hops: list[HopView]
+
+
+class JobMoves(Api):
+    """Every start, move and end of a job, oldest first."""
+
+    job: str
+    moves: list[MoveHops]
+
+
 class IntervalView(Api):
     """A stretch of a job's life. `end_s` null: it still lasts."""
 

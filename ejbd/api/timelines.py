@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 from ejbd.api import views
 from ejbd.api.auth import Caller, Manager
 from ejbd.api.gantt import svg
-from ejbd.api.models import Api, Timeline
+from ejbd.api.models import Api, JobMoves, Timeline
 from ejbd.api.selecting import Selector
+from ejbd.manager import hops
 from ejbd.store.queries import resolve_job
 
 SVG = "image/svg+xml"
@@ -30,6 +31,17 @@ class TimelineFilter(Api):
     """Without a format, the Accept header decides."""
 
     format: Format | None = None
+
+
+@router.get("/{job}/moves")
+async def moves(manager: Manager, caller: Caller, job: Selector) -> JobMoves:
+    """Every hop of each start, move and end of a job, with its time."""
+
+    def look(session: Session) -> JobMoves:
+        found = resolve_job(session, job, caller.user, everybody=caller.admin)
+        return JobMoves.model_validate({"job": found.id, "moves": hops.moves(session, found.id)})
+
+    return await manager.store.read(look)
 
 
 @router.get(

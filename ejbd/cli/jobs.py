@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import exporting, following, showing
+from ejbd.cli import exporting, following, showing, showing_moves
 from ejbd.cli.chart import chart
 from ejbd.cli.options import LAST, AsJson, MaybeText, Quiet, Selectors, client, output
 from ejbd.cli.output import Mode, Output, ascii_only, colours, printable, width
@@ -20,10 +20,25 @@ from ejbd.client.messages import AGAIN_S, LostConnection
 from ejbd.errors import Code, EjbError
 
 
-def explain(context: typer.Context, jobs: Selectors = LAST, as_json: AsJson = False) -> None:
-    """Show why jobs are where they are: every decision with its reasons."""
+def explain(
+    context: typer.Context,
+    jobs: Selectors = LAST,
+    moves: Annotated[
+        bool, typer.Option("--moves", help="Every start, move and end of the ranks instead, hop by hop.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show why jobs are where they are: every decision with its reasons; with --moves, where the time of moves went."""
     out = output(as_json, False)
     daemon = client(context)
+    if moves:
+        _show_each(
+            out,
+            ids(daemon, jobs),
+            lambda job: daemon.get(path(job, "/moves")),
+            lambda found: showing_moves.moves(found, out),
+        )
+        return
     _show_each(
         out,
         ids(daemon, jobs),

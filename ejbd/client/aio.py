@@ -205,6 +205,11 @@ class AsyncJob:
         found: dict[str, Any] = await self.client.get(job_path(self.id, "/explain"))
         return found
 
+    async def moves(self) -> list[dict[str, Any]]:
+        """Each start, move and end of its ranks, hop by hop."""
+        found: list[dict[str, Any]] = (await self.client.get(job_path(self.id, "/moves")))["moves"]
+        return found
+
     def events(self) -> AsyncIterator[EventView]:
         """What happens to it, from its first event until it has ended."""
         return self.client.events(self.id)

@@ -64,6 +64,11 @@ class Job:
         found: dict[str, Any] = self.client.get(job_path(self.id, "/explain"))
         return found
 
+    def moves(self) -> list[dict[str, Any]]:
+        """Each start, move and end of its ranks, hop by hop, as `ejb explain --moves` shows."""
+        found: list[dict[str, Any]] = self.client.get(job_path(self.id, "/moves"))["moves"]
+        return found
+
     def timeline(self) -> dict[str, Any]:
         """How it lived until now."""
         found: dict[str, Any] = self.client.get(job_path(self.id, "/timeline"))

@@ -39,6 +39,7 @@ class Registration(Wire):
     pid: Annotated[int, Field(ge=1, le=2**31)]
     address: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z.:%_-]+$")]
     boot: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_-]+$")]
+    age_s: Annotated[Seconds | None, Field(description="for how long its process has been there")] = None
     engines: Annotated[list[Name], Field(max_length=32, description="checkpoint engines that this node can use")] = []
     dmtcp: Annotated[DmtcpBuild | None, Field(description="what a plugin for this node's DMTCP has to match")] = None
 

@@ -85,6 +85,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     )
     session.add(worker)
     session.flush()
+    age = {} if request.get("age_s") is None else {"age_s": request["age_s"]}
     offer = {"engines": list(request.get("engines", [])), "dmtcp": request.get("dmtcp")}
     add_event(
         session,
@@ -95,6 +96,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
         node=worker.node,
         processors=worker.processors,
         **offer,
+        **age,
     )
     ctx.offers.append((worker.node, offer))
     world = JobWorld(ctx, job)

@@ -274,8 +274,10 @@ class CheckpointGivenUp(TypedDict):
 
 
 class WorkerRegistered(TypedDict):
-    """What the node offers: processors, checkpoint engines, the version of DMTCP (null: none)."""
+    """What the node offers: processors, checkpoint engines, the version of DMTCP (null: none). `age_s`: for how long
+    the worker's process had been there."""
 
+    age_s: NotRequired[float]
     node: str
     processors: int
     engines: list[str]

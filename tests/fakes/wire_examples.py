@@ -10,6 +10,7 @@ REGISTRATION: Json = {
     "host": "node1.cluster",
     "pid": 4711,
     "address": "10.0.0.1",
+    "age_s": 0.31,
     "boot": "0123456789abcdef",
     "engines": ["application", "dmtcp", "none"],
     "dmtcp": {"version": "5.0", "library": "0badcafe", "machine": "x86_64"},
@@ -64,7 +65,7 @@ OPERATIONS: dict[str, Json] = {
 """Payloads by kind."""
 
 RESULTS: dict[str, Json] = {
-    "launch": {"pids": {"0": 4711, "5": 4712}},
+    "launch": {"pids": {"0": 4711, "5": 4712}, "seconds": 0.2, "first_s": 0.05},
     "checkpoint": {"exits": {"0": 85, "5": 85}, "bytes": {"0": 1000, "5": 1000}, "seconds": 1.25, "write_s": 0.8},
     "stop": {"exits": {"0": 143, "5": 137}},
     "lead": {"pid": 99},

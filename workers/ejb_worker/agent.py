@@ -95,6 +95,7 @@ class Agent:
             "pid": os.getpid(),
             "address": address,
             "boot": self._boot,
+            "age_s": linux.age_s(),
             "engines": [engine.name for engine in ENGINES.values() if not engine.probe()],
             "dmtcp": build_of_node(),
         }
@@ -172,7 +173,7 @@ class Agent:
 
         def launched(error: Optional[LaunchError]) -> None:
             if error is None:
-                reply(True, "", {"pids": run.pids})
+                reply(True, "", {"pids": run.pids, "seconds": run.launch_s, "first_s": run.first_s})
                 return
             self._epochs.pop(epoch, None)
             reply(False, str(error), error.data)

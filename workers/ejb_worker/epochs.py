@@ -162,6 +162,9 @@ class EpochRun:
         self._bringing_up: Optional[Iterator[None]] = None
         self._launch_done: Optional[Callable[[Optional[LaunchError]], None]] = None
         self._launch_until = 0.0
+        self._launch_began = 0.0
+        self.first_s = 0.0
+        self.launch_s = 0.0
         self._checkpoint: Optional[Checkpoint] = None
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
@@ -173,6 +176,8 @@ class EpochRun:
         self._finished = False
         self._stop_replies: List[Reply] = []
         self._stopping = False
+
+    # `launch_s`: how long the launch took; `first_s`: of it, until its first rank was about to be started.
 
     @property
     def running(self) -> int:
@@ -198,7 +203,8 @@ class EpochRun:
     def launch(self, done: Callable[[Optional[LaunchError]], None]) -> None:
         """Start the ranks, then call `done`: with None, or with what went wrong, and then none of them is left."""
         self._launch_done = done
-        self._launch_until = time.monotonic() + float(self._payload.get("timeout_s") or BRING_UP_S)
+        self._launch_began = time.monotonic()
+        self._launch_until = self._launch_began + float(self._payload.get("timeout_s") or BRING_UP_S)
         self._bringing_up = self._bring_up()
         self._proceed()
 
@@ -227,6 +233,7 @@ class EpochRun:
         if error is not None:
             error.broken = self._context.restart_dir is not None and bool(self._context.ranks) and not self._stopping
             self._abandon()
+        self.launch_s = round(time.monotonic() - self._launch_began, 3)
         done, self._launch_done = self._launch_done, None
         if done is not None:
             done(error)
@@ -258,6 +265,7 @@ class EpochRun:
         if self._mpi is not None:
             yield from self._mpi.bring_up()
         self._tell_degrees()
+        self.first_s = round(time.monotonic() - self._launch_began, 3)
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
             self._start(int(entry["rank"]), int(entry["processor"]), launch)
         while not self._engine.up(self._context):

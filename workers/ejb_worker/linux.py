@@ -86,6 +86,15 @@ def process_group(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[2])
 
 
+def age_s() -> float:
+    """For how long this process has been there, in seconds; to a hundredth."""
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:
+        ticks = int(stat.read().rpartition(")")[2].split()[19])
+    with open("/proc/uptime", encoding="ascii") as uptime:
+        now = float(uptime.read().split()[0])
+    return max(0.0, round(now - ticks / os.sysconf("SC_CLK_TCK"), 2))
+
+
 def signal_name(signum: int) -> str:
     try:
         return signal.Signals(signum).name
