@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ejbd.cli import sim_compare, sim_live, sim_replay, sim_sweep, sim_value
-from ejbd.cli.options import AsJson, MaybeFloat, MaybeText, output
+from ejbd.cli.options import AsJson, MaybeFloat, MaybePath, MaybeText, output
 from ejbd.cli.output import json_text
 from ejbd.cli.policy_options import policy_options
 from ejbd.cli.sim_options import (
@@ -177,18 +177,29 @@ def generate(
 
 @sim_app.command("reproduce")
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="sc15", help="Liu & Weissman, SC'15.")],
-    traces: Annotated[Path, typer.Option("--traces", help="Folder with the four logs.")],
+    what: Annotated[
+        str, typer.Argument(metavar="sc15|speculative", help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019.")
+    ],
     out_dir: Annotated[Path, typer.Option("--out", help="Tables and figures go here.")],
+    traces: Annotated[MaybePath, typer.Option("--traces", help="Folder with the four logs (sc15).")] = None,
     limit: Limit = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="That are averaged (speculative).")] = 50,
 ) -> None:
-    """Make every table and figure of the paper's evaluation, the paper's values beside ours."""
-    from ejbd.sim.reproduce import reproduce_sc15
+    """Make every table and figure of a paper's evaluation, the paper's values beside ours."""
+    if what == "speculative":
+        from ejbd.sim.speculative.reproduce import reproduce_speculative
 
-    if what != "sc15":
-        raise EjbError(Code.INVALID, f"{what!r} is not known here", hint="the paper that can be reproduced is sc15")
-    with shown():
-        paths = reproduce_sc15(traces, out_dir, limit=limit)
+        with shown():
+            paths = reproduce_speculative(out_dir, runs=runs)
+    elif what == "sc15":
+        from ejbd.sim.reproduce import reproduce_sc15
+
+        if traces is None:
+            raise EjbError(Code.INVALID, "sc15 is made of the four logs; say where they are", where="--traces")
+        with shown():
+            paths = reproduce_sc15(traces, out_dir, limit=limit)
+    else:
+        raise EjbError(Code.INVALID, f"{what!r} is not known here", hint="there are sc15 and speculative")
     for path in paths:
         print(path)
 
