@@ -24,6 +24,7 @@ from ejbd.cli.sim_options import (
     ModelName,
     OneNode,
     PolicyOption,
+    Poll,
     Procs,
     Rule,
     RuleName,
@@ -72,6 +73,7 @@ def run(
     elastic_users: ElasticUsers = None,
     elastic_jobs: ElasticJobs = None,
     arrivals: Arrivals = 1.0,
+    poll: Poll = 0.0,
     check: Check = False,
     json_file: Annotated[
         MaybeText, typer.Option("--json", metavar="FILE", help="The figures as JSON; - is stdout.")
@@ -89,7 +91,7 @@ def run(
         raise EjbError(Code.INVALID, "--json - and --jobs-csv - are both stdout", hint="give one of them a file")
     setting = setting_of(
         policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
-        arrivals=arrivals, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
+        arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
         elastic_jobs=elastic_jobs,
     )  # fmt: skip
     with shown():

@@ -84,6 +84,12 @@ ElasticUsers = Annotated[
 ElasticJobs = Annotated[
     MaybeText, typer.Option("--elastic-jobs", metavar="FILE", help="Only the jobs whose numbers are in FILE.")
 ]
+Poll = Annotated[
+    float,
+    typer.Option(
+        "--poll", min=0, metavar="S", help="Keep the margins of a live manager that looks so often (0: none)."
+    ),
+]
 Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]
 Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Jobs arrive that many times as fast.")]
 

@@ -11,8 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.cost import move_cost
 from ejbd.core.parameters import Declared, Parameters
 from ejbd.core.policy import UnknownPolicy
+from ejbd.core.room.slots import margins_of
+from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
 from ejbd.policies import BUNDLING, declared_by, known_policy
 from ejbd.sim.accounts import read_log
@@ -24,6 +27,7 @@ from ejbd.sim.report import rows_told, run_report
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.targets import run_targets
 from ejbd.sim.workload import RowRule, Workload, scaled_arrivals, workload_of
+from ejbd.sim.world import FREE_OF_COSTS, Costs
 
 TRIMS = ("none", "paper")
 _CHOICES = ("min-procs", "elastic-share", "seed", "elastic-users", "elastic-jobs")
@@ -37,7 +41,7 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
-    return ("policy", "ties", "trim", *_CHOICES, "cancel-j0", "one-node", "arrivals", *policy_keys(policy))
+    return ("policy", "ties", "trim", *_CHOICES, "cancel-j0", "one-node", "arrivals", "poll", *policy_keys(policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Everything but the log. `elastic`: under :attr:`Policy.EJB`, the policy of elastic jobs. `arrivals`: jobs come
-    that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `changed`: what was set, by its name.
+    that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `poll_s`: a manager that looks so often
+    keeps the margins of a live one; 0: it keeps none, as in the paper. `changed`: what was set, by its name.
     """
 
     policy: Policy = Policy.EJB
@@ -73,6 +78,7 @@ class Setting:
     choice: Choice = field(default_factory=Choice)
     keep_placeholder: bool = True
     arrivals: float = 1.0
+    poll_s: float = 0.0
     changed: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -81,6 +87,17 @@ class Setting:
         rest = [f"{key}={value}" for key, value in self.changed if key != "policy"]
         policy = self.policy.name.lower() if self.elastic == BUNDLING else self.elastic
         return policy + (":" + ",".join(rest) if rest else "")
+
+    @property
+    def costs(self) -> Costs:
+        """What a live manager that looks every `poll_s` seconds keeps free of slots that end, and asks for beyond its
+        plans, before it has measured anything."""
+        if not self.poll_s:
+            return FREE_OF_COSTS
+        lambda_s = self.parameters.lambda_s
+        cost = move_cost([], None, None, configured_s=lambda_s, look_s=self.poll_s)
+        margins = margins_of(self.poll_s, cost.tail_s)
+        return Costs(slack_s=slack(cost.kept_s, margins), margins=margins)
 
     @property
     def is_kernel(self) -> bool:
@@ -129,6 +146,8 @@ class Setting:
             return replace(self, parameters=replace(self.parameters, node_limit=limit))
         if key == "arrivals":
             return replace(self, arrivals=_at_least(float(value), 1e-6))
+        if key == "poll":
+            return replace(self, poll_s=_at_least(float(value), 0))
         one = policy_keys(self.elastic)[key]
         return replace(self, parameters=replace(self.parameters, **{one.name: one.parse(value)}))
 
@@ -216,6 +235,8 @@ def play(
     report["parameters"]["rows"] = source.rule.value
     if setting.arrivals != 1.0:
         report["parameters"]["arrivals"] = setting.arrivals
+    if setting.poll_s and setting.policy is Policy.EJB:
+        report["parameters"]["poll_s"] = setting.poll_s
     return workload, outcome, report
 
 
@@ -235,13 +256,14 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
         candidates=candidates,
         keep_placeholder=setting.keep_placeholder,
         checking=checking,
+        costs=setting.costs if setting.policy is Policy.EJB else FREE_OF_COSTS,
         again=again,
     )
 
 
 def _refuse_for_own(setting: Setting) -> None:
-    if not setting.keep_placeholder or setting.parameters.node_limit >= 0:
-        what = f"--cancel-j0 and --one-node are simulated under EJB's own policy only, not under {setting.elastic}"
+    if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or setting.poll_s:
+        what = f"--cancel-j0, --one-node and --poll are for EJB's own policy only, not for {setting.elastic}"
         raise EjbError(Code.INVALID, what)
 
 
@@ -271,6 +293,8 @@ def play_targets(
     source: Source, setting: Setting, *, every: int = 1, checking: bool = False, again: float = 1
 ) -> tuple[Workload, dict[str, Any]]:
     """One elastic job a simulation: the workload, and the summary over all eligible targets."""
+    if setting.poll_s:
+        raise EjbError(Code.INVALID, "targets are simulated without the margins of a live manager", hint="without poll")
     if not setting.is_kernel:
         what = f"targets are simulated under EJB's own policy, not under {setting.elastic}"
         raise EjbError(Code.INVALID, what, hint="ejb sim run --policy has others")
