@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ejbd.config import Elasticity
+from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
+from ejbd.manager import auto
 from ejbd.manager.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobSpec, Reading
@@ -40,6 +42,8 @@ def admit(ctx: Context, job: Reading) -> Admission:
     spec = job.elastic_spec() if job.spec.elastic else job.spec
     first = queue.partition(",")[0]
     elastic, why = queue_allows(ctx, first, spec.processes, spec.elastic)
+    if not elastic and _waits_until_on(ctx, first, spec):
+        elastic, why = True, f"{why}; until then it waits as it is"
     if spec.elastic and not elastic:
         raise _cannot_ask(ctx, first, spec, why)
     if spec.elastic is False and spec.asked is not None and spec.asked.why:
@@ -78,12 +82,23 @@ def queue_allows(ctx: Context, queue: str, processes: int, wanted: bool | None =
     if processes < settings.min_processors:
         return False, f"{processes} processors are fewer than the queue's minimum of {settings.min_processors}"
     if settings.elasticity is Elasticity.AUTO:
-        waiting = sum(1 for j in ctx.view.jobs if j.queue == queue and j.state == "pending") if ctx.view else 0
-        threshold = settings.auto_queue_length
-        if waiting < threshold:
-            return False, f"{waiting} jobs wait in queue {queue}; elasticity begins at {threshold}"
-        return True, f"{waiting} jobs wait in queue {queue}, at least {threshold}"
+        if why := auto.why_off(ctx, queue):
+            return False, why
+        waiting = auto.waiting_in(ctx, queue)
+        at_least = f", at least {settings.auto_queue_length}" if waiting >= settings.auto_queue_length else ""
+        return True, f"{waiting} jobs wait in queue {queue}{at_least}"
     return True, f"elasticity is on in queue {queue}"
+
+
+def _waits_until_on(ctx: Context, queue: str, spec: JobSpec) -> bool:
+    """Whether a job that comes while `auto` is off has to wait: then it may become elastic yet, in the place that it
+    has by then. What could start at once is passed through as it is."""
+    settings = ctx.queue_settings(queue)
+    if settings.elasticity is not Elasticity.AUTO or spec.elastic is False or ctx.view is None:
+        return False
+    if spec.processes < settings.min_processors or spec.walltime_s is None:
+        return False
+    return windows(ctx.view, queue, ctx.now).available(spec.walltime_s) < spec.processes
 
 
 def _cannot_ask(ctx: Context, queue: str, spec: JobSpec, why: str) -> EjbError:

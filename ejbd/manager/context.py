@@ -57,6 +57,7 @@ class Context:
     left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
     subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
     overridden: Overridden = field(default_factory=Overridden)
+    auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:

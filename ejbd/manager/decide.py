@@ -13,7 +13,7 @@ from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
 from ejbd.core.room.claims import less_what_is_coming
 from ejbd.core.room.walltimes import longest_walltime, slack
-from ejbd.manager import application, leaving, movability, periodic, queuepause, setbacks, warnings
+from ejbd.manager import application, auto, leaving, movability, periodic, queuepause, setbacks, warnings
 from ejbd.manager.asking import ask, resumes
 from ejbd.manager.context import Context
 from ejbd.manager.decisions import record
@@ -35,6 +35,7 @@ class Decider:
         self.room = Room(ctx, remembers=remembers)
         self._start_pauses: dict[str, float] | None = None
         self._policies: dict[str, Policy] = {}
+        self._off: dict[str, bool] = {}
 
     @property
     def ctx(self) -> Context:
@@ -95,7 +96,14 @@ class Decider:
         unseen = j0 is not None and j0.state == SubjobState.PENDING and j0.tag not in self._listed
         unsent = j0 is not None and j0.state == SubjobState.PLANNED
         kept_back = unseen or unsent or world.job.held or bool(world.awaited)
-        return kept_back or self.ctx.now < world.job.not_before_s or self._starts_paused(world.job.queue)
+        queue = world.job.queue
+        return kept_back or self.ctx.now < world.job.not_before_s or self._starts_paused(queue) or self._is_off(queue)
+
+    def _is_off(self, queue: str) -> bool:
+        """Whether waiting jobs of this queue are not to be started early now; they wait for their J0."""
+        if queue not in self._off:
+            self._off[queue] = not auto.is_on(self.ctx, queue)
+        return self._off[queue]
 
     def _starts_paused(self, queue: str) -> bool:
         """Whether subjobs of this queue have come to nothing so often that none is asked for now."""

@@ -120,7 +120,14 @@ class Executor:
                     self._let_go([intent.id])
 
         # All are waited for, whatever becomes of one: none is still under way when the next pass begins.
-        ends = await asyncio.gather(*(one(i) for i in submits), return_exceptions=True)
+        # One job's subjobs go one after the other, the longest first: a shorter one that came to the batch system
+        # before would take the place that was meant for the longer.
+        async def in_turn(of_one_job: Sequence[Intent]) -> None:
+            for intent in of_one_job:
+                await one(intent)
+
+        groups = await self.store.read(lambda session: intents.by_job(session, submits)) if submits else []
+        ends = await asyncio.gather(*(in_turn(group) for group in groups), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager import movability, periodic, queuepause
+from ejbd.manager import auto, movability, periodic, queuepause
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.history import latest, move_json, run_json, runs_of, speed_json
@@ -18,6 +18,14 @@ from ejbd.manager.outlook import planned
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
 from ejbd.wire.kinds import DECISION, IntentKind, SubjobRole
+
+
+def _off(ctx: Context, job: Job) -> str:
+    """Why a waiting job is not started early at all, for now."""
+    if not job.elastic or job.state != JobState.WAITING or job.members or ctx.view is None:
+        return ""
+    why = auto.why_off(ctx, job.queue)
+    return f"; it is not started early: {why}" if why else ""
 
 
 def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
@@ -47,7 +55,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
     present = _present(world)
     return {
         "state": job.state,
-        "now": _why(ctx, job, present, batch_error) + _resubmission(ctx, job) + _paused(ctx, job),
+        "now": _why(ctx, job, present, batch_error) + _resubmission(ctx, job) + _paused(ctx, job) + _off(ctx, job),
         "decisions": decisions,
         "present": present.to_json() if present else None,
         "planned": [interval.to_json() for interval in planned(world)],

@@ -60,6 +60,16 @@ def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], f
     return others + submits[:submissions], next_s
 
 
+def by_job(session: Session, submits: Sequence[Intent]) -> list[list[Intent]]:
+    """Submissions by their jobs, in the order in which the jobs come; of one job what lasts longest first."""
+    query = select(Subjob.id, Subjob.walltime_s).where(Subjob.id.in_([intent.subjob_id for intent in submits]))
+    lasts = {row.id: row.walltime_s for row in session.execute(query)}
+    found: dict[str, list[Intent]] = {}
+    for intent in submits:
+        found.setdefault(intent.job_id, []).append(intent)
+    return [sorted(group, key=lambda i: -lasts.get(i.subjob_id or "", 0.0)) for group in found.values()]
+
+
 def tags_by_user(session: Session, subjobs: Sequence[str]) -> dict[Identity, dict[str, str]]:
     """By their users: subjob -> its tag."""
     found: dict[Identity, dict[str, str]] = {}

@@ -119,6 +119,7 @@ class Manager:
         self._events = asyncio.Condition()
         self._executor: Executor | None = None
         self._fitting: dict[tuple[str, str], float] = {}
+        self._auto_on: dict[str, bool] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -180,6 +181,7 @@ class Manager:
             looked_s=self._looked_s,
             fitting=self._fitting,
             overridden=self._overridden,
+            auto_on=self._auto_on,
         )
 
     async def prune(self) -> None:

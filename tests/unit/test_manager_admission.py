@@ -96,17 +96,28 @@ async def test_what_is_passed_through_stays_so_when_its_queue_changes_between_th
 
 async def test_the_list_of_queues_says_what_a_job_would_be_told(live: LiveWorld) -> None:
     await live.poll()
+    live.batch.free = live.batch.total
+    await live.poll(1)
     for changes in ({"elasticity": "off"}, {"elasticity": "on"}, {"elasticity": "auto", "auto_queue_length": 5}):
         shown = (await live.manager.set_queue("batch", changes, "root"))["elastic_now"]
         assert shown is (await live.manager.plan(reading(live), "ada"))["elastic"], changes
 
 
+async def test_one_that_has_to_wait_until_the_queue_is_longer_is_told_so(live: LiveWorld) -> None:
+    live.batch.free = 4
+    await live.poll(1)
+    found = await live.manager.set_queue("batch", {"elasticity": "auto", "auto_queue_length": 5}, "root")
+    plan = await live.manager.plan(reading(live), "ada")
+    assert plan["elastic"] and not found["elastic_now"]
+    assert plan["why"].startswith("0 jobs wait in queue batch; elasticity begins at 5; until then it waits as it is")
+
+
 def test_nobody_else_asks_a_queue_whether_it_makes_jobs_elastic() -> None:
-    """The settings' words are compared in one place, and one name stands for the answer."""
+    """The settings' words are compared where jobs arrive and where they wait, and one name stands for each answer."""
     package = Path(admission.__file__).parents[1]
     asks = re.compile(r"Elasticity\.(OFF|ON|AUTO)\b|def (settle|elasticity|make_elastic|carried)\(")
     found = {str(file.relative_to(package)) for file in package.rglob("*.py") if asks.search(file.read_text())}
-    assert found == {"manager/admission.py", "config.py"}
+    assert found == {"manager/admission.py", "manager/auto.py", "config.py"}
 
 
 async def test_a_specification_is_parsed_once(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
