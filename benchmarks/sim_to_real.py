@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What EJB gains on a real Slurm, and how far its simulation is off: two windows of four logs, EASY and EJB by turns.
 
-    benchmarks/sim_to_real.py TRACES OUT [--at-once 4] [--rounds 2] [--only kth-1,ctc-2] [--again]
+    benchmarks/sim_to_real.py TRACES OUT [--at-once 8] [--rounds 2] [--only kth-1,ctc-2] [--again]
 
 The windows are those that `ejb sim live --pick` tells: by a rule, before anything has been played. Each play is on a
 Slurm of its own (scripts/cluster), which has as many virtual processors as the log's cluster; BLUE, which gives out
@@ -37,8 +37,8 @@ from ejbd.sim.live_pairs import GROUPS, LEVEL, Pair, change_percent, errors, int
 from ejbd.sim.live_run import simulated_again
 from harness import ROOT, machine
 
-SCALE = "1/150"
-LAMBDA_S = 1.2  # what decisions count with until moves have been measured
+SCALE = "1/75"  # a move of 0.8 s is a minute of the log
+LAMBDA_S = 0.8  # what decisions count with until moves have been measured
 PLAY_S, END_S = 3600.0, 90.0  # a play may take so long, and so long to end when it is told to
 LOOK_S = 0.5
 STOPPING = threading.Event()  # INT and TERM: plays that run are ended, with their clusters; the others are not begun
@@ -219,7 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--at-once", type=int, default=4, help="so many plays at the same time")
+    parser.add_argument("--at-once", type=int, default=8, help="so many plays at the same time")
     parser.add_argument("--rounds", type=int, default=2, help="how often each is played")
     parser.add_argument("--only", default=",".join(WINDOWS), help="windows, by their names: kth-1,kth-2,...")
     parser.add_argument("--scale", default=SCALE, help="all times are multiplied by this")
