@@ -22,9 +22,7 @@ import secrets
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 from array import array
 from typing import Any, List, NamedTuple, Optional, Tuple
@@ -250,7 +248,7 @@ class Processor:
         self._lock: Optional[int] = None
         name = os.environ.get("EJB_PROCESSOR")
         if pace_s > 0 and name:
-            folder = os.environ.get("EJB_PROCESSOR_DIR") or tempfile.gettempdir()
+            folder = os.environ.get("EJB_PROCESSOR_DIR") or "/tmp"
             os.makedirs(folder, exist_ok=True)
             self._lock = os.open(os.path.join(folder, name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
 
@@ -416,9 +414,10 @@ def run(options: argparse.Namespace) -> int:
                 return CHECKPOINTED
             target = NEVER
         if asked:
-            # Word of it travels one rank a step: by then all know. The earliest step that anybody names counts.
+            # Word of it travels one rank a step: by then both ends know. The earliest step that anybody names counts,
+            # and all ranks are asked, so that it is mostly the one of the middle.
             asked = False
-            target = min(target, plate.step + ranks.size)
+            target = min(target, plate.step + max(ranks.rank, ranks.size - 1 - ranks.rank, 1))
         head = HALO.pack(plate.step, target)
         from_upper, from_lower = ranks.swap(head + packed(plate.rows[:1]), head + packed(plate.rows[-1:]))
         edges = []
@@ -474,6 +473,9 @@ def finish(plate: Plate, ranks: Ranks, result: Optional[str]) -> int:
 
 def spawn(number: int, arguments: List[str]) -> int:
     """Run the ranks from here, each on a processor of its own; the greatest exit code."""
+    import subprocess  # not by every rank: a move waits for all of them to start
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="heat-") as folder:
         ranks: List["subprocess.Popen[bytes]"] = []
 

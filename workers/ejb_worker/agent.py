@@ -359,7 +359,7 @@ class Agent:
         if patience_s <= 0 or not self._buffer.pending():
             self._loop.stop()
         else:
-            self._loop.call_later(0.05, lambda: self._last_reports(patience_s - 0.05))
+            self._loop.call_later(0.01, lambda: self._last_reports(patience_s - 0.01))
 
 
 def _call_with(call: Callable[[int], None], number: int) -> Reply:
