@@ -13,6 +13,9 @@ class Use(StrEnum):
     UNDERSTOOD = "understood"  # read into the JobSpec
     SHARED = "shared"  # handed on to every subjob
     SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and its user is told so
+    FITTED = "fitted"  # read into the JobSpec: what a rank takes of a node, and on which nodes
+    SHAPED = "shaped"  # handed on to J0 and to subjobs of the very same shape: the job is started and moved whole
+    FIRST = "first"  # of J0 alone: when the job may start
     RIGID = "rigid"  # only a passed-through job can keep it
     DROPPED = "dropped"  # EJB has its own way: never handed on, and the user is told so
     REFUSED = "refused"  # never taken, elastic or not
@@ -45,10 +48,8 @@ _NO, _REQ, _OPT = Argument.NONE, Argument.REQUIRED, Argument.OPTIONAL
 _ONE_CLUSTER = "EJB looks after one cluster"
 _DAEMON_READS = "the file would be read by the daemon instead of by you"
 _PLACED = "subjobs run wherever processors are idle"
-_MEMORY = "ranks of an elastic job share nodes and processors in changing numbers"
-_DEVICES = "EJB knows idle processors, not idle devices"
+_DEVICES = "nobody sees how many of them are free"
 _TIME = "an elastic job begins as soon as processors are idle"
-_LAYOUT = "the ranks of an elastic job are laid out anew with each move"
 _RETRIES = "EJB restarts jobs itself"
 _CLIENT = "it concerns sbatch itself"
 
@@ -74,16 +75,19 @@ _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     (Use.REFUSED, _REQ, "uid gid", "a job runs as the user who submits it"),
     (Use.REFUSED, _REQ, "M:clusters cluster-constraint", _ONE_CLUSTER),
     (Use.REFUSED, _REQ, "bbf F:nodefile export-file", _DAEMON_READS),
+    (Use.FITTED, _REQ, "C:constraint w:nodelist x:exclude mem mem-per-cpu", ""),
+    (Use.FITTED, _OPT, "exclusive", ""),
+    (Use.FIRST, _REQ, "d:dependency b:begin deadline", ""),
+    (Use.SHAPED, _REQ, "G:gpus gpus-per-node gpus-per-task gres", ""),
+    (Use.SHAPED, _REQ, "gpus-per-socket cpus-per-gpu gpu-bind gpu-freq mem-per-gpu gres-flags", ""),
+    (Use.SHAPED, _REQ, "tres-per-task tres-bind ntasks-per-gpu ntasks-per-tres tmp mem-bind", ""),
+    (Use.SHAPED, _REQ, "mincpus sockets-per-node cores-per-socket threads-per-core B:extra-node-info hint", ""),
+    (Use.SHAPED, _REQ, "ntasks-per-core ntasks-per-socket ntasks-per-board m:distribution", ""),
+    (Use.SHAPED, _NO, "contiguous", ""),
     (Use.RIGID, _REQ, "a:array", "an elastic job is one application"),
-    (Use.RIGID, _REQ, "G:gpus gpus-per-node gpus-per-socket gpus-per-task cpus-per-gpu gpu-bind gpu-freq", _DEVICES),
-    (Use.RIGID, _REQ, "gres gres-flags L:licenses tres-per-task tres-bind ntasks-per-gpu ntasks-per-tres bb", _DEVICES),
-    (Use.RIGID, _REQ, "d:dependency b:begin deadline", _TIME),
-    (Use.RIGID, _REQ, "C:constraint prefer batch w:nodelist x:exclude reservation switches", _PLACED),
-    (Use.RIGID, _OPT, "exclusive", _PLACED),
-    (Use.RIGID, _NO, "s:oversubscribe share contiguous spread-job use-min-nodes O:overcommit", _PLACED),
-    (Use.RIGID, _REQ, "mem mem-per-cpu mem-per-gpu mem-bind tmp", _MEMORY),
-    (Use.RIGID, _REQ, "mincpus sockets-per-node cores-per-socket threads-per-core B:extra-node-info hint", _LAYOUT),
-    (Use.RIGID, _REQ, "ntasks-per-core ntasks-per-socket ntasks-per-board m:distribution", _LAYOUT),
+    (Use.RIGID, _REQ, "L:licenses bb", _DEVICES),
+    (Use.RIGID, _REQ, "prefer batch reservation switches", _PLACED),
+    (Use.RIGID, _NO, "s:oversubscribe share spread-job use-min-nodes O:overcommit", _PLACED),
     (Use.RIGID, _REQ, "S:core-spec thread-spec cpu-freq network power mcs-label container container-id", _PLACED),
     (Use.RIGID, _REQ, "delay-boot wait-all-nodes", _TIME),
     (Use.RIGID, _NO, "reboot", _TIME),

@@ -34,11 +34,12 @@ class SubmitRequest:
     """A batch job to be submitted.
 
     `tag` is its name at the batch system and stands in its comment, by which it is found again after a crash.
-    `processors` is always given, `walltime_s` None is the batch system's own default, and `nodes` and
-    `processors_per_node` are there only where the user asked for a layout. `options` are further options of the
-    batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on standard input, `args` are
-    its arguments. `output` and `error` are patterns of the batch system: a per cent sign in a name is written twice.
-    `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter (None, missing: ours).
+    `processors` is always given, in tasks of `threads` processors of one node each; `walltime_s` None is the batch
+    system's own default, and `nodes` and `tasks_per_node` are there only where a layout was asked for. `options` are
+    further options of the batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on
+    standard input, `args` are its arguments. `output` and `error` are patterns of the batch system: a per cent sign in
+    a name is written twice. `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter
+    (None, missing: ours).
 
     `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
     (`ejbd.config.BatchTraits.excludes_nodes`).
@@ -56,7 +57,7 @@ class SubmitRequest:
     workdir: Path
     output: Path
     nodes: int | None = None
-    processors_per_node: int | None = None
+    tasks_per_node: int | None = None
     error: Path | None = None
     options: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +67,12 @@ class SubmitRequest:
     limits: Mapping[str, int] = field(default_factory=dict)
     asked: AsAsked | None = None
     exclude: Sequence[str] = ()
+    threads: int = 1
+
+    @property
+    def processors_per_node(self) -> int | None:
+        """Of the layout that was asked for, if one was."""
+        return None if self.tasks_per_node is None else self.tasks_per_node * self.threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,18 +42,18 @@ def quickly(words: Sequence[str]) -> int | None:
 def submit(typed: Typed, daemon: Client) -> int:
     """Submit what was typed; the exit code. Raises EjbError."""
     given, words = typed.given, typed.words
-    out = choose(as_json=bool(given.get("as_json")), quiet=bool(given.get("quiet")))
+    out = choose(as_json=bool(given.get("as_json")), quiet=bool(given.get("quiet") or given.get("parsable")))
     overrides = {option.name: given.get(option.name) for option in OVERRIDES}
     overrides["hold"] = overrides["hold"] or None
-    overrides["options"] = overrides["options"] or None
-    work = _work(words, typed.is_command)
+    overrides["options"] = [*_of_variables(), *(overrides["options"] or ())] or None
+    work = _work(words, typed.is_command) if given.get("wrap") is None else _wrapped(given["wrap"], words)
     body = here.submission(
         work, overrides, lambda name: out.note(f"the variable {name!a} is left out: it is not UTF-8")
     )
     strayed = None if typed.is_command else sbatchwords.behind_the_script(words[1:], KNOWN)
     if strayed:
         out.note(f"{strayed} stands behind {words[0]} and goes to it; options of ejb stand before the script's name")
-    if given.get("dry_run"):
+    if given.get("dry_run") or given.get("test_only"):
         from ejbd.cli import showing
 
         plan = daemon.request("POST", "/v1/jobs/plan", body=body).json()
@@ -82,6 +83,23 @@ def _waited_for(job: JobCreated, daemon: Client, out: Output) -> int:
         return following.left_running(out, job["id"])
     out.result(detail, lambda: out.line(showing.outcome(detail)), quiet=job["id"])
     return exit_code(detail)
+
+
+def _of_variables() -> list[str]:
+    """Options by sbatch's input variables."""
+    if not any(name.startswith("SBATCH_") for name in os.environ):
+        return []
+    from ejbd.cli import sbatchvariables
+
+    return list(sbatchvariables.options(os.environ))
+
+
+def _wrapped(command: str, words: list[str]) -> dict[str, Any]:
+    """The script that sbatch makes of a --wrap."""
+    if words:
+        hint = "put them into the command of --wrap"
+        raise EjbError(Code.INVALID, f"--wrap goes with no script and no arguments, not with {words[0]!r}", hint=hint)
+    return {"script": f"#!/bin/sh\n\n{command}\n", "script_name": "wrap", "args": []}
 
 
 def _work(words: list[str], is_command: bool) -> dict[str, Any]:

@@ -70,6 +70,9 @@ OVERRIDES = (
 OWN = (
     Option("idempotency_key", ("--idempotency-key",), _TEXT, "Submitting again with the same key gives the same job."),
     Option("dry_run", ("--dry-run",), _FLAG, "Show what would be done, and why."),
+    Option("test_only", ("--test-only",), _FLAG, "The same, as sbatch calls it."),
+    Option("wrap", ("--wrap",), _TEXT, "A shell command instead of a script."),
+    Option("parsable", ("--parsable",), _FLAG, "Print the job's id alone."),
     Option("wait", ("-W", "--wait"), _FLAG, "Wait for the end; exit as the job does."),
     Option("as_json", ("--json",), _FLAG, "Print one JSON document."),
     Option("quiet", ("--quiet",), _FLAG, "Print nothing but what a script needs."),

@@ -23,6 +23,20 @@ class Seat(NamedTuple):
     processor: int
 
 
+def place_wide(size: int, hosts: Sequence[Host], wide: int) -> tuple[tuple[Seat, ...], dict[int, tuple[int, ...]]]:
+    """As :func:`place`, of ranks that want `wide` processors each: every rank's first, and all that it has there.
+
+    A rank has processors of one host only, fewer where that host has no more.
+    """
+    parts = place(size * wide, hosts)
+    seats = tuple(Seat(rank, *parts[rank * wide][1:]) for rank in range(size))
+    mine: dict[int, tuple[int, ...]] = {}
+    for seat in seats:
+        own = parts[seat.rank * wide : (seat.rank + 1) * wide]
+        mine[seat.rank] = tuple(sorted({part.processor for part in own if part.worker == seat.worker}))
+    return seats, mine
+
+
 def place(size: int, hosts: Sequence[Host]) -> tuple[Seat, ...]:
     """Put `size` ranks on the processors of `hosts`, in their order.
 

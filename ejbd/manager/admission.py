@@ -6,15 +6,17 @@ The one answer, for submissions, dry runs and the list of queues. What a job its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ejbd.config import Elasticity
+from ejbd.core.needs import seen_by
 from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
 from ejbd.manager import auto
 from ejbd.manager.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.context import Context
+from ejbd.manager.fitting import fitted
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.mpi import is_open_mpi
 
@@ -39,9 +41,13 @@ def admit(ctx: Context, job: Reading) -> Admission:
     passed through instead: sbatch would have run it.
     """
     queue = queue_for(ctx.view, job.spec)
-    spec = job.elastic_spec() if job.spec.elastic else job.spec
     first = queue.partition(",")[0]
-    elastic, why = queue_allows(ctx, first, spec.processes, spec.elastic)
+    fit = fitted(job.spec, ctx.view, first, job.spec.omax or ctx.queue_settings(first).parameters.omax)
+    if job.spec.elastic and fit.obstacle and not job.refusals:
+        raise EjbError(Code.UNSUPPORTED, fit.obstacle, hint="ask for what the nodes have, or submit with --elastic off")
+    job = replace(job, spec=fit.spec)
+    spec = job.elastic_spec() if job.spec.elastic else job.spec
+    elastic, why = queue_allows(ctx, first, spec.processes * spec.threads, spec.elastic)
     if not elastic and _waits_until_on(ctx, first, spec):
         elastic, why = True, f"{why}; until then it waits as it is"
     if spec.elastic and not elastic:
@@ -54,6 +60,7 @@ def admit(ctx: Context, job: Reading) -> Admission:
     if elastic:
         check_mpi(ctx.settings, spec)
         engine, about = choose_engine(ctx, spec)
+        about = "; ".join(part for part in (about, fit.said) if part)
         if is_open_mpi(ctx.settings, spec.mpi):
             obstacle = open_mpi_obstacle(ctx, spec, first, engine)
             if obstacle and spec.elastic:
@@ -63,6 +70,8 @@ def admit(ctx: Context, job: Reading) -> Admission:
             )
             elastic, why = not obstacle, obstacle or why
         why = "; ".join(part for part in (why, about) if part) if elastic else why
+    if elastic and fit.obstacle:
+        elastic, why = False, fit.obstacle
     if elastic and job.refusals and not spec.elastic:
         elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
     if not elastic:
@@ -96,15 +105,16 @@ def _waits_until_on(ctx: Context, queue: str, spec: JobSpec) -> bool:
     settings = ctx.queue_settings(queue)
     if settings.elasticity is not Elasticity.AUTO or spec.elastic is False or ctx.view is None:
         return False
-    if spec.processes < settings.min_processors or spec.walltime_s is None:
+    if spec.processes * spec.threads < settings.min_processors or spec.walltime_s is None:
         return False
-    return windows(ctx.view, queue, ctx.now).available(spec.walltime_s) < spec.processes
+    return windows(seen_by(ctx.view, spec.needs), queue, ctx.now).available(spec.walltime_s) < spec.processes
 
 
 def _cannot_ask(ctx: Context, queue: str, spec: JobSpec, why: str) -> EjbError:
     settings = ctx.queue_settings(queue)
-    narrow = settings.elasticity is not Elasticity.OFF and spec.processes < settings.min_processors
-    change = f"min_processors={spec.processes}" if narrow else "elasticity=on"
+    processors = spec.processes * spec.threads
+    narrow = settings.elasticity is not Elasticity.OFF and processors < settings.min_processors
+    change = f"min_processors={processors}" if narrow else "elasticity=on"
     return EjbError(
         Code.UNSUPPORTED,
         f"the job asks for elasticity, but {why}",
@@ -143,10 +153,11 @@ def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
 
 
 def _check_shape(queue: QueueView, spec: JobSpec) -> None:
-    if spec.processes > queue.total_processors:
+    processors = spec.processes * spec.needs.processors
+    if processors > queue.total_processors:
         raise EjbError(
             Code.INVALID,
-            f"{spec.processes} processors are more than queue {queue.name} has ({queue.total_processors})",
+            f"{processors} processors are more than queue {queue.name} has ({queue.total_processors})",
             hint="ask for fewer with -n, or for another queue with -p",
         )
     if queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s:

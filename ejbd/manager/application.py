@@ -9,9 +9,9 @@ the new epoch runs (architecture: Epochs).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ejbd.core.delta import rate_with
-from ejbd.core.placing import Host, place
 from ejbd.manager import movability, node_limit, queuepause, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.concluding import conclude
@@ -25,6 +25,7 @@ from ejbd.manager.operations import add_operation, finished, succeeded
 from ejbd.manager.outcomes import Again, ApplicationEnded, GoesOn, PeersFailed, move_pause_s, placement_pause_s
 from ejbd.manager.overheads import note_start_up
 from ejbd.manager.queuepause import Failing
+from ejbd.manager.seating import seated
 from ejbd.manager.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
 from ejbd.manager.subjobs import release
 from ejbd.manager.times import set_rate, usable_end, work_now
@@ -135,8 +136,8 @@ def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
 def _too_narrow(world: JobWorld, members: list[Subjob]) -> bool:
     """After a loss: more ranks a processor than O_max allows, and no shell that would be lost by waiting."""
     job = world.job
-    processors = sum(w.processors for s in members for w in world.workers_of(s.id))
-    return job.setbacks > 0 and not holds_shell(job) and processors * world.parameters().omax < job.processes
+    places = sum(w.processors // world.needs.processors for s in members for w in world.workers_of(s.id))
+    return job.setbacks > 0 and not holds_shell(job) and places * world.parameters().omax < job.processes
 
 
 def _unreachable_ranks(world: JobWorld) -> bool:
@@ -202,8 +203,8 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
         _begin_anew(world, launch, "its checkpoint can be restarted on one node only, and none of these is wide enough")
         restart_from, fallback, seated_on = None, [], workers
     workers = seated_on
-    seats = place(launch.size, [Host(w.id, w.processors) for w in workers])
-    processors = len({(seat.worker, seat.processor) for seat in seats})
+    seating = seated(world, launch, workers)
+    seats, processors = seating.seats, seating.wide
     epoch = Epoch(
         job_id=job.id,
         number=number,
@@ -226,8 +227,8 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     set_rate(job, 0.0, ctx.now)
     folder = ctx.spool.make_epoch(job.id, number)
     spec = world.job.spec
-    seated = {seat.worker for seat in seats}
-    workers = [w for w in workers if w.id in seated]
+    used = {seat.worker for seat in seats}
+    workers = [w for w in workers if w.id in used]
     addresses = sorted({w.address for w in workers})
     engine = movability.launch_engine(world, restart_from)
     common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
@@ -235,7 +236,9 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     own = variables.of_ranks(seats, workers)
     for worker in workers:
         ranks = [
-            {"rank": s.rank, "processor": s.processor, "variables": own[s.rank]} for s in seats if s.worker == worker.id
+            {"rank": s.rank, "processor": s.processor, "variables": own[s.rank], **_wide(seating.processors[s.rank])}
+            for s in seats
+            if s.worker == worker.id
         ]
         payload = {
             "epoch": number,
@@ -263,6 +266,11 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
         subjobs=epoch.members,
         restart_from=restart_from,
     )
+
+
+def _wide(processors: tuple[int, ...]) -> dict[str, Any]:
+    """What a rank of several processors is told of them."""
+    return {"processors": list(processors)} if len(processors) > 1 else {}
 
 
 def _begin_anew(world: JobWorld, launch: Launch, why: str) -> None:

@@ -14,7 +14,7 @@ def ask(world: JobWorld, situation: Situation, room: Room) -> Question:
     """What the policy is asked about this job now, with the slots that it may use of what there is room for."""
     parameters = world.parameters()
     started = situation is Situation.PLACEHOLDER_STARTED
-    slots = () if started else room.windows(world.job.queue).slots()
+    slots = () if started else room.windows(world.job.queue, world.needs).slots()
     kept_free = margins(world.ctx, world.cost.tail_s)
     slots = usable_slots(slots, resumes(world, situation), kept_free, parameters.max_walltime_s)
     state = world.elastic_state(node_limit.can_move(world), node_limit.node_room(world, situation))

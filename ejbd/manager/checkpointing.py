@@ -67,6 +67,11 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
     """The engine of a job and why. Raises EjbError (UNSUPPORTED) for one that cannot be had."""
     if spec.engine not in ("auto", "dmtcp"):
         return spec.engine, ""
+    if spec.wants.has_gpus:
+        if spec.engine == "dmtcp":
+            hint = "say engine=application where the program writes its own state, or engine=none"
+            raise EjbError(Code.UNSUPPORTED, "DMTCP does not bring back what a program has on a GPU", hint=hint)
+        return "none", "engine none: DMTCP does not bring back what a program has on a GPU"
     why = offered(ctx)
     if spec.engine == "dmtcp" and why:
         raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")

@@ -89,7 +89,7 @@ def note_refusal(world: JobWorld, name: str, reason: str, *, line: int = 0) -> N
 def _handled(world: JobWorld, line: int) -> bool:
     """Whether the script asks how the launch ended: the one that stands there, or, where none is known, each of all."""
     spec = world.spec
-    launches = read_script(spec.script, spec.processes).launches if spec.script is not None else ()
+    launches = read_script(spec.script, spec.processes * spec.threads).launches if spec.script is not None else ()
     there = [one for one in launches if one.first_line <= line <= one.last_line] if line else launches
     return bool(there) and all(one.handled for one in there)
 

@@ -11,7 +11,6 @@ from typing import cast
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
-from ejbd.core.room.claims import less_what_is_coming
 from ejbd.core.room.walltimes import longest_walltime, slack
 from ejbd.manager import application, auto, leaving, movability, periodic, queuepause, setbacks, warnings
 from ejbd.manager.asking import ask, resumes
@@ -26,6 +25,8 @@ from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
+
+TOO_EARLY = frozenset({"BeginTime", "Dependency", "DependencyNeverSatisfied"})  # as Slurm says it
 
 
 class Decider:
@@ -49,6 +50,12 @@ class Decider:
     @cached_property
     def _listed(self) -> set[str]:
         return {job.mark for job in self.ctx.view.jobs} if self.ctx.view else set()
+
+    @cached_property
+    def _too_early(self) -> set[str]:
+        """J0s that may not start yet, whatever room there is: by --begin, or by --dependency."""
+        jobs = self.ctx.view.jobs if self.ctx.view else ()
+        return {job.mark for job in jobs if job.blocked and job.reason in TOO_EARLY}
 
     def turn(self, job: JobRow) -> tuple[float, float]:
         """When a job's turn comes to look for room."""
@@ -95,7 +102,8 @@ class Decider:
         j0 = world.placeholder
         unseen = j0 is not None and j0.state == SubjobState.PENDING and j0.tag not in self._listed
         unsent = j0 is not None and j0.state == SubjobState.PLANNED
-        kept_back = unseen or unsent or world.job.held or bool(world.awaited)
+        early = j0 is not None and j0.tag in self._too_early
+        kept_back = unseen or unsent or early or world.job.held or bool(world.awaited)
         queue = world.job.queue
         return kept_back or self.ctx.now < world.job.not_before_s or self._starts_paused(queue) or self._is_off(queue)
 
@@ -199,7 +207,7 @@ class Decider:
         begins_shell = holds_shell(job) and job.script_run == 0
         longest = max(decision.requests, key=lambda r: r.length_s)
         kept_free = margins(self.ctx, cost.tail_s)
-        taken = self.room.windows(job.queue)
+        taken: list[tuple[int, float]] = []
         for request in decision.requests:
             slot = decision.slots[request.slot_index]
             limit_s = longest_walltime(slot.duration_s, again, kept_free, question.parameters.max_walltime_s)
@@ -212,8 +220,8 @@ class Decider:
                 limit_s=limit_s,
                 anchor=begins_shell and request is longest,
             )
-            taken = less_what_is_coming(taken, [(subjob.processors, subjob.usable_s)])
-        self.room.keep(job.queue, taken)
+            taken.append((subjob.processors, subjob.usable_s))
+        self.room.take(job.queue, taken)
         if self._start_pauses and job.queue in self._start_pauses:
             self._start_pauses[job.queue] = queuepause.try_start(self.ctx.session, job, self.ctx.now)
 

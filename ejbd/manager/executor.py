@@ -28,6 +28,7 @@ from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.exithook import hook_for
+from ejbd.manager.fitting import request_of
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.mpi import is_open_mpi, profile_named
@@ -256,9 +257,9 @@ class Executor:
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
-        ctx = self.context(session)
-        one_node = node_limit.one_node_only(JobWorld(ctx, job), subjob)
-        return Identity(job.user), self._request(job, subjob, one_node, files, ctx.view)
+        world = JobWorld(self.context(session), job)
+        one_node = node_limit.one_node_only(world, subjob)
+        return Identity(job.user), self._request(job, subjob, one_node, files, world.ctx.view)
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -288,20 +289,22 @@ class Executor:
             exit_file=self.spool.exit_file(job.id, subjob.id),
         )
         j0 = subjob.role == SubjobRole.PLACEHOLDER
+        asked = request_of(spec, subjob.processors, view, job.queue, first=j0)
         return SubmitRequest(
             tag=subjob.tag,
             comment="",
             queue=job.queue,
-            processors=subjob.processors,
+            processors=asked.tasks * asked.threads,
+            threads=asked.threads,
             walltime_s=subjob.walltime_s,
             script=self.batch.worker_script(start),
             workdir=folder,
             output=literally(str(folder / "job.out")),
-            nodes=1 if one_node else spec.nodes if j0 else None,
-            processors_per_node=spec.processors_per_node if j0 and not one_node else None,
-            options=tuple(spec.options),
+            nodes=1 if one_node else asked.nodes,
+            tasks_per_node=None if one_node else asked.tasks_per_node,
+            options=(*spec.options, *asked.words),
             hold=j0 and job.held,
-            exclude=drains.kept_off(view, subjob.processors, job.queue, must=not j0),
+            exclude=(*drains.kept_off(view, subjob.processors, job.queue, must=not j0), *asked.exclude),
         )
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:

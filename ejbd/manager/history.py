@@ -158,7 +158,8 @@ def work_of(user: str, spec: JobSpec) -> str:
 
     The engine is left out, and so is whether the job is elastic: neither changes what there is to do.
     """
-    what = [user, spec.kind.value, spec.processes, spec.cwd, *spec.argv, spec.script or ""]
+    wide = (spec.threads,) if spec.threads > 1 else ()
+    what = [user, spec.kind.value, spec.processes, *wide, spec.cwd, *spec.argv, spec.script or ""]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 

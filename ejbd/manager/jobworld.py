@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ejbd.core.cost import Guess, MoveCost, Source, move_cost
 from ejbd.core.delta import Delta, DeltaByDegree, delta_at, delta_from_json
+from ejbd.core.needs import Needs, quantum
 from ejbd.core.overhead import Hop, Overheads, overheads
 from ejbd.core.parameters import Parameters
 from ejbd.core.penalty import AtDegree, Penalty, penalty
@@ -29,6 +31,16 @@ class JobWorld(JobRows):
 
     _cost: MoveCost | None = None
     _overheads: Overheads | None = None
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What each of its ranks takes of a node: policies count such places."""
+        return Needs.from_json(self.job.spec.get("needs"))
+
+    @property
+    def as_one(self) -> bool:
+        """Whether it is started and moved whole, in the very shape of J0, and never over-subscribed."""
+        return bool((self.job.spec.get("wants") or {}).get("shape"))
 
     @property
     def not_movable(self) -> str:
@@ -123,13 +135,16 @@ class JobWorld(JobRows):
     def parameters(self) -> Parameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""
         asked = self.ctx.queue_settings(self.job.queue).parameters
-        queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
+        view = self.ctx.view
+        queue = view.queue(self.job.queue) if view else None
+        unit = self.job.processes if self.as_one else quantum(view, queue, self.needs) if view and queue else 1
+        omax = self.job.spec.get("omax") or asked.omax
         return replace(
             asked,
-            omax=self.job.spec.get("omax") or asked.omax,
+            omax=omax if self.needs.omax is None else min(omax, self.needs.omax),
             lambda_s=self.cost.lambda_s,
             delta=self.delta,
-            processor_quantum=queue.processor_quantum if queue else 1,
+            processor_quantum=unit,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
         )
@@ -161,7 +176,7 @@ class JobWorld(JobRows):
     def elastic_state(self, movable: bool, node_limit: int | None = None) -> ElasticState:
         """The job for `ejbd.core`: what it holds now and how far it has come."""
         held = tuple(
-            HeldSubjob(s.id, s.processors, self.usable_end(s), s.anchor)
+            HeldSubjob(s.id, self.needs.places(s.processors), self.usable_end(s), s.anchor)
             for s in self.open_subjobs
             if s.id in self.job.members and s.state == SubjobState.RUNNING
         )

@@ -95,7 +95,9 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
         "output": output,
         "error": error,
         "script": script,
-        "processors": job.processes,
+        "processors": job.processes * (world.needs.processors if world.needs.per_node else spec.threads),
+        "tasks": spec.nodes if not spec.tasks_asked and spec.nodes else job.processes,
+        "threads": spec.threads,
     }
     add_operation(ctx, lead, OperationKind.LEAD, payload)
     add_event(

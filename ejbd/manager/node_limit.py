@@ -89,7 +89,7 @@ def _nodes(world: JobWorld) -> list[NodeView]:
 
 def fits_a_node(world: JobWorld) -> bool:
     """Whether any node of the queue is wide enough for all ranks at O_max."""
-    widest = max((node.processors for node in _nodes(world)), default=0)
+    widest = max((world.needs.most(node) for node in _nodes(world)), default=0)
     return not world.ctx.view or widest * world.parameters().omax >= world.job.processes
 
 
@@ -115,8 +115,8 @@ def node_room(world: JobWorld, situation: Situation) -> int | None:
     j0 = world.placeholder
     if situation is Situation.PLACEHOLDER_STARTED and j0 is not None:
         workers = [w.processors for w in world.workers_of(j0.id)]
-        return max(workers, default=-(-j0.processors // max(1, len(j0.nodes))))
-    return max((node.free for node in _nodes(world)), default=0)
+        return world.needs.places(max(workers, default=-(-j0.processors // max(1, len(j0.nodes)))))
+    return max((world.needs.free(node) for node in _nodes(world)), default=0)
 
 
 def one_node_only(world: JobWorld, subjob: Subjob) -> bool:
@@ -136,10 +136,11 @@ def seats_on(world: JobWorld, size: int, workers: Sequence[Worker], *, restart: 
     if not why_one_node(world):
         return list(workers)
     widest = max(workers, key=lambda w: w.processors)
-    fits = widest.processors * world.parameters().omax >= size
+    places = world.needs.places(widest.processors)
+    fits = places * world.parameters().omax >= size
     if one_mpirun(world):
         return [widest] if fits else []
     on_j0 = any((s := world.subjob(w.subjob_id)) is not None and s.role == SubjobRole.PLACEHOLDER for w in workers)
-    if fits and not (on_j0 and widest.processors < size):
+    if fits and not (on_j0 and places < size):
         return [widest]
     return [] if restart else list(workers)  # begun at the width of J0 it stays there

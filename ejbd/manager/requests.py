@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from ejbd.core.needs import PLAIN
 from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
 from ejbd.manager.admission import Admission, admit
@@ -38,7 +39,7 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
     queue, spec = taken.queue, taken.spec
     decision = world = None
     room = Room(ctx)
-    slots = room.windows(queue.partition(",")[0]).slots()
+    slots = room.windows(queue.partition(",")[0], spec.needs if taken.elastic else PLAIN).slots()
     if taken.elastic:
         world = _unstored(ctx, taken, user)
         decision = ask(world, Situation.WAIT, room).answer().to_json()
@@ -53,7 +54,7 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
         "penalty": world.penalty.to_json() if world is not None else None,
         "deltas": [one.to_json() for one in world.deltas] if world is not None else [],
         "overheads": world.overheads.to_json() if world is not None else None,
-        "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
+        "placeholder": {"processors": spec.processes * spec.threads, "walltime_s": spec.walltime_s},
     }
 
 

@@ -43,7 +43,7 @@ def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
 def add_subjob(
     world: JobWorld,
     role: SubjobRole,
-    processors: int,
+    places: int,
     length_s: float,
     *,
     slack_s: float = 0.0,
@@ -51,14 +51,16 @@ def add_subjob(
     anchor: bool = False,
     delay_s: float = 0.0,
 ) -> Subjob:
-    """Plan a subjob whose ranks may run for `length_s`; ask for up to `slack_s` more, and never more than `limit_s`.
+    """Plan a subjob of so many places (ejbd.core.needs), whose ranks may run for `length_s`.
 
-    The slack is for what the plan does not count: workers that come up, and an application that is slower than was
-    thought. Its last lambda, or what the last checkpoint is expected to take if that is more, is not for ranks but for
-    that checkpoint, so that none is killed by its subjob's end.
+    Up to `slack_s` more is asked for, and never more than `limit_s`. The slack is for what the plan does not count:
+    workers that come up, and an application that is slower than was thought. Its last lambda, or what the last
+    checkpoint is expected to take if that is more, is not for ranks but for that checkpoint, so that none is killed by
+    its subjob's end.
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
+    processors = places * (world.spec.threads if role == SubjobRole.RIGID else world.needs.processors)
     walltime_s = asked_walltime(length_s, slack_s, limit_s, quantum)
     ordinal = len(world.subjobs)
     id = f"{job.id}.{ordinal}"

@@ -1,7 +1,8 @@
 """What Slurm tells a job of itself by variables (SLURM_*), for an elastic one: as sbatch and srun would set them.
 
-The nodes are those of the moment: where the script begins, and for a launch where its placement begins. What the worker
-alone knows (SLURM_CONF, the cluster's name, the node's) it adds itself.
+A script reckons with the job that it asked for, whatever there is of it now: SLURM_JOB_* are those of the whole job,
+with the nodes where it begins first, and EJB_* tell where it is. SLURM_STEP_* of a launch are its placement's. What the
+worker alone knows (SLURM_CONF, the cluster's name, the node's) it adds itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import groupby
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ejbd.core.placing import Seat
+from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobworld import JobWorld
 from ejbd.store.models import Job, Launch, Subjob, Worker
 from ejbd.wire.kinds import SubjobRole
@@ -43,13 +45,15 @@ def of_launch(
     nodes = _in_order(node_of.values())
     counts = [sum(node_of[seat.worker] == node for seat in seats) for node in nodes]
     step, size = str(launch.ordinal), str(launch.size)
+    of_job = _of_job(world, everywhere)
+    del of_job["SLURM_CPUS_ON_NODE"]  # each worker knows its own
     return {
-        **_of_job(world, everywhere),
+        **of_job,
         "SLURM_NNODES": str(len(nodes)),
         "SLURM_NTASKS": size,
         "SLURM_NPROCS": size,
         "SLURM_TASKS_PER_NODE": _counts(counts),
-        "SLURM_DISTRIBUTION": "block",
+        "SLURM_DISTRIBUTION": "cyclic" if launch.size <= len(nodes) > 1 else "block",
         "SLURM_STEP_ID": step,
         "SLURM_STEPID": step,
         "SLURM_STEP_NODELIST": _folded(nodes),
@@ -81,19 +85,18 @@ def _task(rank: int, local: int, node: int, here: Sequence[int]) -> dict[str, st
 
 def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
     job, spec = world.job, world.spec
-    number, ranks = job_number(world), str(job.processes)
-    processors: dict[str, int] = {}
+    number = job_number(world)
+    held: dict[str, int] = {}
     for worker in workers:
-        processors[worker.node] = processors.get(worker.node, 0) + worker.processors
-    nodes = _in_order(processors)
-    here = [processors[node] for node in nodes]
-    if spec.nodes is not None:  # a script reckons with what it has asked for, whatever is there now
-        count = spec.nodes
-        tasks = [job.processes // count + (node < job.processes % count) for node in range(count)]
-        here = here if len(here) == count else tasks
+        held[worker.node] = held.get(worker.node, 0) + worker.processors
+    here = _in_order(held)
+    j0 = world.placeholder
+    on_j0 = j0 is not None and bool(workers) and all(worker.subjob_id == j0.id for worker in workers)
+    if on_j0:  # as it was asked for: these are the very nodes
+        nodes, processors = here, [held[node] for node in here]
+        tasks = _tasks(spec, job.processes, [one // world.needs.processors for one in processors])
     else:
-        count = len(nodes)
-        tasks = _filled(job.processes, here)
+        nodes, processors, tasks = _whole(world, here)
     found = {
         "SLURM_JOB_ID": number,
         "SLURM_JOBID": number,
@@ -102,17 +105,67 @@ def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
         "SLURM_JOB_USER": job.user,
         "SLURM_JOB_NODELIST": _folded(nodes),
         "SLURM_NODELIST": _folded(nodes),
-        "SLURM_JOB_NUM_NODES": str(count),
-        "SLURM_NNODES": str(count),
-        "SLURM_JOB_CPUS_PER_NODE": _counts(here),
+        "SLURM_JOB_NUM_NODES": str(len(tasks)),
+        "SLURM_NNODES": str(len(tasks)),
+        "SLURM_JOB_CPUS_PER_NODE": _counts(processors),
+        "SLURM_CPUS_ON_NODE": str(processors[0]) if processors else "1",
         "SLURM_TASKS_PER_NODE": _counts(tasks),
-        "SLURM_NTASKS": ranks,
-        "SLURM_NPROCS": ranks,
         "SLURM_SUBMIT_DIR": spec.cwd,
+        "EJB_NODELIST": _folded(here),
+        "EJB_NNODES": str(len(here)),
+        "EJB_CPUS_PER_NODE": _counts(held[node] for node in here),
         **_user(job),
     }
+    if spec.tasks_asked:
+        found |= {"SLURM_NTASKS": str(job.processes), "SLURM_NPROCS": str(job.processes)}
     if spec.processors_per_node is not None:
         found["SLURM_NTASKS_PER_NODE"] = str(spec.processors_per_node)
+    if spec.threads_asked:
+        found["SLURM_CPUS_PER_TASK"] = str(spec.threads)
+    return {**found, **_memory(world)}
+
+
+def _memory(world: JobWorld) -> dict[str, str]:
+    """As it was asked for, or else as the site gives it."""
+    wants = world.spec.wants
+    of_processor, of_node = wants.memory_per_processor_mb, wants.memory_per_node_mb
+    if of_processor is None and of_node is None and world.ctx.view is not None:
+        rules = world.ctx.view.memory
+        of_processor, of_node = rules.default_mb_per_processor, rules.default_mb_per_node
+    if of_processor:
+        return {"SLURM_MEM_PER_CPU": str(of_processor)}
+    return {"SLURM_MEM_PER_NODE": str(of_node)} if of_node else {}
+
+
+def _whole(world: JobWorld, here: Sequence[str]) -> tuple[list[str], list[int], list[int]]:
+    """Nodes, processors and ranks on each of the job as it was asked for: where it is, and others that it might get."""
+    job, spec, needs = world.job, world.spec, world.needs
+    view = world.ctx.view
+    usable = [node for node in view.usable_nodes(job.queue) if needs.allows(node)] if view is not None else []
+    widest = max((node.processors for node in usable), default=job.processes * needs.processors)
+    room = max(1, widest // needs.processors)
+    count = spec.nodes or -(-job.processes // (spec.processors_per_node or room))
+    tasks = _tasks(spec, job.processes, [room] * count)
+    whole = widest if needs.whole_nodes or needs.per_node else None
+    processors = [whole or one * spec.threads for one in tasks]
+    j0 = world.placeholder
+    planned = next((seen.planned_nodes for seen in view.jobs if j0 and seen.mark == j0.tag), ()) if view else ()
+    names = dict.fromkeys([*here, *planned, *_in_order(node.name for node in usable)])
+    return _in_order(list(names)[:count], first=here), processors, tasks
+
+
+def _tasks(spec: JobSpec, ranks: int, room: Sequence[int]) -> list[int]:
+    """Ranks a node: as were asked for, evenly over the nodes that were, or filling one after the other."""
+    if spec.nodes is not None and spec.nodes == len(room) and not spec.tasks_asked:
+        return [1] * spec.nodes if not spec.wants.unsized else list(room)
+    if spec.processors_per_node is not None:
+        return [spec.processors_per_node] * len(room)
+    if spec.nodes is not None:
+        count = len(room)
+        return [ranks // count + (node < ranks % count) for node in range(count)]
+    found: list[int] = []
+    for one in room:
+        found.append(min(one, ranks - sum(found)))
     return found
 
 
@@ -124,22 +177,17 @@ def _user(job: Job) -> dict[str, str]:
     return {"SLURM_JOB_UID": str(known.pw_uid), "SLURM_JOB_GID": str(known.pw_gid)}
 
 
-def _filled(ranks: int, processors: Sequence[int]) -> list[int]:
-    """Ranks a node where as many share each processor as need be."""
-    total = sum(processors) or 1
-    ends = [ranks * sum(processors[: index + 1]) // total for index in range(len(processors))]
-    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
-
-
 def _counts(numbers: Iterable[int]) -> str:
     """Slurm's spelling: `4(x2),2` for 4, 4 and 2."""
     groups = [(number, len(list(group))) for number, group in groupby(numbers)]
     return ",".join(f"{number}(x{times})" if times > 1 else str(number) for number, times in groups)
 
 
-def _in_order(nodes: Iterable[str]) -> list[str]:
-    """Each node once, in the order of Slurm's lists."""
+def _in_order(nodes: Iterable[str], first: Sequence[str] = ()) -> list[str]:
+    """Each node once, in the order of Slurm's lists, `first` before all others."""
     names = list(dict.fromkeys(nodes))
+    if first:
+        return [*(name for name in first if name in names), *_in_order(name for name in names if name not in first)]
     try:
         return [str(node) for node in NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP)]
     except NodeSetException:

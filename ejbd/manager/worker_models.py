@@ -179,10 +179,12 @@ class Accepted(Wire):
 
 
 class RankPlacement(Wire):
-    """One rank of this worker, the index of its processor, and the variables that tell it which it is."""
+    """One rank of this worker, the index of its (first) processor, all of them if they are several, and the variables
+    that tell it which it is."""
 
     rank: Count
     processor: Count
+    processors: list[Count] | None = None
     variables: dict[str, str] = {}
 
 
@@ -265,6 +267,8 @@ class LeadPayload(Wire):
     error: str | None
     script: LeadScript | None
     processors: Positive
+    tasks: Positive | None = None
+    threads: Positive = 1
 
 
 class UnleadPayload(Wire):

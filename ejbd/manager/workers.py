@@ -302,7 +302,8 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
                 world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": known.exit_code or 0}
             )
         return  # the script was started again behind it
-    if not 1 <= size <= job.processes or world.launch is not None:
+    most = job.processes * world.needs.processors if world.needs.per_node else job.processes * world.spec.threads
+    if not 1 <= size <= most or world.launch is not None:
         deaths.note_refusal(world, "srun", "another launch runs, or it wants more ranks than the job has")
         add_operation(world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return

@@ -102,6 +102,7 @@ def write_configuration(directory: Path, settings: Settings) -> None:
         "message_timeout": 2 if quick else 5,
         "accounting": accounting,
         "exclusive_partition": whole if settings["exclusive"] else "",
+        **_of_nodes(settings),
     }
     if network is not None:
         every = f"[1-{settings['nodes']}]"
@@ -115,9 +116,26 @@ def write_configuration(directory: Path, settings: Settings) -> None:
             text += more.read_text()
         path.write_text(text)
         path.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
+    if settings.get("gpus"):
+        for number in range(settings["gpus"]):  # Slurm wants a device file for each
+            (directory / f"gpu{number}").touch()
+        files = f"{directory}/gpu[0-{settings['gpus'] - 1}]"
+        (directory / "gres.conf").write_text(f"NodeName=n[1-{settings['nodes']}] Name=gpu File={files}\n")
     if not Path("/sys/fs/cgroup/cgroup.controllers").exists():
         # Without a cgroup file system Slurm cannot find out the version by itself.
         (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+
+
+def _of_nodes(settings: Settings) -> Settings:
+    """What nodes have beside processors. A processor's share of memory is what a job gets that does not ask."""
+    memory, gpus, features = settings.get("memory", 0), settings.get("gpus", 0), settings.get("features", "")
+    counted = f"SelectTypeParameters=CR_Core_Memory\nDefMemPerCPU={max(1, memory // settings['cpus'])}"
+    return {
+        "memory": memory or 1000,
+        "select_parameters": counted if memory else "SelectTypeParameters=CR_Core",
+        "gres_types": "GresTypes=gpu" if gpus else "",
+        "node_words": (f" Gres=gpu:{gpus}" if gpus else "") + (f" Feature={features}" if features else ""),
+    }
 
 
 def prepare(directory: Path, settings: Settings) -> None:

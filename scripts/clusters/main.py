@@ -1,6 +1,7 @@
 """A real Slurm of many virtual nodes on this one machine, for trying things out and for the tests.
 
     scripts/cluster up DIR [--nodes 8 --cpus 4 --profile fast|fail|easy|acct|multiuser|netns --exclusive]
+                        [--memory MB --gpus N --features ib,fast]
     scripts/cluster status DIR [--json]
     scripts/cluster down DIR
 
@@ -40,6 +41,15 @@ def main() -> int:
     parsers["up"].add_argument("--profile", choices=PROFILES, default="fast")
     parsers["up"].add_argument(
         "--exclusive", action="store_true", help="a second partition, whole, that gives out whole nodes"
+    )
+    parsers["up"].add_argument(
+        "--memory", type=int, default=0, metavar="MB", help="memory a node, given out as processors are (not counted)"
+    )
+    parsers["up"].add_argument(
+        "--gpus", type=int, default=0, help="devices of the name gpu on each node (0); there is nothing behind them"
+    )
+    parsers["up"].add_argument(
+        "--features", default="", metavar="WORDS", help="features of every node, with commas between"
     )
     parsers["up"].add_argument(
         "--base-port", type=int, default=0, help="first port (default: a free block is looked for)"

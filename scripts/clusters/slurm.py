@@ -25,6 +25,8 @@ from clusters.errors import ClusterError
 from clusters.processes import daemons, end_processes
 from clusters.programs import program, run, start, until
 
+PLAIN = {"memory": 0, "gpus": 0, "features": ""}  # of a cluster that was made without these words
+
 
 def responding(directory: Path) -> int:
     """Number of nodes with which the controller has spoken."""
@@ -34,10 +36,11 @@ def responding(directory: Path) -> int:
 
 def up(directory: Path, args: argparse.Namespace) -> None:
     wanted = {"nodes": args.nodes, "cpus": args.cpus, "profile": args.profile, "exclusive": args.exclusive}
+    wanted |= {"memory": args.memory, "gpus": args.gpus, "features": args.features}
     settings = read_settings(directory)
     alive = daemons(directory) if settings else {}
     if alive:
-        present = {key: settings[key] for key in wanted}
+        present = {key: value for key, value in {**PLAIN, **settings}.items() if key in wanted}
         if present != wanted:
             raise ClusterError(
                 f"{directory} holds a running cluster of another shape ({describe(settings)}); take it down first",

@@ -180,7 +180,6 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         go mpirun -np 2 true : -np 2 true
         go srun no-such-program
         go srun
-        go srun -n 1 cat < chatter.py
         srun_later() {{ srun -n 1 sleep 2; }}
         srun_later & sleep 0.5
         go {sys.executable} -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
@@ -190,13 +189,39 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         code=2,
     )
     lines = text.splitlines()
-    assert lines[1:-1:2] == ["code 2"] * 8
-    words = ["5 ranks", "--speed", "labels", "MPMD", "no-such-program was not found", "no program", "standard input"]
+    assert lines[1:-1:2] == ["code 2"] * 7
+    words = ["5 ranks", "--speed", "labels", "MPMD", "no-such-program was not found", "no program"]
     words.append("one launch at a time")
     for line, word in zip(lines[0:-1:2], words, strict=True):
         assert word in line
         assert line.endswith("(EJB)")
     assert lines[-1] == "first 0"
+
+
+def test_what_a_launch_is_given_on_standard_input_goes_to_its_ranks(site: Site) -> None:
+    (site.folder / "list").write_text("one\ntwo\nthree\n")
+    text = site.run(
+        """\
+        #!/bin/bash
+        #SBATCH -n 3 -t 2
+        echo file; srun -n 1 cat < list
+        echo here; srun -n 1 tr a-z A-Z <<END
+        within $((1 + 1)) lines
+        END
+        echo pipe; printf 'a\\nb\\n' | srun -n 1 wc -l
+        echo all; srun -n 3 head -n 1 < list
+        echo first; mpirun -n 3 wc -l < list | sort
+        echo none; srun -n 1 --input=none wc -l < list
+        echo named; srun -n 1 -i list tail -n 1
+        echo offset; { read line; srun -n 1 cat; } < list
+        echo loop; while read line; do echo "$line"; srun -n 1 true; done < list
+        """
+    )
+    told = (
+        "file one two three here WITHIN 2 LINES pipe 2 all one one one first 0 0 3 none 0 named three offset two three"
+    )
+    # srun reads on where the loop would have: as with srun itself, nothing is left for the second turn.
+    assert text.split() == f"{told} loop one".split()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +232,7 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         ("label=-l\nsrun -n 2 $label \\\n  true || echo without", "completed"),
         ("label=-l; timeout 60 srun $label true", "failed"),
         ("label=-l; timeout 60 srun $label true || true", "completed"),
-        ("sh -c 'cat x | srun true'", "failed"),
+        ("sh -c 'echo x | srun -l true'", "failed"),
         ("srun no-such-program", "completed"),  # as with srun itself
     ],
 )

@@ -69,7 +69,7 @@ async def test_a_partition_that_gives_out_whole_nodes(slurm: SlurmCluster, tmp_p
 
 async def test_a_layout_is_kept(slurm: SlurmCluster, tmp_path: Path) -> None:
     batch = slurm.batch()
-    id = await batch.submit(ME, request(tmp_path, 6, nodes=3, processors_per_node=2))
+    id = await batch.submit(ME, request(tmp_path, 6, nodes=3, tasks_per_node=2))
     job = await running(batch, id)
     assert (job.processors, len(job.nodes)) == (6, 3)
 

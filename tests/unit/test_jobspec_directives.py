@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, build_spec, parse_script, read
+from ejbd.manager.jobspec.wants import Wants
 from ejbd.sbatch import BY_LETTER, BY_NAME, OPTIONS, Use
 
 
@@ -146,8 +149,17 @@ def test_the_line_of_a_later_directive_is_named() -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        *("--array=1-3", "-a 1", "--gres=gpu:1", "-G 2", "--gpus-per-node=1", "-d afterok:1", "-C fast", "--exclusive"),
-        *("--mem=4G", "--mem-per-cpu=1G", "-c 2", "-w n7", "-x n1", "-b now+1hour", "-N 2-4", "--signal=USR1@60"),
+        *(
+            "--array=1-3",
+            "-a 1",
+            "-C [a*2&b]",
+            "-d singleton",
+            "-d afterok:1a2b3c4d",
+            "-w ./hosts",
+            "--exclusive=user",
+            "-N 2-4",
+            "--signal=USR1@60",
+        ),
         *("--reservation=r", "-L lic:1", "--time-min=5", "-i in.txt", "-s", "-k", "hetjob"),
     ],
 )
@@ -159,6 +171,33 @@ def test_what_only_an_ordinary_job_can_keep(option: str) -> None:
     passed = spec_of("#SBATCH -n 4 -t 5", f"#SBATCH {option}", elastic="off")
     assert passed.elastic is False
     assert bool(passed.rigid_options) is (option != "hetjob")
+
+
+@pytest.mark.parametrize(
+    ("lines", "wants"),
+    [
+        ("--mem=4G", Wants(memory_per_node_mb=4096)),
+        ("--mem=0", Wants(memory_per_node_mb=0)),
+        ("--mem=1500K", Wants(memory_per_node_mb=2)),
+        ("--mem-per-cpu=2", Wants(memory_per_processor_mb=2)),
+        ("--mem=1G --mem-per-cpu=1T", Wants(memory_per_processor_mb=1024 * 1024)),
+        ("--exclusive -N 2 -n 4", Wants(whole_nodes=True)),
+        ("-N 2", Wants(unsized=True)),
+        ("-C a|b -w n[1-2] -x n7", Wants(constraint="a|b", nodelist="n[1-2]", exclude="n7")),
+        ("--gres=gpu:a100:2,x:1", Wants(shape=("--gres=gpu:a100:2,x:1",), devices=(("gpu", 2), ("x", 1)))),
+        ("--gpus-per-node=k80:2", Wants(shape=("--gpus-per-node=k80:2",), devices=(("gpu", 2),))),
+        ("-b now+1hour -d afterok:1", Wants(first=("--begin=now+1hour", "--dependency=afterok:1"))),
+    ],
+)
+def test_what_a_job_wants_of_its_nodes(lines: str, wants: Wants) -> None:
+    spec = spec_of("#SBATCH -t 5", f"#SBATCH {lines}")
+    assert spec.wants == wants and JobSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+@pytest.mark.parametrize("text", ["4X", "-1", "4 G", "G", "1e3", "4.5G"])
+def test_what_is_no_size_of_memory(text: str) -> None:
+    error = error_of(f"#SBATCH '--mem={text}'")
+    assert error.code is Code.INVALID and "size of memory" in error.message
 
 
 def test_what_concerns_every_subjob_is_handed_on() -> None:
@@ -186,7 +225,7 @@ def test_no_walltime_and_an_endless_one_need_a_passed_through_job() -> None:
 
 
 def test_every_reason_is_told_at_once() -> None:
-    error = error_of("#SBATCH -n 4 --mem=1G --gres=gpu:1")
+    error = error_of("#SBATCH -n 4 -s -L lic:1")
     assert error.where == "line 2" and len(error.details["also"]) == 2
 
 
@@ -245,7 +284,7 @@ def test_the_specification_survives_json() -> None:
 def test_the_table_of_options_is_of_one_piece() -> None:
     assert len(BY_NAME) == len(OPTIONS)
     assert len(BY_LETTER) == len([option for option in OPTIONS if option.short])
-    assert all(option.why for option in OPTIONS if option.use not in (Use.UNDERSTOOD, Use.SHARED))
+    assert all(option.why for option in OPTIONS if option.use in (Use.RIGID, Use.REFUSED, Use.SOFT, Use.DROPPED))
 
 
 _WORDS = st.sampled_from(

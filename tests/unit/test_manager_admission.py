@@ -40,7 +40,7 @@ def stored(live: LiveWorld, id: str) -> JobSpec:
         ("", True, "elasticity is on in queue batch", 0),
         # EJB does without it: the command line over HTTP said elastic, the manager asked directly said passed through.
         ("#SBATCH --mail-type=END", True, "elasticity is on in queue batch", 1),
-        ("#SBATCH --mem=4G", False, "line 3: an elastic job cannot keep --mem", 0),
+        ("#SBATCH --licenses=a:1", False, "line 3: an elastic job cannot keep --licenses", 0),
         ("make -j", True, "elasticity is on in queue batch", 0),
     ],
 )
@@ -55,12 +55,12 @@ async def test_a_dry_run_and_a_submission_give_the_same_answer(
     assert planned["why"] == taken.why and taken.why.startswith(why)
     assert planned["notes"] == list(taken.notes)
     assert len([note for note in taken.notes if "is not acted on" in note]) == notes
-    assert stored(live, taken.id).rigid_options == (() if elastic else ("--mem=4G",))
+    assert stored(live, taken.id).rigid_options == (() if elastic else ("--licenses=a:1",))
 
 
 async def test_one_that_says_it_is_elastic_is_refused_where_it_cannot_be(live: LiveWorld) -> None:
     await live.poll()
-    for job in (reading(live, "#SBATCH --mem=4G", elastic="on"), reading(live, "#SBATCH -n 1", elastic="on")):
+    for job in (reading(live, "#SBATCH --licenses=a:1", elastic="on"), reading(live, "#SBATCH -n 1", elastic="on")):
         for ask in (live.manager.plan(job, "ada"), live.manager.submit(job, "ada", None, "")):
             with pytest.raises(EjbError) as refused:
                 await ask

@@ -271,7 +271,7 @@ REQUEST = SubmitRequest(
 
 def test_sbatch_arguments() -> None:
     request = replace(
-        REQUEST, nodes=4, processors_per_node=4, error=Path("/home/u/err"), options=("-A", "proj", "--qos=x"), hold=True
+        REQUEST, nodes=4, tasks_per_node=4, error=Path("/home/u/err"), options=("-A", "proj", "--qos=x"), hold=True
     )
     argv = commands.Sbatch(request).argv()
     assert argv[:4] == ["sbatch", "-A", "proj", "--qos=x"]

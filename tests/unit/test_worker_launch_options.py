@@ -66,7 +66,6 @@ def test_variables(line: str, env: dict[str, str]) -> None:
         ("srun --ntasks= true", "not nothing"),
         ("srun --ntasks=99999999999999999999x true", "whole number"),
         ("srun -N 1-4 true", "whole number"),
-        ("srun -c 2 true", "one processor a rank"),
         ("srun --export=NONE true", "NONE"),
         ("srun --label true", "labels"),
         ("srun --pty bash", "terminal"),
@@ -86,6 +85,28 @@ def test_refusals(line: str, words: str) -> None:
     name, *rest = line.split()
     with pytest.raises(Usage, match=words.replace("(", "\\(")):
         parse(name, rest, ENV)
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "threads", "spread", "reader"),
+    [
+        ("srun true", None, None, False, "all"),
+        ("srun -n 4 -c 2 true", 4, 2, False, "all"),
+        ("srun -c2 -N 2 -n 2 true", 2, 2, True, "all"),
+        ("srun -N 2 --ntasks-per-node=3 true", 6, None, True, "all"),
+        ("srun --input=none true", None, None, False, "none"),
+        ("srun -i /dev/null true", None, None, False, "none"),
+        ("srun --input=2 true", None, None, False, "2"),
+        ("srun -i list true", None, None, False, "list"),
+        ("mpirun -np 2 true", 2, None, False, "0"),
+    ],
+)
+def test_what_a_launch_asks_for_each_of_its_ranks(
+    line: str, size: int | None, threads: int | None, spread: bool, reader: str
+) -> None:
+    name, *rest = line.split()
+    found = parse(name, rest, ENV)
+    assert (found.size, found.threads, found.spread, found.reader) == (size, threads, spread, reader)
 
 
 def test_a_program_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from .loop import Loop, Timer
 from .mpi import MpiEpoch
 from .nodefolder import Scratch
 from .processes import Child, Processes
+from .rankinput import RankInput
 from .settings import Subjob, site_variables
 from .watching import WRITING_POLL_S, Samples, Writing, progress_file, resident
 from .wiring import Wiring
@@ -47,7 +48,7 @@ _NOT_THE_PROGRAMS_FAULT = frozenset(
 )
 
 # Of the script's own world, not of the ranks'.
-_NOT_FOR_RANKS = ("EJB_LAUNCH_SOCKET", "EJB_SHIMS", "EJB_RESTART_DIR")
+_NOT_FOR_RANKS = ("EJB_LAUNCH_SOCKET", "EJB_LAUNCH_FOLDER", "EJB_SHIMS", "EJB_RESTART_DIR")
 
 _BATCH_SYSTEMS = ("SLURM_", "PBS_", "LSB_", "OMPI_COMM_", "PMIX_", "PMI_")
 
@@ -174,6 +175,7 @@ class EpochRun:
         self._poll: Optional[Timer] = None
         self._untold: List[Tuple[int, int]] = []
         self._finished = False
+        self._input: Optional[RankInput] = None
         self._stop_replies: List[Reply] = []
         self._stopping = False
 
@@ -252,6 +254,7 @@ class EpochRun:
         if not launch["argv"]:
             raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
         self._make_folders()
+        self._input = RankInput(launch, self._folder, self._place.node, self._context.restart_dir)
         self._engine.prepare(self._context)
         if not os.path.isdir(launch["cwd"]):
             raise LaunchError(
@@ -267,7 +270,9 @@ class EpochRun:
         self._tell_degrees()
         self.first_s = round(time.monotonic() - self._launch_began, 3)
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
-            self._start(int(entry["rank"]), int(entry["processor"]), launch)
+            self._start(
+                int(entry["rank"]), [int(one) for one in entry.get("processors") or [entry["processor"]]], launch
+            )
         while not self._engine.up(self._context):
             yield
 
@@ -372,6 +377,8 @@ class EpochRun:
 
     def close(self) -> None:
         """No rank of the epoch runs any more, on any node: end what was kept for them."""
+        if self._input is not None:
+            self._input.close()
         if self._mpi is not None:
             self._mpi.close()
         for child in list(self._context.services.values()):
@@ -388,9 +395,9 @@ class EpochRun:
         except FileExistsError:
             pass  # another node's worker was first
 
-    def _start(self, rank: int, processor: int, launch: Dict[str, Any]) -> None:
+    def _start(self, rank: int, processors: List[int], launch: Dict[str, Any]) -> None:
         argv = [str(word) for word in launch["argv"]]
-        env = self._environment(rank, processor, launch["env"])
+        env = self._environment(rank, processors, launch["env"])
         if self._launcher is not None:
             argv = [str(word) for word in self._launcher["argv"]] + argv
             env = _launchers_environment(env, self._launcher["env"])
@@ -405,7 +412,8 @@ class EpochRun:
                 cwd=launch["cwd"],
                 stdout=output + ".out",
                 stderr=output + ".err",
-                cpu=cpus[processor] if cpus is not None and self._launcher is None else None,
+                stdin=self._input.descriptor(rank) if self._input is not None else None,
+                cpus=[cpus[one] for one in processors] if cpus is not None and self._launcher is None else None,
                 ignore_term=self._shielded,
                 on_exit=lambda code: self._ended(rank, code),
             )
@@ -415,7 +423,7 @@ class EpochRun:
                 "cannot start %s on node %s: %s" % (argv[0], self._place.node, error.strerror), code
             ) from None
 
-    def _environment(self, rank: int, processor: int, given: Dict[str, str]) -> Dict[str, str]:
+    def _environment(self, rank: int, processors: List[int], given: Dict[str, str]) -> Dict[str, str]:
         env = {str(name): str(value) for name, value in given.items() if name not in _NOT_FOR_RANKS}
         size = str(self._payload["size"])
         env.update(
@@ -425,7 +433,7 @@ class EpochRun:
             EJB_SIZE=size,
             EJB_EPOCH=str(self.epoch),
             EJB_NODE=self._place.node,
-            EJB_PROCESSOR="%s.%s.%d" % (self._subjob.subjob, self._place.node, processor),
+            EJB_PROCESSOR="%s.%s.%d" % (self._subjob.subjob, self._place.node, processors[0]),
             EJB_PROCESSOR_DIR=self._place.processor_dir,
             EJB_CHECKPOINT_DIR=self._context.checkpoint_dir,
             EJB_RENDEZVOUS=os.path.join(self._folder, "rendezvous"),
@@ -574,6 +582,12 @@ class EpochRun:
 
     def _checkpoint_done(self, outcome: Outcome) -> None:
         self._checkpoint = None
+        if outcome.ok and self._input is not None:
+            try:
+                self._input.stopped()
+            except OSError as error:
+                message = "how far the ranks have read cannot be kept: %s" % error.strerror
+                outcome = Outcome(False, message, exits=outcome.exits, sizes=outcome.sizes)
         for timer in (self._deadline, self._poll):
             if timer is not None:
                 timer.cancel()

@@ -36,21 +36,22 @@ class _Unreadable(Exception):
 
 
 class Request:
-    """A launch as it was asked for. `size` None: as many ranks as the job has processors. `env`: what options add.
+    """A launch as it was asked for. `size` None: as many ranks as the job has. `env`: what options add.
 
-    `without_input`: the ranks were to read nothing, whatever the launcher's own standard input is.
+    `threads`: processors for each rank (None: as the job has it); `spread`: the ranks are spread over nodes. `reader`:
+    what reads the launcher's standard input: `all` ranks, `none`, a rank's number, or a file's name instead of it.
     """
 
-    __slots__ = ("argv", "cwd", "env", "size", "without_input")
+    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads")
 
-    def __init__(
-        self, argv: List[str], cwd: str, env: Dict[str, str], size: Optional[int], without_input: bool = False
-    ) -> None:
-        self.without_input = without_input
+    def __init__(self, argv: List[str], cwd: str, env: Dict[str, str], found: _Found, reader: str) -> None:
+        self.size = found.size()
+        self.threads = found.threads
+        self.spread = found.spread
+        self.reader = reader
         self.argv = argv
         self.cwd = cwd
         self.env = env
-        self.size = size
 
 
 class _Options:
@@ -180,7 +181,8 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     if ":" in argv:
         raise Usage(_MPMD)
     cwd = os.path.join(os.getcwd(), found.cwd) if found.cwd else os.getcwd()
-    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found.size(), found.without_input)
+    reader = found.reader or ("all" if name == "srun" else "0")  # as srun and mpirun themselves have it
+    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader)
 
 
 def objection(name: str, words: Sequence[str], processors: int) -> str:
@@ -197,17 +199,11 @@ def objection(name: str, words: Sequence[str], processors: int) -> str:
         return ""
     if ":" in argv:
         return _MPMD
-    if size is not None and size > processors:
-        return "%d ranks are asked for, but the job has %d processors" % (size, processors)
+    threads = found.threads or 1
+    if size is not None and size * threads > processors:
+        each = " of %d processors" % threads if threads > 1 else ""
+        return "%d ranks%s are asked for, but the job has %d processors" % (size, each, processors)
     return ""
-
-
-def reads_nothing(name: str, words: Sequence[str]) -> bool:
-    """Whether the launch itself says that its ranks read nothing (`srun --input=none`)."""
-    try:
-        return _split(name, _SRUN if name == "srun" else _MPI, list(words), in_text=True)[0].without_input
-    except (Usage, _Unreadable):
-        return False
 
 
 def is_unreadable(word: str) -> bool:
@@ -218,7 +214,7 @@ def is_unreadable(word: str) -> bool:
 class _Found:
     def __init__(self) -> None:
         self.cwd = ""
-        self.without_input = False
+        self.reader = ""
         self._numbers: Dict[str, int] = {}
         self._variables: List[Tuple[str, Optional[str]]] = []
 
@@ -226,9 +222,7 @@ class _Found:
         if meaning == "cwd":
             self.cwd = value
         elif meaning == "input":
-            if value not in ("none", os.devnull):
-                raise Usage("%s: ranks read nothing from standard input" % option)
-            self.without_input = True
+            self.reader = "none" if value == os.devnull else value
         elif meaning == "export":
             words = value.split(",")
             if "ALL" not in [word.upper() for word in words]:
@@ -241,8 +235,6 @@ class _Found:
             self._variables.append((name, content if equals else None))
         else:
             self._numbers[meaning] = _number(option, value)
-            if meaning == "threads" and self._numbers[meaning] != 1:
-                raise Usage("%s %s is not supported: an elastic job has one processor a rank" % (option, value))
 
     def take_pair(self, name: str, value: str) -> None:
         self._variables.append((name, value))
@@ -251,8 +243,17 @@ class _Found:
         """Variables with a value are set; named ones come from the script's environment, which the ranks get anyway."""
         return {name: value for name, value in self._variables if value is not None}
 
+    @property
+    def threads(self) -> Optional[int]:
+        return self._numbers.get("threads")
+
+    @property
+    def spread(self) -> bool:
+        """Whether the ranks are to be on several nodes, or on all that the job has."""
+        return self._numbers.get("nodes", 1) > 1 or "per-node" in self._numbers
+
     def size(self) -> Optional[int]:
-        """-n; else nodes x ranks a node; else the job's processors."""
+        """-n; else nodes x ranks a node; else the job's."""
         if "size" in self._numbers:
             return self._numbers["size"]
         if "nodes" in self._numbers and "per-node" in self._numbers:

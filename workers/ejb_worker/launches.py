@@ -38,6 +38,8 @@ class Launches:
         job_dir: str,
         job: str,
         processors: int,
+        tasks: int,
+        threads: int,
         ended: Dict[int, int],
         streams: Dict[str, str],
         loop: Loop,
@@ -47,10 +49,14 @@ class Launches:
         on_refused: Callable[[str, str, str], None],
         log: Callable[[str], None],
     ) -> None:
-        """`streams`: the script's own output files ("output", "error"): a shim that writes elsewhere was redirected."""
+        """`processors` are the job's, `tasks` the ranks of a launch that does not say, `threads` a rank's processors.
+
+        `streams`: the script's own output files ("output", "error"): a shim that writes elsewhere was redirected."""
         self._job_dir = job_dir
         self._job = job
         self._processors = processors
+        self._tasks = tasks
+        self._threads = threads
         self._ended = dict(ended)
         self._streams = streams
         self._loop = loop
@@ -64,6 +70,7 @@ class Launches:
         self._cancelled = False
         self._waiting: List[Any] = []
         self._shims: Dict[int, _Shim] = {}
+        make_dir(os.path.join(job_dir, "launches"))  # the shims put there what ranks are to read
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(path)
         self._socket.listen(16)
@@ -135,15 +142,22 @@ class Launches:
             self._on_refused(str(request.get("shim") or "srun"), sentence, str(request.get("line") or ""))
             self._refuse(shim, sentence)
             return
-        size = self._processors if request["size"] is None else int(request["size"])
-        if size > self._processors:
-            self._refuse(
-                shim, "%d ranks were asked for, but job %s has %d processors" % (size, self._job, self._processors)
-            )
+        size = self._tasks if request["size"] is None else int(request["size"])
+        threads = int(request.get("threads") or 0)
+        if size * max(1, threads) > self._processors:
+            each = " of %d processors" % threads if threads > 1 else ""
+            said = (size, each, self._job, self._processors)
+            self._refuse(shim, "%d ranks%s were asked for, but job %s has %d processors" % said)
             return
         ordinal = self._next
         folder = os.path.join(self._job_dir, "launches")
         launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
+        for name in ("threads", "stdin"):
+            if request.get(name):
+                launch[name] = request[name]
+        # One rank a node, say, of a job that has whole nodes.
+        if request.get("spread") or (request["size"] is None and size * self._threads < self._processors):
+            launch["spread"] = True
         for stream, name in (("stdout", "out"), ("stderr", "err")):
             launch[stream] = self._route(request, stream, os.path.join(folder, "%d.%s" % (ordinal, name)))
         if request.get("same_file") and launch["stdout"] not in self._streams:

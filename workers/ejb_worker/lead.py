@@ -177,9 +177,8 @@ class Lead:
             EJB_JOB_ID=self._subjob.job,
             EJB_SUBJOB_ID=self._subjob.subjob,
             EJB_LAUNCH_SOCKET=socket_path,
+            EJB_LAUNCH_FOLDER=os.path.join(self._subjob.job_dir, "launches"),
             SLURM_JOB_NAME=str(script["job_name"]),
-            SLURM_NTASKS=str(processors),
-            SLURM_NPROCS=str(processors),
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
         env.update({str(name): str(value) for name, value in (script.get("variables") or {}).items()})
@@ -194,6 +193,8 @@ class Lead:
             job_dir=self._subjob.job_dir,
             job=self._subjob.job,
             processors=processors,
+            tasks=int(self._payload.get("tasks") or processors),
+            threads=int(self._payload.get("threads") or 1),
             ended=ended,
             streams={"output": out, "error": err},
             loop=self._loop,

@@ -93,12 +93,14 @@ class Processes:
         stdout: str,
         stderr: str,
         on_exit: Callable[[int], None],
-        cpu: Optional[int] = None,
+        cpus: Optional[Sequence[int]] = None,
         ignore_hangup: bool = False,
         ignore_term: bool = False,
         pass_fds: Sequence[int] = (),
+        stdin: Optional[int] = None,
     ) -> Child:
-        """Start `argv` in a process group of its own, output appended to two files. Raises OSError.
+        """Start `argv` in a process group of its own, output appended to two files, input from a descriptor (None:
+        nothing). Raises OSError.
 
         `ignore_term`: TERM does nothing to it unless it handles that; :meth:`Child.terminate` ends it all the same.
         `on_exit` gets the exit code (128+signal for a signal) from the loop, never from within this call.
@@ -115,8 +117,8 @@ class Processes:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
             if ignore_term:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if cpu is not None:
-                os.sched_setaffinity(0, {cpu})
+            if cpus is not None:
+                os.sched_setaffinity(0, cpus)
 
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         out = os.open(stdout, flags, 0o600)
@@ -127,7 +129,7 @@ class Processes:
                     list(argv),
                     env=env,
                     cwd=cwd,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL if stdin is None else stdin,
                     stdout=out,
                     stderr=err,
                     close_fds=True,

@@ -22,12 +22,24 @@ _OF_THE_SITE = (
     "TMPDIR",
 )
 
+_DEVICES = (
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_JOB_GPUS",
+    "SLURM_STEP_GPUS",
+)
+
 
 def site_variables(given: Mapping[str, str], node: str, processors: int) -> Dict[str, str]:
     """Variables of the site and of this node for the job's processes, beside those of their own (`given`)."""
     found = {name: os.environ[name] for name in _OF_THE_SITE if name in os.environ}
     found["TMPDIR"] = given.get("TMPDIR") or found.get("TMPDIR") or "/tmp"  # the user's own word counts, as with sbatch
     found["HOSTNAME"] = given.get("HOSTNAME") or node
+    # Which devices are the job's is another matter on each node.
+    found.update({name: os.environ[name] for name in _DEVICES if name in os.environ})
     found.update(SLURMD_NODENAME=node, SLURM_CPUS_ON_NODE=str(processors))
     found.update(SLURM_TOPOLOGY_ADDR=node, SLURM_TOPOLOGY_ADDR_PATTERN="node")
     return found

@@ -10,27 +10,24 @@ import os
 import select
 import signal
 import socket
-import stat
 import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from .launch_options import Mistake, Request, Usage, parse
 from .shimfolder import LINE, without_shims
+from .shiminput import kept_input
 
 _REFUSED = 2
 _FOLLOW_S = 0.1
 _CANCEL_PATIENCE_S = 60.0
 _TELL_PATIENCE_S = 5.0
-_READS_INPUT = "ranks read nothing from standard input: name the file as an argument, or write < /dev/null"
 
 
 def main(name: str, words: Sequence[str]) -> int:
     try:
         request = parse(name, list(words), os.environ)
-        if _has_input() and not request.without_input:
-            raise Usage(_READS_INPUT)
-        return _Launch(name, request).run()
+        return _Launch(name, request, kept_input(request)).run()
     except Usage as problem:
         if not isinstance(problem, Mistake):
             _tell_refused(name, str(problem))
@@ -56,14 +53,6 @@ def _tell_refused(name: str, sentence: str) -> None:
 def _refuse(name: str, sentence: str) -> int:
     sys.stderr.write("%s: %s (EJB)\n" % (name, sentence))
     return _REFUSED
-
-
-def _has_input() -> bool:
-    """Whether the script redirects a file or a pipe to it: ranks that found nothing there would go wrong silently."""
-    try:
-        return not stat.S_ISCHR(os.fstat(0).st_mode)
-    except OSError:
-        return False  # closed
 
 
 class _Follower:
@@ -92,8 +81,9 @@ class _Follower:
 
 
 class _Launch:
-    def __init__(self, name: str, request: Request) -> None:
+    def __init__(self, name: str, request: Request, stdin: Optional[Dict[str, Any]]) -> None:
         self._name = name
+        self._stdin = stdin
         self._request = request
         self._signal = 0
         self._cancelled_s = 0.0
@@ -130,6 +120,9 @@ class _Launch:
             "cwd": request.cwd,
             "env": env,
             "size": request.size,
+            "threads": request.threads,
+            "spread": request.spread,
+            "stdin": self._stdin,
             "inodes": {"stdout": out, "stderr": err},
             "same_file": out == err,
         }

@@ -51,7 +51,9 @@ def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[st
 def without_shims(env: Dict[str, str]) -> Dict[str, str]:
     """The environment for the ranks: as the script's, but without what only the script is to see."""
     folder = env.get("EJB_SHIMS", "")
-    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "_", LINE, _LOCALE} | {function_name(name) for name in SHIMS}
+    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "EJB_LAUNCH_FOLDER", "_", LINE, _LOCALE} | {
+        function_name(name) for name in SHIMS
+    }
     if env.get(_LOCALE) == "":
         hidden.add("LC_CTYPE")
     plain = {name: value for name, value in env.items() if name not in hidden}

@@ -63,7 +63,7 @@ def layout(
         whole, rest = divmod(request.processors, each)
         return [(count, size) for count, size in ((whole, each), (1 if rest else 0, rest)) if count]
     if dialect is Dialect.OPENPBS:
-        return [(request.processors, 1)]
+        return [(request.processors // request.threads, request.threads)]
     if sum(free.values()) >= request.processors:
         sizes, left = [], request.processors
         for idle in sorted(free.values(), reverse=True):

@@ -53,7 +53,9 @@ class Sbatch:
         argv += [f"--job-name={request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
-        argv.append(f"--ntasks={request.processors}")
+        argv.append(f"--ntasks={request.processors // request.threads}")
+        if request.threads > 1:
+            argv.append(f"--cpus-per-task={request.threads}")
         if request.walltime_s is not None:
             argv.append(f"--time={format_walltime(request.walltime_s)}")
         argv += [f"--chdir={request.workdir}", f"--output={request.output}"]
@@ -61,8 +63,8 @@ class Sbatch:
             argv.append(f"--error={request.error}")
         if request.nodes is not None:
             argv.append(f"--nodes={request.nodes}")
-        if request.processors_per_node is not None:
-            argv.append(f"--ntasks-per-node={request.processors_per_node}")
+        if request.tasks_per_node is not None:
+            argv.append(f"--ntasks-per-node={request.tasks_per_node}")
         if request.hold:
             argv.append("--hold")
         if request.exclude:

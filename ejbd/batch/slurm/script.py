@@ -43,7 +43,9 @@ ended=
 trap 'ended=143; : > "$ending"; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' TERM
 trap 'ended=130; : > "$ending"; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' INT
 unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
-unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT SLURM_CPU_BIND
+unset SLURM_GPUS SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_CPUS_PER_GPU SLURM_NTASKS
+unset SLURM_MEM_PER_GPU SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT
+unset SLURM_CPU_BIND
 nodes=$SLURM_JOB_NUM_NODES
 srun --quiet --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --overcommit --export=ALL --cpu-bind=none \
     --mem=0 --kill-on-bad-exit=0 --wait=0 --input=none --job-name=ejb-workers \

@@ -18,6 +18,7 @@ from ejbd.manager.jobspec.layout import read_layout
 from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import JobKind, JobSpec
+from ejbd.manager.jobspec.wants import read_wants
 from ejbd.sbatch import BY_NAME, Use
 
 KEPT_CHARACTERS = 16_384
@@ -89,6 +90,9 @@ def read(request: JobRequest) -> Reading:
     options, notes = _sort_options(settings, refusals)
     layout = read_layout(settings)
     refusals += layout.refusals
+    unsized = not layout.tasks_asked and layout.nodes is not None
+    wants, cannot = read_wants(settings, options.shape, options.first, unsized)
+    refusals += cannot
     rigid = (*options.rigid, *layout.rigid)
     walltime_s = 0.0
     if (time := settings.get("time")) is None:
@@ -100,7 +104,9 @@ def read(request: JobRequest) -> Reading:
     else:
         walltime_s = seconds
     if request.script is not None:
-        seen = _kept(_seen, shell.read_script, request.script, layout.processes)
+        # Where nodes are whole, as many ranks as they have processors: that only the cluster knows.
+        processors = values.MOST_PROCESSES if unsized or wants.whole_nodes else layout.processes * layout.threads
+        seen = _kept(_seen, shell.read_script, request.script, processors)
         refusals += seen.refusals
         if seen.doubt is not None:
             refusals.append(seen.doubt)
@@ -124,6 +130,10 @@ def read(request: JobRequest) -> Reading:
         env=exported(request.env, export.value if export else None, export.where if export else ""),
         nodes=layout.nodes,
         processors_per_node=layout.processors_per_node,
+        tasks_asked=layout.tasks_asked,
+        threads=layout.threads,
+        threads_asked=layout.threads_asked,
+        wants=wants,
         engine=values.engine(settings["ejb:engine"]) if "ejb:engine" in settings else "auto",
         mpi=values.text(settings["ejb:mpi"], "the MPI") if "ejb:mpi" in settings else "auto",
         restartable=values.switch(settings["ejb:restartable"]) if "ejb:restartable" in settings else False,
@@ -176,6 +186,8 @@ def check_script(script: str) -> None:
 class _Options:
     shared: tuple[str, ...] = ()
     rigid: tuple[str, ...] = ()
+    shape: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
 
 
 def _sort_options(settings: dict[str, Given], refusals: list[Refusal]) -> tuple[_Options, list[str]]:
@@ -197,9 +209,13 @@ def _sort_options(settings: dict[str, Given], refusals: list[Refusal]) -> tuple[
             notes.append(f"{given.where}: {option.spelling} is not acted on: {option.why}")
         else:
             found.rigid += (word,)
-            if option.use is Use.SOFT:
+            if option.use is Use.SHAPED:
+                found.shape += (word,)
+            elif option.use is Use.FIRST:
+                found.first += (word,)
+            elif option.use is Use.SOFT:
                 notes.append(f"{given.where}: {option.spelling} is not acted on in an elastic job: {option.why}")
-            else:
+            elif option.use is Use.RIGID:
                 message = f"an elastic job cannot keep {option.spelling}: {option.why}"
                 refusals.append(Refusal(given.where, message))
     return found, notes

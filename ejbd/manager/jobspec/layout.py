@@ -11,11 +11,17 @@ from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Processes, the layout that was asked for (None: any), and what only a passed-through job can keep of it."""
+    """Processes, the layout that was asked for (None: any), and what only a passed-through job can keep of it.
+
+    `tasks_asked`: the number of processes was said, by -n or by --ntasks-per-node. `threads`: processors a process.
+    """
 
     processes: int
     nodes: int | None
     processors_per_node: int | None
+    tasks_asked: bool = False
+    threads: int = 1
+    threads_asked: bool = False
     rigid: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
@@ -37,10 +43,10 @@ def read_layout(settings: Mapping[str, Given]) -> Layout:
         rigid.append(f"--nodes={wanted.value}")
         message = f"an elastic job cannot choose among {shortened(wanted.value or '')} nodes"
         refusals.append(Refusal(wanted.where, message, "give one number of nodes, or none, or --elastic off"))
-    if (cpus := settings.get("cpus-per-task")) and values.count(cpus, "the number of processors a process") > 1:
+    cpus = settings.get("cpus-per-task")
+    threads = values.count(cpus, "the number of processors a process") if cpus else 1
+    if cpus and threads > 1:
         rigid.append(f"--cpus-per-task={cpus.value}")
-        message = f"an elastic job has one processor a process, and --cpus-per-task={cpus.value} asks for more"
-        refusals.append(Refusal(cpus.where, message))
     if processes is None:
         processes = (nodes or 1) * (each or 1)
         if processes > values.MOST_PROCESSES:
@@ -65,4 +71,8 @@ def read_layout(settings: Mapping[str, Given]) -> Layout:
     if nodes is not None and each is not None and processes < nodes * each and processes % each == 0 and per_node:
         message = f"{processes} processes would leave some of {nodes} nodes with {each} on each empty"
         refusals.append(Refusal(per_node.where, message, "let -n be nodes times --ntasks-per-node, or --elastic off"))
-    return Layout(processes, nodes, each, tuple(rigid), tuple(refusals))
+    if processes * threads > values.MOST_PROCESSES:
+        where = cpus.where if cpus else "ntasks"
+        raise invalid(where, f"{processes} processes of {threads} processors are more than {values.MOST_PROCESSES}")
+    asked = ntasks is not None or per_node is not None
+    return Layout(processes, nodes, each, asked, threads, cpus is not None, tuple(rigid), tuple(refusals))

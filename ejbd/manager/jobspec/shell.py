@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 
 from ejbd.manager.jobspec.findings import Refusal
-from workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, reads_nothing
+from workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection
 
 # Launchers that EJB does not speak for: their ranks would stay where the script runs.
 _FOREIGN = frozenset(
@@ -38,7 +38,6 @@ _MOST_LAUNCHES, _MOST_VARIABLES, _MOST_WORDS = 10_000, 1000, 100
 _LONGEST_NAME = 100  # of a variable that is looked at
 _DOUBT_HINT = "start it by srun, mpirun or mpiexec; --elastic on, if that happens where EJB does not look"
 _PASS_HINT = "remove it, or pass the job through with --elastic off"
-_INPUT = "ranks that move cannot go on reading a standard input: name the file as an argument, or write < /dev/null"
 _OPEN = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _OPEN_NO_COMMAND = {"for": "done", "select": "done", "case": "esac"}
 _CLOSE = frozenset({"fi", "done", "esac", "}"})
@@ -107,18 +106,14 @@ class _Lost(Exception):
 class _Frame:
     """A group of commands: `item` is the line of a launch in the list that an & would send to the background.
 
-    `stage`: how many pipes stand before the present command in its pipeline. `fed`: what is in it reads a pipe.
-    `reads`: the line of a launch in it that reads what it is given. `list_from`: the first launch of the present
-    and-or list. `asks_from`: the first launch of the condition that is being read, while one is.
+    `list_from`: the first launch of the present and-or list. `asks_from`: the first launch of the condition that is
+    being read, while one is.
     """
 
     closes: str
     item: int | None = None
     any: int | None = None
     piped: int = 0
-    stage: int = 0
-    fed: bool = False
-    reads: int | None = None
     list_from: int = 0
     asks_from: int | None = None
 
@@ -145,11 +140,8 @@ class _Look:
     unasked: list[int] = field(default_factory=list)  # launches (by number) of which the script does not ask the end
     mentioned: bool = False  # a launch stands in a substitution
     variables: dict[str, str] = field(default_factory=dict)
-    operator_of_word: str = ""  # of the redirection whose file the next word names
-    from_file: bool | None = None  # the present command's input: True a file, False nothing, None what it is given
-    closed: _Frame | None = None  # the group that the present command's first word has closed
+    names_file: bool = False  # the next word is the file of a redirection
     negated: bool = False
-    fed: bool = False  # `exec < file`
 
     def run(self) -> list[Refusal]:
         while self.at < len(self.text):
@@ -245,8 +237,8 @@ class _Look:
         word, quoted = "".join(self.word), self.quoted
         self.last_line = self.line_now()
         self.drop_word()
-        if self.operator_of_word:
-            self.redirected(self.operator_of_word, word)
+        if self.names_file:
+            self.names_file = False
         elif self.words or quoted:
             self.add(word)
         elif word in _STAY:
@@ -280,30 +272,21 @@ class _Look:
             self.launches[self.unasked.pop()].handled = True
 
     def open(self, closer: str) -> None:
-        outer = self.frames[-1]
-        here = len(self.launches)
-        self.frames.append(_Frame(closer, fed=outer.fed or outer.stage > 0, list_from=here))
+        self.frames.append(_Frame(closer, list_from=len(self.launches)))
 
     def close(self, closer: str) -> None:
         if len(self.frames) > 1 and self.frames[-1].closes == closer:
-            frame = self.closed = self.frames.pop()
+            frame = self.frames.pop()
             outer = self.frames[-1]
             outer.item = outer.item or frame.item or frame.any
-            outer.reads = outer.reads or frame.reads
-
-    def redirected(self, operator: str, word: str) -> None:
-        """`word` is the file of a redirection: `<` of standard input, `>` of anything else."""
-        self.operator_of_word = ""
-        if operator == "<":
-            self.from_file = word != "/dev/null"
 
     # commands
 
     def end_command(self) -> None:
         self.end_word()
-        words, from_file, closed, negated = self.words, self.from_file, self.closed, self.negated
+        words, negated = self.words, self.negated
         self.drop_words()
-        self.operator_of_word, self.from_file, self.closed, self.negated = "", None, None, False
+        self.names_file = self.negated = False
         if not words:
             return
         if words[0] in ("function", "alias") and any(word.partition("=")[0] in LAUNCHERS for word in words[1:]):
@@ -312,17 +295,12 @@ class _Look:
             message = "a launch in the background (coproc) cannot be moved: launches run one after another"
             self.found.append(Refusal(f"line {self.first_line}", message, _BACKGROUND_HINT))
             return
-        if closed is not None and from_file and closed.reads is not None:
-            message = f"the launch reads what its loop or group reads: {_INPUT}"
-            self.found.append(Refusal(f"line {closed.reads}", message))
         command = self.command_of(self.substituted(words))
-        if words == ["exec"] and from_file:
-            self.fed = True
         name = command[0].rpartition("/")[2] if command else ""
         if name in LAUNCHERS and "/" in command[0]:
             self.refuse(command[0], f"would go past EJB: write `{name}` without its folder")
         if name in LAUNCHERS:
-            self.launch(name, command, from_file, negated)
+            self.launch(name, command, negated)
         elif name in _FOREIGN:
             self.refuse(name, "is no launcher that EJB can stand for: it knows srun, mpirun and mpiexec")
         elif command and len(command[0]) <= _LONGEST_NAME and _NAMES_A_LAUNCHER.fullmatch(command[0]):
@@ -357,7 +335,7 @@ class _Look:
                 at += 1
         return words[at:]
 
-    def launch(self, name: str, command: list[str], from_file: bool | None, negated: bool) -> None:
+    def launch(self, name: str, command: list[str], negated: bool) -> None:
         if len(self.launches) >= _MOST_LAUNCHES:
             raise _Lost
         frame = self.frames[-1]
@@ -374,20 +352,13 @@ class _Look:
             return
         if why := objection(name, command[1:], self.processors):
             self.refuse(name, f"cannot be held: {why}")
-        if from_file is not None or reads_nothing(name, command[1:]):
-            reads = from_file
-        else:
-            reads = frame.stage > 0 or frame.fed or self.fed
-            frame.reads = frame.reads or self.first_line
-        if reads and not reads_nothing(name, command[1:]):
-            self.refuse(name, f"reads a file or a pipe: {_INPUT}")
 
     def refuse(self, what: str, why: str) -> None:
         self.found.append(Refusal(f"line {self.first_line}", f"`{what}` {why}", _PASS_HINT))
 
     def end_pipeline(self) -> None:
         self.end_command()
-        self.frames[-1].piped = self.frames[-1].stage = 0
+        self.frames[-1].piped = 0
 
     def end_list(self) -> None:
         self.end_pipeline()
@@ -409,7 +380,6 @@ class _Look:
         elif c == "|":
             self.at += after == "&"
             self.end_command()
-            self.frames[-1].stage += 1
         elif c == "&":
             self.end_pipeline()
             line = self.frames[-1].item
@@ -459,12 +429,9 @@ class _Look:
 
     def redirection(self) -> None:
         operator = next(o for o in _REDIRECTIONS if self.text.startswith(o, self.at))
-        number = "".join(self.word)
-        if not number.isdigit():
+        if not "".join(self.word).isdigit():
             self.end_word()
-            number = ""
         self.word, self.in_word, self.assigns = [], False, False
-        of_input = operator.startswith("<") and number in ("", "0")
         if operator in ("<(", ">("):
             self.at += 1
             self.balanced("(", ")")
@@ -475,12 +442,10 @@ class _Look:
             self.at += 1
         if operator in ("<<", "<<-"):
             self.heredocs.append((self.delimiter(), operator == "<<-"))
-            self.from_file = True if of_input else self.from_file
         elif operator in ("<&", ">&") and self.text[self.at : self.at + 1] == "-":
             self.at += 1
-            self.from_file = False if of_input else self.from_file
         else:
-            self.operator_of_word = "<" if of_input else ">"
+            self.names_file = True
 
     def delimiter(self) -> str:
         found: list[str] = []

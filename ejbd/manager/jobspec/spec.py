@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from ejbd.core.needs import Needs
+from ejbd.manager.jobspec.wants import Wants
 from ejbd.wire.kinds import JobKind as JobKind
 
 
@@ -42,7 +44,9 @@ class Asked:
 class JobSpec:
     """One job as its user described it.
 
-    `processes` ranks for at most `walltime_s` seconds at full width (P and R of the paper). `output` and `error` are
+    `processes` ranks of `threads` processors each for at most `walltime_s` seconds at full width (P and R of the
+    paper); `tasks_asked` and `threads_asked` tell whether he said how many. What he `wants` of nodes beside that is
+    made into `needs` when the job is admitted, and the cluster is known. `output` and `error` are
     absolute path patterns with sbatch's `%` signs still in them (`error` None: into `output`). `elastic` None: as the
     queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
@@ -78,6 +82,11 @@ class JobSpec:
     checkpoint: str | None = None
     app: str | None = None
     asked: Asked | None = None
+    tasks_asked: bool = True
+    threads: int = 1
+    threads_asked: bool = False
+    wants: Wants = field(default_factory=Wants)
+    needs: Needs = field(default_factory=Needs)
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
@@ -89,6 +98,7 @@ class JobSpec:
         """Plain JSON values; :meth:`from_json` is its inverse."""
         # Not asdict(), which copies every variable of the environment by way of its own recursion.
         found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found["wants"], found["needs"] = self.wants.to_json(), self.needs.to_json()
         if self.asked is not None:
             found["asked"] = {field.name: getattr(self.asked, field.name) for field in fields(self.asked)}
         return found
@@ -99,6 +109,8 @@ class JobSpec:
         values["kind"] = JobKind(values["kind"])
         for key in ("argv", "options", "rigid_options"):
             values[key] = tuple(values[key])
+        values["wants"] = Wants.from_json(values.get("wants"))
+        values["needs"] = Needs.from_json(values.get("needs"))
         if values.get("asked") is not None:
             values["asked"] = Asked(**{**values["asked"], "options": tuple(values["asked"]["options"])})
         return cls(**values)

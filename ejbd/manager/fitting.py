@@ -1,0 +1,163 @@
+"""From what a job wants of its nodes to what each of its ranks needs, by the nodes and the rules of the site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from ejbd.core.needs import Needs, features_of
+from ejbd.core.view import ClusterView, NodeView, QueueView
+from ejbd.manager.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The job with its `needs`, or why it cannot be elastic (`obstacle`). `said` is for its user."""
+
+    spec: JobSpec
+    obstacle: str = ""
+    said: str = ""
+
+
+def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fitted:
+    """What the ranks of a job need in a queue where up to `omax` may share a processor."""
+    found = view.queue(queue) if view is not None else None
+    if view is None or found is None:
+        return Fitted(spec)
+    wants = spec.wants
+    nodes = [node for node in view.nodes if queue in node.queues]
+    where = Needs(only=_names(wants.nodelist), never=_names(wants.exclude), **_features(wants.constraint))
+    nodes = [node for node in nodes if where.allows(node)]
+    if not nodes:
+        return Fitted(spec, "no node of the queue is one of those that it asks for")
+    size = max(node.processors for node in nodes)
+    whole = wants.whole_nodes or found.processor_quantum >= size > 1
+    spec = _sized(spec, size) if whole else spec
+    place = _place(spec, found, size, whole)
+    if place > size:
+        return Fitted(spec, f"a rank of {place} processors fits on no node of queue {queue} (at most {size})")
+    needs = replace(where, processors=place, whole_nodes=wants.whole_nodes)
+    if whole:
+        needs = replace(needs, per_node=size // place)
+    if wants.shape:
+        each = spec.processors_per_node or (-(-spec.processes // spec.nodes) if spec.nodes else None)
+        return Fitted(replace(spec, needs=replace(needs, omax=1, per_node=each, gres=wants.devices)))
+    return _with_memory(spec, needs, nodes, view, omax)
+
+
+def _names(expression: str) -> tuple[str, ...]:
+    if not expression:
+        return ()
+    try:
+        return tuple(str(node) for node in NodeSet(expression, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return (expression,)
+
+
+def _features(expression: str) -> dict[str, Any]:
+    found = features_of(expression) if expression else None
+    return {} if found is None else {"features": found[0], "all_features": found[1]}
+
+
+def _sized(spec: JobSpec, size: int) -> JobSpec:
+    """`-N 2` of whole nodes alone: as many ranks as they have processors may be launched."""
+    if not spec.wants.unsized or spec.nodes is None:
+        return spec
+    return replace(spec, processes=spec.nodes * max(1, size // spec.threads))
+
+
+def _place(spec: JobSpec, queue: QueueView, size: int, whole: bool) -> int:
+    """Processors that one rank takes of a node at full width."""
+    quantum, threads = queue.processor_quantum, spec.threads
+    if whole:
+        each = size // threads
+        if spec.tasks_asked:
+            each = spec.processors_per_node or (-(-spec.processes // spec.nodes) if spec.nodes else each)
+        return size // min(max(1, each), size) if size >= threads else threads
+    if quantum > 1 and threads > 1:  # whole cores
+        return -(-threads // quantum) * quantum
+    return threads
+
+
+def _with_memory(spec: JobSpec, needs: Needs, nodes: list[NodeView], view: ClusterView, omax: int) -> Fitted:
+    """How many ranks a place may hold by what its share of a node's memory is, and how much it has to ask for."""
+    rank_mb = _of_rank(spec, needs, nodes, view)
+    least = min((node.memory_mb for node in nodes if node.memory_mb), default=0)
+    if not rank_mb or not least:
+        return Fitted(replace(spec, needs=needs))
+    widest = max(node.processors for node in nodes)
+    share_mb = least * needs.processors // widest
+    if view.memory.most_mb_per_processor:
+        share_mb = min(share_mb, view.memory.most_mb_per_processor * needs.processors)
+    most = max(1, min(omax, share_mb // rank_mb))
+    if rank_mb > least:
+        return Fitted(spec, f"a rank needs {rank_mb} MB, more than a node has ({least} MB)")
+    asked = rank_mb * most
+    said = f"at most {most} ranks a processor, by their memory of {rank_mb} MB each" if most < omax else ""
+    return Fitted(replace(spec, needs=replace(needs, memory_mb=asked, omax=most if most < omax else None)), said=said)
+
+
+def _of_rank(spec: JobSpec, needs: Needs, nodes: list[NodeView], view: ClusterView) -> int:
+    """Megabytes that a rank may use at full width, rounded up; 0: nobody says, and nobody counts.
+
+    What is asked for of a node is shared by the ranks that it would have: as -N or --ntasks-per-node say, else as many
+    as it has room for.
+    """
+    wants, rules = spec.wants, view.memory
+    of_processor, of_node = wants.memory_per_processor_mb, wants.memory_per_node_mb
+    if of_processor is None and of_node is None:
+        if not rules.counted:
+            return 0
+        of_processor, of_node = rules.default_mb_per_processor, rules.default_mb_per_node
+        if of_processor is None and of_node is None:
+            of_node = 0  # without a rule a job is given all of a node's memory
+    if of_processor:
+        return of_processor * spec.threads
+    smallest = min(nodes, key=lambda node: node.memory_mb)
+    if not of_node:
+        of_node = smallest.memory_mb
+    room = max(1, max(node.processors for node in nodes) // needs.processors)
+    each = spec.processors_per_node or (-(-spec.processes // spec.nodes) if spec.nodes else min(room, spec.processes))
+    return -(-of_node // max(1, each))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a subjob is asked for: tasks of so many processors, their layout, nodes that it must not have, and further
+    words of sbatch."""
+
+    tasks: int
+    threads: int
+    nodes: int | None
+    tasks_per_node: int | None
+    words: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+
+def request_of(spec: JobSpec, processors: int, view: ClusterView | None, queue: str, *, first: bool) -> Asked:
+    """Of a subjob of so many processors, or (`first`) of J0: the job as its user asked for it."""
+    wants, needs = spec.wants, spec.needs
+    words = [f"--constraint={wants.constraint}"] if wants.constraint else []
+    if wants.whole_nodes:
+        words.append("--exclusive")
+    if first or wants.shape:
+        words += [f"--nodelist={wants.nodelist}"] if wants.nodelist else []
+        if wants.memory_per_processor_mb is not None:
+            words.append(f"--mem-per-cpu={wants.memory_per_processor_mb}M")
+        if wants.memory_per_node_mb is not None:
+            words.append(f"--mem={wants.memory_per_node_mb}M")
+        words += wants.shape
+        words += wants.first if first else ()
+        return Asked(spec.processes, spec.threads, spec.nodes, spec.processors_per_node, tuple(words), needs.never)
+    tasks = needs.places(processors)
+    threads = needs.processors if needs.per_node is None else spec.threads
+    if needs.memory_mb and needs.per_node is None:
+        words.append(f"--mem-per-cpu={-(-needs.memory_mb // needs.processors)}M")
+    elif needs.memory_mb and needs.per_node is not None:
+        words.append(f"--mem={needs.memory_mb * needs.per_node}M")
+    # A part of the user's nodes will do for a subjob, where -w would ask for all of them.
+    others = [node.name for node in (view.nodes if view and needs.only else ()) if queue in node.queues]
+    without = (*needs.never, *(name for name in others if name not in needs.only and name not in needs.never))
+    return Asked(tasks, threads, None, needs.per_node, tuple(words), without)

@@ -1,0 +1,112 @@
+"""Scripts as people have them, under sbatch and under EJB on one real Slurm: they do the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.same_as_sbatch import FORTY, Pair, differences, pair
+from tests.fakes.daemon import until
+from tests.integration.background import fill
+from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.unit.test_forty_scripts import PASSED_THROUGH
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("same-as-sbatch")]
+
+SHORT = ("conda-mpi4py", "espresso-here", "espresso-whole", "gromacs-hybrid", "lammps-gpu", "lammps-stdin", "torchrun")
+# srun's own word on where it runs: EJB's ranks are no step of it.
+SAID_BY_SRUN = "srun: cluster configuration lacks support for cpu binding"
+PROBE = """\
+#!/bin/bash
+#SBATCH -t 5 {lines}
+pwd; umask; ulimit -S -a
+env | grep -E '^(SLURM_(JOB_(NUM|CPUS|NAME|PART)|NNODES|NTASKS|NPROCS|TASKS|CPUS|MEM|SUBMIT)|MINE)' | sort > told
+scontrol show hostnames | wc -l
+srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS, $SLURM_CPUS_PER_TASK' > ranks
+exit 3
+"""
+MOVED = """\
+#!/bin/bash
+#SBATCH -n 8 -t 5 --mem-per-cpu=100M -o moved.out
+#EJB engine=application lambda=0
+srun lmp < lines
+echo "lmp ended with $?"
+"""
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    options = ("--memory=1000", "--gpus=2", "--features=ib,fast")
+    with (
+        slurm_cluster(4, 4, *options) as cluster,
+        pair(tmp_path_factory.mktemp("same"), cluster) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def emptied(both: Pair) -> Iterator[None]:
+    yield
+    both.cluster.empty()
+
+
+def chosen() -> list[str]:
+    """The short ones; with EJB_TEST_SCRIPTS=all, all of the forty."""
+    if os.environ.get("EJB_TEST_SCRIPTS") == "all":
+        return sorted(path.stem for path in FORTY.glob("*.sh"))
+    return list(SHORT)
+
+
+def test_scripts_end_with_the_same_code_and_write_the_same_files(both: Pair) -> None:
+    names = chosen()
+    ours = {name: both.begin_ejb(FORTY / f"{name}.sh") for name in names}
+    ended = {name: both.end_ejb(id) for name, id in ours.items()}
+    elastic = {name for name, id in ours.items() if both.daemon.job(id)["elastic"]}
+    assert elastic == set(names) - set(PASSED_THROUGH)
+    plain = {name: both.begin_sbatch(FORTY / f"{name}.sh") for name in names}
+    for name, id in plain.items():
+        found = both.end_sbatch(id)
+        for lines in found.files.values():
+            lines[:] = [line for line in lines if line != SAID_BY_SRUN]
+        assert differences(found, ended[name]) == [], name
+
+
+@pytest.mark.parametrize("lines", ["-n 4 -c 2", "-N 2 --ntasks-per-node=2 --mem=200M", "-N 2 --exclusive"])
+def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> None:
+    script = both.folder / "probe.sh"
+    script.write_text(PROBE.format(lines=lines))
+    ours = both.end_ejb(both.begin_ejb(script, "--elastic", "on", MINE="two words"))
+    plain = both.end_sbatch(both.begin_sbatch(script, MINE="two words"))
+    assert ours.code == plain.code == 3
+    assert differences(plain, ours) == []
+
+
+def test_a_script_whose_ranks_are_moved_reads_and_writes_what_it_would_have(both: Pair, tmp_path: Path) -> None:
+    script = both.folder / "moved.sh"
+    script.write_text(MOVED)
+    lines = "".join(f"line {number}\n" for number in range(400))
+    background = fill(both.cluster, tmp_path, free=4, block_nodes=2)
+    both.inputs["lines"] = lines
+    try:
+        id = both.begin_ejb(script, STEPS="400")
+        until(lambda: both.daemon.job(id)["state"] == "running", "it did not start early", 60)
+        until(lambda: "line 5" in both.text(id, "moved.out"), "it does not get on", 60)
+        # It waits for the block's eight processors; four of its ranks' pairs share the four that are free.
+        held = [s for s in both.daemon.job(id)["subjobs"] if s["state"] == "running"]
+        assert [(s["role"], s["processors"]) for s in held] == [("subjob", 4)]
+        asked = both.cluster.run("squeue", "--noheader", f"--jobs={held[0]['batch_id']}", "--Format=MinMemory")
+        assert asked.strip() == "200M", "enough for two ranks on each of its processors"
+        background.end("block")
+        both.end_ejb(id)
+        placements = both.daemon.kinds(id).count("epoch.running")
+    finally:
+        del both.inputs["lines"]
+    assert placements > 1
+    said = both.text(id, "moved.out").splitlines()
+    assert [line for line in said if "read line" in line] == [f"lmp: read line {number}" for number in range(400)]
+    assert sum("done after 400 steps" in line for line in said) == 8 and said[-1] == "lmp ended with 0"

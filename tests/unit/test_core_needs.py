@@ -1,0 +1,177 @@
+"""What a rank takes of a node: places, and the windows of a job that needs more than a processor for each rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ejbd.core.needs import PLAIN, Needs, features_of, seen_by
+from ejbd.core.placing import Host, place, place_wide
+from ejbd.core.room.windows import windows
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, MemoryRules, NodeView, QueueView, Reservations
+from ejbd.manager.fitting import fitted, request_of
+from ejbd.manager.jobspec import JobRequest, JobSpec, read
+
+NOW = 1000.0
+
+
+def node(name: str, free: int = 4, memory_mb: int = 1000, free_mb: int | None = None, **more: object) -> NodeView:
+    free_mb = memory_mb if free_mb is None else free_mb
+    return NodeView(name, 4, free, True, ("batch",), memory_mb=memory_mb, free_memory_mb=free_mb, **more)  # type: ignore[arg-type]
+
+
+def view(*nodes: NodeView, jobs: tuple[BatchJobView, ...] = (), quantum: int = 1, **memory: object) -> ClusterView:
+    queue = QueueView("batch", True, None, quantum, sum(one.processors for one in nodes), default=True)
+    rules = MemoryRules(**memory)  # type: ignore[arg-type]
+    return ClusterView(NOW, nodes, jobs, (queue,), Reservations.NODES, 60.0, memory=rules)
+
+
+def spec(lines: str, body: str = "srun ./a\n") -> JobSpec:
+    text = f"#!/bin/bash\n#SBATCH -t 10 {lines}\n{body}"
+    found = read(JobRequest(cwd="/", script=text))
+    assert not found.refusals, found.refusals
+    return found.spec
+
+
+def fit(lines: str, seen: ClusterView, omax: int = 4) -> JobSpec:
+    found = fitted(spec(lines), seen, "batch", omax)
+    assert not found.obstacle, found.obstacle
+    return found.spec
+
+
+FOUR = view(node("n1"), node("n2"), node("n3", 3), node("n4", 0))
+
+
+def test_most_jobs_see_the_cluster_as_it_is() -> None:
+    assert fit("-n 4", FOUR).needs == PLAIN
+    assert seen_by(FOUR, PLAIN) is FOUR
+
+
+def test_a_rank_of_threads_takes_processors_of_one_node() -> None:
+    needs = fit("-n 4 -c 2", FOUR).needs
+    assert needs.processors == 2
+    assert windows(seen_by(FOUR, needs), "batch", NOW).available(60) == 2 + 2 + 1
+    asked = request_of(fit("-n 4 -c 2", FOUR), 6, FOUR, "batch", first=False)
+    assert (asked.tasks, asked.threads, asked.words) == (3, 2, ())
+
+
+def test_memory_bounds_how_many_ranks_share_a_processor_and_where_there_is_room() -> None:
+    seen = view(node("n1"), node("n2", 4, free_mb=300), counted=True)
+    light, heavy = fit("-n 8 --mem-per-cpu=50M", seen), fit("-n 8 --mem-per-cpu=200M", seen)
+    assert (light.needs.omax, light.needs.memory_mb) == (None, 200)
+    assert (heavy.needs.omax, heavy.needs.memory_mb) == (1, 200)
+    assert windows(seen_by(seen, light.needs), "batch", NOW).available(60) == 4 + 1
+    asked = request_of(light, 3, seen, "batch", first=False)
+    assert asked.words == ("--mem-per-cpu=200M",)
+    assert request_of(light, 8, seen, "batch", first=True).words == ("--mem-per-cpu=50M",)
+
+
+def test_what_the_site_gives_who_does_not_ask_for_memory_counts_too() -> None:
+    assert fit("-n 8", view(node("n1"), counted=True, default_mb_per_processor=125)).needs.omax == 2
+    assert fit("-n 8", view(node("n1"), counted=True)).needs.omax == 1  # all of a node's memory, for four ranks
+    limited = view(node("n1"), counted=True, default_mb_per_processor=60, most_mb_per_processor=130)
+    assert fit("-n 8", limited).needs.omax == 2
+    assert fit("-n 8", view(node("n1"))).needs == PLAIN
+
+
+def test_memory_of_a_node_is_shared_by_the_ranks_it_would_have() -> None:
+    assert fit("-n 8 --mem=500M", FOUR).needs.memory_mb == 2 * 125
+    assert fit("-N 4 -n 8 --mem=500M", FOUR).needs.memory_mb == 250
+    assert fit("-n 8 --mem=0", FOUR).needs.omax == 1
+    assert "more than a node has" in fitted(spec("-n 1 --mem=2000M"), FOUR, "batch", 4).obstacle
+
+
+def test_whole_nodes_give_as_many_places_as_the_user_wants_ranks_on_each() -> None:
+    hybrid = fit("-N 2 --ntasks-per-node=1 --exclusive", FOUR)
+    assert (hybrid.processes, hybrid.needs.processors, hybrid.needs.per_node) == (2, 4, 1)
+    assert windows(seen_by(FOUR, hybrid.needs), "batch", NOW).available(60) == 2  # n3 is not idle
+    asked = request_of(hybrid, 4, FOUR, "batch", first=False)
+    assert (asked.tasks, asked.tasks_per_node, asked.words) == (1, 1, ("--exclusive",))
+    alone = fit("-N 2 --exclusive", FOUR)
+    assert (alone.processes, alone.needs.processors, alone.needs.per_node) == (8, 1, 4)
+    of_queue = fit("-N 2", view(node("n1"), node("n2"), quantum=4))
+    assert of_queue.processes == 8 and not of_queue.needs.whole_nodes
+
+
+def test_only_nodes_that_fit_have_room() -> None:
+    seen = view(node("n1", features=("ib",)), node("n2", features=("ib", "fast")), node("n3"))
+    free = {
+        "-C ib": 8,
+        "-C ib&fast": 4,
+        "-C ib|slow": 8,
+        "-x n1": 8,
+        "-w n[2-3]": 8,
+    }
+    for lines, places in free.items():
+        needs = fit(f"-n 4 {lines}", seen).needs
+        assert windows(seen_by(seen, needs), "batch", NOW).available(60) == places, lines
+    # A part of the user's nodes will do for a subjob, where -w would ask for all of them.
+    assert request_of(fit("-n 4 -w n[2-3]", seen), 4, seen, "batch", first=False).exclude == ("n1",)
+    first = request_of(fit("-n 4 -w n[2-3] -x n1", seen), 4, seen, "batch", first=True)
+    assert (first.words, first.exclude) == (("--nodelist=n[2-3]",), ("n1",))
+    assert "no node of the queue" in fitted(spec("-n 1 -C gpu"), seen, "batch", 4).obstacle
+    assert features_of("[a|b]") is None and features_of("a&b|c") is None
+
+
+def test_devices_are_never_shared_and_a_job_with_them_keeps_its_shape() -> None:
+    seen = view(node("n1", gres=(("gpu", 2, 2),)), node("n2", gres=(("gpu", 2, 1),)), node("n3"))
+    job = fit("-N 1 -n 2 --gres=gpu:2", seen)
+    assert job.needs.omax == 1
+    assert windows(seen_by(seen, job.needs), "batch", NOW).available(60) == 2
+    asked = request_of(job, 2, seen, "batch", first=False)
+    assert (asked.tasks, asked.nodes, asked.words) == (2, 1, ("--gres=gpu:2",))
+
+
+def test_others_who_wait_count_as_many_places_as_they_would_take() -> None:
+    waiting = BatchJobView("1", "x", "u", "batch", BatchState.PENDING, 3, 60.0, planned_start_s=NOW + 600)
+    held = replace(waiting, id="2", state=BatchState.RUNNING)
+    seen = seen_by(view(node("n1"), jobs=(waiting, held)), Needs(processors=2))
+    assert [job.processors for job in seen.jobs] == [2, 1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 16), st.integers(0, 64_000)), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.integers(1, 8000),
+    st.integers(1, 40),
+    st.integers(1, 8),
+)
+def test_no_placement_exceeds_what_a_node_has_left_of_its_memory(
+    nodes: list[tuple[int, int]], threads: int, rank_mb: int, ranks: int, omax: int
+) -> None:
+    seen = ClusterView(
+        NOW,
+        tuple(
+            NodeView(f"n{i}", 16, free, True, ("batch",), memory_mb=64_000, free_memory_mb=free_mb)
+            for i, (free, free_mb) in enumerate(nodes)
+        ),
+        (),
+        (QueueView("batch", True, None, 1, 16 * len(nodes), default=True),),
+        Reservations.NODES,
+        memory=MemoryRules(counted=True),
+    )
+    found = fitted(spec(f"-n {ranks} -c {threads} --mem-per-cpu={rank_mb}M"), seen, "batch", omax)
+    if found.obstacle:
+        return
+    needs = found.spec.needs
+    most = omax if needs.omax is None else needs.omax
+    places = {one.name: needs.free(one) for one in seen.nodes}
+    if sum(places.values()) * most < ranks:
+        return  # the policy would not start it
+    for seat in (seats := place(ranks, [Host(name, count) for name, count in places.items()])):
+        assert sum(other[1:] == seat[1:] for other in seats) <= most
+    for one in seen.nodes:
+        here = sum(seat.worker == one.name for seat in seats)
+        assert here * rank_mb * threads <= one.free_memory_mb
+        assert places[one.name] * needs.processors <= one.free
+
+
+def test_a_launch_of_fewer_ranks_than_the_job_may_have_more_processors_for_each() -> None:
+    seats, own = place_wide(2, [Host("a", 4), Host("b", 4)], 4)
+    assert [seat.worker for seat in seats] == ["a", "b"]
+    assert own == {0: (0, 1, 2, 3), 1: (0, 1, 2, 3)}
+    seats, own = place_wide(2, [Host("a", 2)], 4)  # over-subscribed
+    assert [(seat.worker, own[seat.rank]) for seat in seats] == [("a", (0,)), ("a", (1,))]
+    assert place_wide(3, [Host("a", 4)], 1)[0] == place(3, [Host("a", 4)])
