@@ -19,8 +19,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 _HEAD = r"""#!/bin/sh
 cd -- {workdir} || exit 1
-{umask}EJB_STDOUT={output} EJB_STDERR={error}
-export EJB_STDOUT EJB_STDERR
+{umask}EJB_STDOUT={output} EJB_STDERR={error} EJB_PBSDSH=$(command -v pbsdsh)
+export EJB_STDOUT EJB_STDERR EJB_PBSDSH
 : > "$EJB_STDOUT" && [ "$EJB_STDOUT" = "$EJB_STDERR" ] || : > "$EJB_STDERR"
 exec >> "$EJB_STDOUT" 2>> "$EJB_STDERR" < /dev/null
 """
@@ -117,7 +117,8 @@ while read -r node processors line; do
         {worker} --node "$node" --processors "$processors" &
     else
         # The descriptors are the script's own: it writes down what pbsdsh says of the task.
-        pbsdsh -n "$line" -- /bin/sh -c {remote} ejb-worker "$PATH" "$HOME" "$PBS_JOBID" "${{LANG:-C}}" "$PWD" \
+        "${{EJB_PBSDSH:-pbsdsh}}" -n "$line" -- /bin/sh -c {remote} ejb-worker \
+            "$PATH" "$HOME" "$PBS_JOBID" "${{LANG:-C}}" "$PWD" \
             {worker} --node "$node" --processors "$processors" > "$said/$line" 2>&1 &
     fi
     workers="$workers $!"
@@ -154,7 +155,8 @@ fi
 exit "$code"
 """
 
-# Each task adds to the job's own files, since what it says would end in PBS's.
+# Each task adds to the job's own files, since what it says would end in PBS's. pbsdsh is the one that PBS's own PATH
+# finds, whatever PATH the user has; its exit code counts where it has told of no task.
 _TASK = r"""
 cd -- "$1" && PATH=$2 && HOME=$3 && PBS_JOBID=$4 || exit 70
 export PATH HOME PBS_JOBID
@@ -170,9 +172,11 @@ def rigid_command(argv: Sequence[str], processors: int) -> str:
         raise ValueError("there is no command to run")
     own = '"${EJB_STDOUT:-/dev/stdout}" "${EJB_STDERR:-/dev/stderr}"'
     return (
-        f'said=$(pbsdsh -- /bin/sh -c {shlex.quote(_TASK)} ejb-task "$PWD" "$PATH" "$HOME" "$PBS_JOBID" {own} '
-        f"{shlex.join(argv)} 2>&1)\n"
+        f'said=$("${{EJB_PBSDSH:-pbsdsh}}" -- /bin/sh -c {shlex.quote(_TASK)} ejb-task '
+        f'"$PWD" "$PATH" "$HOME" "$PBS_JOBID" {own} '
+        f"{shlex.join(argv)} 2>&1) || ejb_own=$?\n"
         'ejb_code=$(printf "%s\\n" "$said" | sed -n "s/.*exit status \\([0-9]*\\).*/\\1/p" | sort -n | tail -n 1)\n'
         '[ -z "$said" ] || printf "%s\\n" "$said" >&2\n'
-        '(exit "$((${ejb_code:-0} > 255 ? 128 + ${ejb_code:-0} % 128 : ${ejb_code:-0}))")'
+        "ejb_code=${ejb_code:-${ejb_own:-0}}\n"
+        '(exit "$((ejb_code > 255 ? 128 + ejb_code % 128 : ejb_code))")'
     )
