@@ -29,7 +29,7 @@ def policy_options(*, unless: str = "", without: tuple[str, ...] = ()) -> Callab
         hints = {p.name: hints[p.name] for p in own}
         for one in (one for name, one in declared_by().items() if name not in without):
             hints[one.name] = _option(one, unless)
-            default = None if unless else str(one.default) if one.by_degree else one.default
+            default = None if unless else str(one.default) if one.by_degree else one.simulated_default
             own.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default))
 
         @functools.wraps(command)

@@ -112,10 +112,10 @@ def setting_of(policy: str, parameters: Mapping[str, Any], **words: Any) -> Sett
     given = {key.replace("_", "-"): _word(value) for key, value in words.items() if value is not None}
     theirs = {one.key for one in declared_by(named["policy"]).values()} if named["policy"] in known_policies() else None
     for one in declared_by().values():
-        value = parameters.get(one.name, one.default)
+        value = parameters.get(one.name, one.simulated_default)
         if theirs is None or one.key in theirs:
             given[one.key] = _word(value)
-        elif value != one.default:
+        elif value != one.simulated_default:
             raise EjbError(Code.INVALID, f"policy {named['policy']} knows no --{one.key}")
     return differing({"policy": named["policy"], **given, **named})
 

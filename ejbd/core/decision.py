@@ -46,6 +46,8 @@ class Candidate:
 
     `completion_s` is the expected completion (absolute seconds, None where there is none) and `why` says in a few words
     how that figure came about, or why the candidate is not feasible.
+    `price`: processor-seconds that it spends for each second that it gains: of the job's own work, which J0 need not do
+    then, for a waiting job; beside the present plan for a running one. None where there is nothing to gain.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Candidate:
     completion_s: float | None
     requests: tuple[SubjobRequest, ...]
     why: str
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class Decision:
                     "completion_s": c.completion_s,
                     "requests": _requests_to_json(c.requests),
                     "why": c.why,
+                    "price": c.price,
                 }
                 for c in self.candidates
             ],
@@ -122,6 +126,7 @@ class Decision:
                     completion_s=c["completion_s"],
                     requests=_requests_from_json(c["requests"]),
                     why=c["why"],
+                    price=c.get("price"),
                 )
                 for c in data["candidates"]
             ),

@@ -84,12 +84,15 @@ def least_of(delta: Delta) -> float:
     return min(value for _, value in delta.points) if isinstance(delta, DeltaByDegree) else delta
 
 
-def deltas_for_kernels(delta: Delta) -> list[float]:
-    """Delta by its degree, the last for all that are higher: the form in which kernels take it."""
+def deltas_for_kernels(delta: Delta, pace: float = 1.0) -> list[float]:
+    """Delta by its degree, the last for all that are higher: the form in which kernels take it.
+
+    With a `pace` above 1 every second of work takes so much longer, without over-subscription, too.
+    """
     if not isinstance(delta, DeltaByDegree):
-        return [1.0, 1.0, float(delta)]
+        return [pace, pace, float(delta) * pace]
     highest = max(HIGHEST, delta.points[-1][0])
-    return [delta.at(at) for at in range(highest + 1)]
+    return [delta.at(at) * pace for at in range(highest + 1)]
 
 
 def rate_with(processes: int, processors: int, delta: Delta) -> float:

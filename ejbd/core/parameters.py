@@ -33,8 +33,9 @@ class Parameter:
 
     `says` documents it in a few words, `more` in as many as it takes (docs/configuration.md). Bounds are those of a
     queue; a simulation may go down to `simulated_least` and up without an end. `queue`: a queue's default where it is
-    not the field's own, which is the paper's. `key`: its name in the simulator where that is not the field's without
-    `_s`, with `-` for `_`. `per_job`: a job may say otherwise. `formerly`: what it was called before.
+    not the field's own, which is the paper's; `simulated`: that of `ejb sim`. `key`: its name in the simulator where
+    that is not the field's without `_s`, with `-` for `_`. `per_job`: a job may say otherwise. `formerly`: what it was
+    called before.
     """
 
     says: str
@@ -44,6 +45,7 @@ class Parameter:
     simulated_least: float | None = None
     unit: str = ""
     queue: Any = UNSAID
+    simulated: Any = UNSAID
     key: str = ""
     per_job: bool = False
     formerly: str = ""
@@ -70,6 +72,10 @@ class Declared:
     @property
     def queue_default(self) -> Any:
         return self.default if self.about.queue is UNSAID else self.about.queue
+
+    @property
+    def simulated_default(self) -> Any:
+        return self.default if self.about.simulated is UNSAID else self.about.simulated
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -102,7 +108,9 @@ class Declared:
 class Parameters:
     """What every policy is asked with: what a queue says, a job's own word, and what was measured, in that order.
 
-    Fields without a :class:`Parameter` are the batch system's: subjobs come in multiples of `processor_quantum`, their
+    `giving_back_s`: from when processors are not needed any more until they are free. `pace`: by how much longer than
+    in its own shape the application computes on subjobs, whatever their degree. Both are measured. Other fields
+    without a :class:`Parameter` are the batch system's: subjobs come in multiples of `processor_quantum`, their
     walltimes of `walltime_quantum_s`; `max_walltime_s` is the longest that the queue takes, and a slot that lasts that
     long is as good as one without an end. `node_limit`: all processes of a job have to stay on one node, and no node
     has more than this many processors; negative: they may be anywhere. A job's own limit comes before it.
@@ -140,6 +148,19 @@ class Parameters:
             per_job=True,
         ),
     ] = 1.0
+    start_up_s: Annotated[
+        float,
+        Parameter(
+            says="what a further subjob costs beside lambda: from its start until ranks can run on it",
+            more="its processors are held meanwhile, and the ranks go on where they are",
+            least=0,
+            most=86400,
+            unit="s",
+            key="startup",
+        ),
+    ] = 0.0
+    giving_back_s: float = 0.0
+    pace: float = 1.0
     processor_quantum: int = 1
     walltime_quantum_s: float = 1.0
     max_walltime_s: float = UNLIMITED
@@ -172,6 +193,11 @@ class Parameters:
         """The same under the names of today."""
         names = {one.about.formerly: one.name for one in declared(cls).values() if one.about.formerly}
         return {names.get(key, key): value for key, value in data.items()}
+
+
+def simulated(of: type[Parameters]) -> Parameters:
+    """The parameters of a policy with the defaults of `ejb sim`."""
+    return of(**{name: one.simulated_default for name, one in declared(of).items()})
 
 
 def per_job() -> Mapping[str, Declared]:

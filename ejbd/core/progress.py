@@ -54,8 +54,9 @@ def rate(processes: int, processors: int, delta: float) -> float:
 
 @kernel
 def stretch_by(degree: int, deltas: Floats) -> float:
-    """The same with a Delta for each degree, as :func:`ejbd.core.delta.deltas_for_kernels` makes them."""
-    return stretch(degree, deltas[min(degree, len(deltas) - 1)])
+    """The same with a Delta for each degree (and a pace at degree 1), as :func:`ejbd.core.delta.deltas_for_kernels`
+    makes them."""
+    return deltas[min(degree, len(deltas) - 1)] * degree
 
 
 @kernel

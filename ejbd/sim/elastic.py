@@ -79,9 +79,21 @@ def advance(w: World, job: int, rules: Rules) -> None:
     if processors == 0:
         return
     running = now - max(since, min(w.stalled[job], now))
-    w.work[job] += running * rate_by(w.processors[job], processors, rules.delta)
+    if w.meanwhile_until[job] > since:
+        before = min(w.meanwhile_until[job], now) - since
+        w.work[job] += before * w.meanwhile[job]
+        w.moved[job] -= before
+    w.work[job] += running * speed_of(w, job, processors, rules)
     w.moved[job] += (now - since) - running
     w.used[job] += processors * (now - since)
+
+
+@kernel
+def speed_of(w: World, job: int, processors: int, rules: Rules) -> float:
+    """Work a second on so many processors; J0 is the job in its own shape."""
+    if w.mode[job] == ON_PLACE_HOLDER:
+        return 1.0
+    return rate_by(w.processors[job], processors, rules.delta)
 
 
 @kernel
@@ -94,9 +106,15 @@ def work_left(w: World, job: int) -> float:
 def _completes(w: World, job: int, rules: Rules) -> float:
     """The first whole second at which the true work is done, if nothing changes."""
     now = w.clock[NOW]
-    speed = rate_by(w.processors[job], held_processors(w, job), rules.delta)
+    speed = speed_of(w, job, held_processors(w, job), rules)
     begin = max(now, w.stalled[job])
-    return max(now, begin + round_up((w.run[job] - w.work[job]) / speed, 1.0))
+    left = w.run[job] - w.work[job]
+    before = w.meanwhile_until[job] - now
+    if before > 0.0:
+        if before * w.meanwhile[job] >= left:
+            return max(now, now + round_up(left / w.meanwhile[job], 1.0))
+        left -= before * w.meanwhile[job]
+    return max(now, begin + round_up(left / speed, 1.0))
 
 
 @kernel
@@ -150,7 +168,7 @@ def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
         return
     advance(w, job, rules)
     if rank == APPLICATION_ENDS:
-        complete(w, job)
+        complete(w, job, rules)
         return
     now = w.clock[NOW]
     if w.leaving[job] > 0 and w.leave_at[job] <= now:
@@ -183,6 +201,7 @@ def _leave(w: World, job: int) -> None:
         held[index - leaving] = held[index]
     w.held_count[job] -= leaving
     w.leaving[job] = 0
+    w.gives_back[job] = 0
     if w.held_count[job] == 0:
         w.mode[job] = WAITING
         w.expected[job] = math.inf
@@ -198,6 +217,7 @@ def _release_all(w: World, job: int) -> None:
         give_back(w, held[index], until[index], w.clock[NOW])
     w.held_count[job] = 0
     w.leaving[job] = 0
+    w.gives_back[job] = 0
 
 
 @kernel
@@ -226,24 +246,30 @@ def leave_what_is_held(w: World, job: int) -> None:
 
 
 @kernel
-def is_late(w: World, job: int, time: float) -> bool:
+def is_late(w: World, job: int, time: float, rules: Rules) -> bool:
     """Whether `time` is later than the completion that was expected.
 
     It may be where a manager has costs that its decisions do not count: subjobs then last longer than they were planned
     to, and are left at other times.
     """
-    if w.clock[LAUNCH_S] > 0.0 or w.clock[SLACK_S] > 0.0:
+    if (
+        w.clock[LAUNCH_S] > 0.0
+        or w.clock[SLACK_S] > 0.0
+        or rules.start_up_s > 0.0
+        or rules.pace > 1.0
+        or rules.guard != 0
+    ):
         return False
     return w.expected[job] + _SLACK < time
 
 
 @kernel
-def complete(w: World, job: int) -> None:
+def complete(w: World, job: int, rules: Rules) -> None:
     """The application is done: its J0 is cancelled if it waits, its subjobs end now or when they are released."""
     now = w.clock[NOW]
     if abs(w.work[job] - w.run[job]) > 1.0 + _SLACK:  # whole seconds: at most the last one is not needed in full
         w.count[FAULT] = BROKEN_PROGRESS
-    if is_late(w, job, now):
+    if is_late(w, job, now, rules):
         w.count[FAULT] = LATER
     if w.mode[job] != ON_PLACE_HOLDER:
         dequeue(w, job)
@@ -319,7 +345,7 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     if count > 0:
         row = w.row[job]
         begin = max(now, w.stalled[job])
-        done, _, _, _ = walk_plan(
+        done, _, _, _, _ = walk_plan(
             processes,
             work_left(w, job),
             w.held.ends[row],
@@ -348,6 +374,7 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
     if choice == GO_ON:
         give_back(w, processes, end, now)
         return True
+    w.meanwhile_until[job] = now
     if choice == MOVE:
         leave_what_is_held(w, job)
     else:

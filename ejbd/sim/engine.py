@@ -15,7 +15,7 @@ from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule
 from ejbd.sim.elastic import application_event, become_elastic, placeholder_started
 from ejbd.sim.heap import drop_event, rank_of
 from ejbd.sim.invariants import check
-from ejbd.sim.offering import offer_slots
+from ejbd.sim.offering import give_back_room, is_giving_back, offer_slots
 from ejbd.sim.world import (
     DONE,
     EVENTS,
@@ -107,8 +107,10 @@ def react(w: World, policy: int, rules: Rules) -> None:
                 become_elastic(w, job)
         if again:
             continue
-        if w.count[VISITS] > 0 and w.count[FREE] > 0:
+        if w.count[VISITS] > 0 and w.count[FREE] > 0 and not (rules.guard != 0 and is_giving_back(w)):
             again = offer_slots(w, rules)
+        if not again:
+            give_back_room(w, rules)
 
 
 @kernel

@@ -8,10 +8,12 @@ from ejbd.core.bundling.candidates import (
     SUSPENDED_RUN,
     TWO_SUBJOBS,
     WHOLE_MOVE,
+    going_on,
     running_options,
     visit_key,
     wait_options,
 )
+from ejbd.core.bundling.guard import LOOKED_AT, give_back, may_give_back
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
@@ -164,7 +166,8 @@ def begin_on_slots(w: World, job: int, rules: Rules) -> float:
     w.as_of[job] = now
     w.mode[job] = RUNNING
     launch_s = w.clock[LAUNCH_S] if w.work[job] <= 0.0 else 0.0
-    w.stalled[job] = now + (rules.lambda_s if w.work[job] > 0.0 else launch_s)
+    w.stalled[job] = now + rules.start_up_s + (rules.lambda_s if w.work[job] > 0.0 else launch_s)
+    w.meanwhile_until[job] = now
     if w.start[job] < 0.0:
         w.start[job] = now
     return launch_s
@@ -196,9 +199,9 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
     )
     if code != GROWS or best < 0:
         return False
+    begin_to_grow(w, job, rules)
     if o.kind[best] == WHOLE_MOVE:
         leave_what_is_held(w, job)
-    begin_to_grow(w, job, rules)
     _add(w, job, best, o.kind[best] == ADD_TWO, False, rules)
     return True
 
@@ -206,9 +209,88 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
 @kernel
 def begin_to_grow(w: World, job: int, rules: Rules) -> None:
     """A running job moves to further subjobs, which are to be added."""
-    w.stalled[job] = w.clock[NOW] + rules.lambda_s
+    now = w.clock[NOW]
+    begins = now + rules.start_up_s + rules.lambda_s
+    w.meanwhile_until[job] = now
+    if w.held_count[job] > 0:
+        have = held_processors(w, job)
+        begin = max(now, w.stalled[job])
+        done = going_on(w.processors[job], have, w.held.ends[w.row[job]], begin, now, begins, rules)
+        if done > 0.0:
+            w.meanwhile[job] = done / rules.start_up_s
+            w.meanwhile_until[job] = now + rules.start_up_s
+    w.stalled[job] = begins
     w.leaving[job] = 0
     w.moves[job] += 1
+
+
+@kernel
+def borrowers(w: World, rules: Rules) -> int:
+    """Running jobs that may be made to give back what they hold, to `w.giving`: how many."""
+    now = w.clock[NOW]
+    count = 0
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        if w.mode[job] != RUNNING or w.leaving[job] > 0 or w.stalled[job] > now:
+            continue
+        held = held_processors(w, job)
+        room_s = w.held.ends[w.row[job]][w.held_count[job] - 1] - now
+        if may_give_back(w.processors[job], held, w.expected[job] - now, room_s, rules):
+            w.giving.job[count] = job
+            w.giving.held[count] = held
+            w.giving.room_s[count] = room_s
+            w.giving.move_s[count] = rules.lambda_s
+            count += 1
+    return count
+
+
+@kernel
+def give_back_room(w: World, rules: Rules) -> None:
+    """Over-subscribed jobs into whose room a waiting one would fit are suspended, and give it back."""
+    waiting = min(w.count[QUEUED], LOOKED_AT)
+    if rules.guard == 0 or waiting == 0:
+        return
+    count = borrowers(w, rules)
+    if count == 0:
+        return
+    coming = 0
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        if w.mode[job] == RUNNING:
+            for at in range(w.leaving[job]):
+                coming += w.held.processors[w.row[job]][at]
+    for at in range(waiting):
+        w.giving.served[at] = 1 if w.mode[w.queue[at]] == RUNNING else 0
+    give_back(
+        w.queue_processors, w.queue_walltime, w.giving.served, waiting, w.count[FREE] + coming, coming,
+        w.giving.held, w.giving.room_s, w.giving.move_s, count, w.giving.gives,
+    )  # fmt: skip
+    for index in range(count):
+        if w.giving.gives[index] >= 0:
+            _suspend(w, w.giving.job[index], rules)
+
+
+@kernel
+def _suspend(w: World, job: int, rules: Rules) -> None:
+    """All that the job holds is given back once its ranks are checkpointed."""
+    advance(w, job, rules)
+    now = w.clock[NOW]
+    w.meanwhile_until[job] = now
+    w.leaving[job] = w.held_count[job]
+    w.leave_at[job] = now + rules.lambda_s
+    w.stalled[job] = w.leave_at[job]
+    w.moves[job] += 1
+    w.gives_back[job] = 1
+    plan_next(w, job, rules)
+
+
+@kernel
+def is_giving_back(w: World) -> bool:
+    """Whether room is on its way to somebody who waits: nobody else takes any meanwhile."""
+    found = False
+    for index in range(w.count[VISITS]):
+        found = found or w.gives_back[w.visits[index]] != 0
+    return found
 
 
 @kernel
@@ -221,7 +303,7 @@ def _add(w: World, job: int, best: int, two: bool, again: bool, rules: Rules) ->
     if two:
         limit = longest_walltime(w.shown_durations[o.slot_2[best]], again, margins(w), rules.max_walltime_s)
         add_subjob(w, job, o.processors_2[best], o.length_2[best], limit, rules)
-    if is_late(w, job, expected):
+    if is_late(w, job, expected, rules):
         w.count[FAULT] = LATER
     w.expected[job] = expected
     check_and_plan_next(w, job, rules)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.cost import move_cost
-from ejbd.core.parameters import Declared, Parameters
+from ejbd.core.parameters import Declared, Parameters, simulated
 from ejbd.core.policy import UnknownPolicy
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
@@ -74,7 +74,7 @@ class Setting:
     elastic: str = BUNDLING
     ties: Ties = Ties.PAPER
     trimmed: bool = False
-    parameters: Parameters = field(default_factory=BundlingParameters)
+    parameters: Parameters = field(default_factory=lambda: simulated(BundlingParameters))
     choice: Choice = field(default_factory=Choice)
     keep_placeholder: bool = True
     arrivals: float = 1.0
@@ -128,7 +128,7 @@ class Setting:
             scheduler = Policy.EJB
         if policy == self.elastic:
             return replace(self, policy=scheduler)
-        return replace(self, policy=scheduler, elastic=policy, parameters=known_policy(policy).declares())
+        return replace(self, policy=scheduler, elastic=policy, parameters=simulated(known_policy(policy).declares))
 
     def _with(self, key: str, value: str) -> Self:
         if key == "policy":

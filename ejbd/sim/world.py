@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ejbd.core.bundling.candidates import Options, Scratch
+from ejbd.core.bundling.guard import LOOKED_AT
 from ejbd.core.bundling.parameters import Rules, rules_of
 from ejbd.core.kernel import Floats, Ints
 from ejbd.core.parameters import Parameters
@@ -70,13 +71,26 @@ class Rows(NamedTuple):
     processors: Any
 
 
+class Giving(NamedTuple):
+    """Room for the jobs that may be made to give back what they hold, and for flags of those who wait."""
+
+    job: Ints
+    held: Ints
+    room_s: Floats
+    move_s: Floats
+    gives: Ints
+    served: Ints
+
+
 class World(NamedTuple):
     """The state of one simulation.
 
     Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `candidate`
     describe them and are not written to; `start`, `end`, `used` (processor-seconds), `subjobs` and `moves` are what
     becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed` are the
-    planned releases; the `heap` has the next event of everything that runs. `held` is a row for each elastic job that
+    planned releases; the `heap` has the next event of everything that runs. `gives_back` flags who is being suspended
+    for somebody who waits. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a second where
+    they are, and are counted as stalled. `held` is a row for each elastic job that
     runs, the first `leaving` subjobs of which are being left until `leave_at`.
     """
 
@@ -110,6 +124,9 @@ class World(NamedTuple):
 
     mode: Ints
     work: Floats
+    meanwhile: Floats
+    gives_back: Ints
+    meanwhile_until: Floats
     as_of: Floats
     stalled: Floats
     expected: Floats
@@ -128,6 +145,7 @@ class World(NamedTuple):
     anchors: Ints
     scratch: Scratch
     options: Options
+    giving: Giving
 
 
 def kernel_rules(parameters: Parameters, *, arrays: bool) -> Rules:
@@ -182,7 +200,7 @@ def new_world(
     room = 2 * wide * (wide + 1) if elastic_rows else 8
     options = Options(
         ints(room), ints(room), ints(room), ints(room), floats(room), ints(room), ints(room), floats(room),
-        ints(room), ints(room), floats(room),
+        ints(room), ints(room), floats(room), floats(room),
     )  # fmt: skip
     if plain:
         held = Rows(*([make(wide) for _ in range(rows)] for make in (floats, floats, ints)))
@@ -205,7 +223,9 @@ def new_world(
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),
         floats(n + 1), ints(n + 1), ints(n + 1), ints(n, -1),
-        ints(n), floats(n), floats(n), floats(n), floats(n), floats(n), ints(n), ints(n, -1), ints(n), held, spare,
+        ints(n), floats(n), floats(n), ints(n), floats(n),
+        floats(n), floats(n), floats(n), floats(n), ints(n), ints(n, -1), ints(n), held, spare,
         ints(n + 1), ints(n + 1), ints(2), floats(2), floats(2), ints(wide),
         Scratch(ints(wide), floats(wide), ints(wide), ints(wide), floats(0)), options,
+        Giving(ints(rows), ints(rows), floats(rows), floats(rows), ints(rows), ints(LOOKED_AT)),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ejbd.core.bundling.guard import WORTH_SUSPENDING, comes_late
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.bundling.plan import carrying, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
@@ -16,7 +17,7 @@ from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stret
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO, WHOLE_MOVE = 4, 5, 6  # and for a running one
-FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK = 1, 0, 2, 3, 4
+FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK, LATE = 1, 0, 2, 3, 4, 5
 MOVE, GO_ON, START_OVER = 1, 2, 3
 
 
@@ -25,7 +26,8 @@ class Options(NamedTuple):
 
     `kind`, `verdict`: the codes above. `slot`, `processors`, `length`: the subjob on the longer slot; `slot_2` and so
     on: the second subjob, -1 where there is none. `degree`, `degree_2`: of over-subscription on the first, and on both.
-    `seconds`: from now to the completion, in whole seconds; infinite where it is not reached.
+    `seconds`: from now to the completion, in whole seconds; infinite where it is not reached. `spent`: the
+    processor-seconds that it takes, of a running job beyond what its present plan takes.
     """
 
     kind: Ints
@@ -39,13 +41,14 @@ class Options(NamedTuple):
     degree: Ints
     degree_2: Ints
     seconds: Floats
+    spent: Floats
 
 
 def room_for(count: int) -> Options:
     """Empty options for plain Python."""
     i = [[-1] * count for _ in range(8)]
-    f = [[0.0] * count for _ in range(3)]
-    return Options(i[0], i[1], i[2], i[3], f[0], i[4], i[5], f[1], i[6], i[7], f[2])
+    f = [[0.0] * count for _ in range(4)]
+    return Options(i[0], i[1], i[2], i[3], f[0], i[4], i[5], f[1], i[6], i[7], f[2], f[3])
 
 
 @kernel
@@ -74,7 +77,7 @@ def wait_options(
     of equals the first. Where nothing carries the job to its end and `suspend` is on, one more option is to use a slot
     until it ends: the one that makes the most work, if that is worth more than a move.
     """
-    resume = rules.lambda_s if work_s > 0.0 else 0.0
+    resume = rules.start_up_s + (rules.lambda_s if work_s > 0.0 else 0.0)
     steps = 0
     best = -1
     lowest = rules.omax + 1
@@ -99,6 +102,10 @@ def wait_options(
         options.seconds[steps] = round_up(needed, 1.0)
         fits = _fits(options.length[steps], slot_durations[slot], rules)
         options.verdict[steps] = FEASIBLE if fits else TOO_LATE
+        options.spent[steps] = processors * (needed + rules.giving_back_s)
+        if fits and comes_late(reached, needed, rules):
+            options.verdict[steps] = LATE
+            fits = False
         if fits and (best < 0 or options.seconds[steps] < options.seconds[best]):
             best = steps
         steps += 1
@@ -111,14 +118,18 @@ def wait_options(
     for base in range(pairs):
         for wide in range(base + 1, steps):
             _two_subjobs(base, wide, count, resume, work_left_s, slot_durations, rules, options)
+            if options.verdict[count] == FEASIBLE and comes_late(options.degree[base], math.inf, rules):
+                options.verdict[count] = LATE
             if options.verdict[count] == FEASIBLE and (best < 0 or options.seconds[count] < options.seconds[best]):
                 best = count
             count += 1
 
     if best < 0 and rules.suspend:
-        most = rules.lambda_s
+        most = (rules.lambda_s + rules.start_up_s) * (WORTH_SUSPENDING if rules.guard != 0 else 1.0)
         for step in range(steps):
             duration = slot_durations[options.slot[step]]
+            if comes_late(options.degree[step], duration, rules):
+                continue
             made = (duration - rules.lambda_s - resume) / stretch_by(options.degree[step], rules.delta)
             if made > most:
                 most = made
@@ -131,6 +142,7 @@ def wait_options(
                 options.length[count] = duration
                 options.slot_2[count] = -1
                 options.seconds[count] = math.inf
+                options.spent[count] = options.processors[step] * duration
         if best >= 0:
             count += 1
     return count, best
@@ -177,10 +189,11 @@ def _two_subjobs(
         return
     faster = stretch_by(options.degree[wide], rules.delta)
     left = work_left_s - together / faster
-    if left > 0.0:
+    needed = resume + faster * work_left_s
+    options.spent[at] = (options.processors[at] + options.processors_2[at]) * min(needed, short)
+    if needed > short + ROUNDING_SLACK_S:
         needed = short + left * stretch_by(options.degree[base], rules.delta)
-    else:
-        needed = resume + faster * work_left_s
+        options.spent[at] += options.processors[at] * (needed - short)
     options.length[at] = round_up(needed, rules.walltime_quantum_s)
     options.seconds[at] = round_up(needed, 1.0)
     fits = _fits(options.length[at], slot_durations[options.slot[base]], rules)
@@ -246,11 +259,11 @@ def running_options(
     if have >= processes:
         return FULL_WIDTH, 0, -1
     begin = max(now, stalled_until_s)
-    done, told, _, stuck = walk_plan(
+    done, told, _, stuck, before = walk_plan(
         processes, work_left_s, ends, held, anchors, count, begin, rules, scratch.levels, scratch.log
     )
     present = round_up(done - now, 1.0)
-    if present <= max(rules.lambda_s, rules.min_left_s):
+    if present <= max(rules.lambda_s + rules.start_up_s, rules.min_left_s):
         return NEARLY_DONE, 0, -1
     if slots == 0:
         return NO_SLOT, 0, -1
@@ -261,7 +274,10 @@ def running_options(
         listed = _whole_moves(processes, have, slot_processors, slots, rules, options)
     best = -1
     most = -1
-    least = stuck - rules.lambda_s  # more work has to be worth a move
+    least = stuck - rules.lambda_s - rules.start_up_s  # more work has to be worth a move
+    before += have * (begin - now)
+    begins = now + rules.start_up_s + rules.lambda_s
+    meanwhile = going_on(processes, have, ends, begin, now, begins, rules)
     for at in range(listed):
         planned = _merge(ends, held, anchors, count, options.kind[at] == WHOLE_MOVE, scratch)
         duration = slot_durations[options.slot[at]]
@@ -270,14 +286,14 @@ def running_options(
         if options.kind[at] == ADD_TWO:
             _insert(scratch, planned, now + slot_durations[options.slot_2[at]], options.processors_2[at])
             planned += 1
-        done, _, _, left = walk_plan(
+        done, _, _, left, spent = walk_plan(
             processes,
-            work_left_s,
+            work_left_s - meanwhile,
             scratch.ends,
             scratch.held,
             scratch.anchors,
             planned,
-            now + rules.lambda_s,
+            begins,
             rules,
             scratch.levels,
             scratch.log,
@@ -300,6 +316,8 @@ def running_options(
             options.verdict[at] = NO_EARLIER
             continue
         options.verdict[at] = FEASIBLE
+        more = added(options, at) * (rules.start_up_s + rules.lambda_s + rules.giving_back_s)
+        options.spent[at] = spent + have * (begins - now) + more - before
         if best < 0 or options.seconds[at] < options.seconds[best]:
             best = at
         else:
@@ -317,6 +335,17 @@ def running_options(
                 last = max(last, options.length_2[best])
             options.length[best] = round_up(last, rules.walltime_quantum_s)
     return GROWS, listed, best
+
+
+@kernel
+def going_on(
+    processes: int, have: int, ends: Floats, begin_s: float, now: float, until_s: float, rules: Rules
+) -> float:
+    """Work done where the ranks are while further subjobs start up: none where they stand still or must leave before
+    the move to come is over."""
+    if rules.start_up_s <= 0.0 or begin_s > now or ends[0] < until_s:
+        return 0.0
+    return rules.start_up_s / stretch_by(degree(processes, have), rules.delta)
 
 
 @kernel

@@ -19,6 +19,7 @@ from ejbd.core.bundling.candidates import (
     FEASIBLE,
     FULL_WIDTH,
     GROWS,
+    LATE,
     MORE_WORK,
     MOVE,
     MOVING,
@@ -36,6 +37,7 @@ from ejbd.core.bundling.candidates import (
     WHOLE_RUN,
     Options,
     added,
+    going_on,
     placeholder_choice,
     room_for,
     running_options,
@@ -45,7 +47,8 @@ from ejbd.core.bundling.candidates import (
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import carriers, carrying, expected_completion, next_shrink, rules_for, vectors
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
-from ejbd.core.progress import round_up
+from ejbd.core.delta import rate_with
+from ejbd.core.progress import degree, round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
@@ -91,7 +94,12 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     if not state.movable:
         count, chosen = _whole_runs(options, count)
     where = " on one node" if rules.node_limit >= 0 else ""
-    candidates = [_wait_candidate(options, at, seen, now, params, where) for at in range(count)]
+    candidates = [
+        replace(
+            _wait_candidate(options, at, seen, now, params, where), price=_price_of_start(options, at, state, params)
+        )
+        for at in range(count)
+    ]
     best = candidates[chosen] if chosen >= 0 else None
     if seen[options.slot[0]].duration_s < params.max_walltime_s:
         candidates.insert(0, _no_case_1(seen, params))
@@ -99,7 +107,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         reason = "no slot carries the job to its end: " + _spelled_out(candidates)
         return Decision(DecisionKind.NOTHING, state.job, now, reason, (), None, tuple(candidates), seen)
     reason = f"start by {best.name}: {best.why}" + _rejected(candidates, best)
-    resumes = params.lambda_s if state.work_s > 0.0 else 0.0
+    resumes = params.start_up_s + (params.lambda_s if state.work_s > 0.0 else 0.0)
     ends = [request.length_s for request in best.requests]
     timeline = _timeline_with(state, best.requests, ends, now, resumes, params)
     return Decision(
@@ -132,6 +140,30 @@ def _timeline_with(
     return expected_completion(then, now, params)[1]
 
 
+def _timeline_of_growth(
+    state: ElasticState,
+    stays: ElasticState,
+    requests: Sequence[SubjobRequest],
+    lengths_s: Sequence[float],
+    now: float,
+    params: BundlingParameters,
+) -> PlannedTimeline:
+    """The same for a job that runs; `stays`: with what it keeps. Its ranks go on while the new subjobs start up."""
+    rules = rules_for(state, params)
+    held = vectors(carriers(state, rules))
+    have = carrying(held.processors, len(held.ends), rules)
+    begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
+    begins = now + params.start_up_s + params.lambda_s
+    done = going_on(state.processes, have, held.ends, begin, now, begins, rules)
+    if done <= 0.0:
+        return _timeline_with(stays, requests, lengths_s, now, begins - now, params)
+    launched = now + params.start_up_s
+    then = replace(stays, work_s=state.work_s + done)
+    left_s = [length_s - params.start_up_s for length_s in lengths_s]
+    runs = PlannedInterval(PlannedKind.RUN, now, launched, have, degree(state.processes, have))
+    return runs, *_timeline_with(then, requests, left_s, launched, params.lambda_s, params)
+
+
 def _whole_runs(options: Options, count: int) -> tuple[int, int]:
     """How many of the options stay on one subjob to the end (they come first), and the best of these or -1."""
     whole = sum(1 for at in range(count) if options.kind[at] == WHOLE_RUN)
@@ -155,10 +187,13 @@ def _wait_candidate(
         return Candidate("suspend", True, None, (request,), why)
     feasible = options.verdict[at] == FEASIBLE
     completion = now + options.seconds[at] if feasible else None
+    late = f", and could not be given back in time: a move takes {params.lambda_s + params.start_up_s:.0f} s"
     if kind == WHOLE_RUN:
         name = "case 1" if slot.duration_s >= params.max_walltime_s else "case 2"
         why = f"{held} take {options.seconds[at]:.0f} s"
-        if not feasible:
+        if options.verdict[at] == LATE:
+            why += late
+        elif not feasible:
             why += f" and may be used for {slot.duration_s:.0f} s"
         return Candidate(name, feasible, completion, (request,) if feasible else (), why)
     short = options.length_2[at]
@@ -170,9 +205,23 @@ def _wait_candidate(
         f"{_processors(processors + more)} (degree {options.degree_2[at]}) for {short:.0f} s, then {processors} "
         f"(degree {options.degree[at]}), take {options.seconds[at]:.0f} s"
     )
+    if options.verdict[at] == LATE:
+        return Candidate("case 3", False, None, (), why + late)
     if not feasible:
         return Candidate("case 3", False, None, (), f"{why}, and the longer slot ends after {slot.duration_s:.0f} s")
     return Candidate("case 3", True, completion, (request, SubjobRequest(more, short, options.slot_2[at])), why)
+
+
+def _price_of_start(options: Options, at: int, state: ElasticState, params: BundlingParameters) -> float | None:
+    """Processor-seconds for each second of the job's own that is done then."""
+    done_s = state.work_left_s
+    if options.kind[at] == SUSPENDED_RUN:
+        resumes = params.lambda_s if state.work_s > 0.0 else 0.0
+        running_s = options.length[at] - params.lambda_s - params.start_up_s - resumes
+        done_s = running_s * rate_with(state.processes, options.processors[at], params.delta) / params.pace
+    elif options.verdict[at] != FEASIBLE:
+        return None
+    return round(options.spent[at] / done_s, 2) if done_s > 0.0 else None
 
 
 def _no_case_1(slots: tuple[BackfillSlot, ...], params: BundlingParameters) -> Candidate:
@@ -223,7 +272,7 @@ def plan_running(
         return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen, timeline=planned)
 
     order = sorted(range(listed), key=lambda at: added(options, at))
-    candidates = [_expanded(options, at, seen, now) for at in order]
+    candidates = [_expanded(options, at, seen, now, present) for at in order]
     if chosen < 0:
         reason = f"stay on {_processors(carrying(held.processors, count, rules))}, {_until(known, now)}"
         none = "what is free does not lower the degree"
@@ -238,7 +287,7 @@ def plan_running(
     stays = state
     if options.kind[chosen] == WHOLE_MOVE:
         stays = replace(state, subjobs=tuple(replace(held, processors=0) for held in state.subjobs if held.anchor))
-    timeline = _timeline_with(stays, best.requests, ends, now, params.lambda_s, params)
+    timeline = _timeline_of_growth(state, stays, best.requests, ends, now, params)
     return Decision(
         DecisionKind.EXPAND,
         state.job,
@@ -254,8 +303,9 @@ def plan_running(
 
 def _no_expansion(barred: int, state: ElasticState, present: float, now: float, params: BundlingParameters) -> str:
     """Why growing is out of the question."""
-    least = max(params.lambda_s, params.min_left_s)
-    within = "a move's" if least == params.lambda_s else "the"
+    move_s = params.lambda_s + params.start_up_s
+    least = max(move_s, params.min_left_s)
+    within = "a move's" if least == move_s else "the"
     return {
         NO_SUBJOB: "the job holds no subjob",
         NOT_MOVABLE: "the application has no checkpoint engine and cannot be moved",
@@ -267,7 +317,7 @@ def _no_expansion(barred: int, state: ElasticState, present: float, now: float, 
     }[barred]
 
 
-def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float) -> Candidate:
+def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float, present: float) -> Candidate:
     """One expansion in words."""
     slot, processors = options.slot[at], options.processors[at]
     requests = [SubjobRequest(processors, options.length[at], slot)]
@@ -299,7 +349,8 @@ def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: f
     why += f", done in {options.seconds[at]:.0f} s"
     if options.verdict[at] == NO_EARLIER:
         return Candidate(name, False, completion, (), f"{why}, no earlier")
-    return Candidate(name, True, completion, tuple(requests), why)
+    price = round(options.spent[at] / (present - completion), 2) if completion < present < UNLIMITED else None
+    return Candidate(name, True, completion, tuple(requests), why, price)
 
 
 def plan_placeholder_start(state: ElasticState, now: float, params: BundlingParameters) -> Decision:

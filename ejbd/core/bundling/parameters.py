@@ -24,6 +24,14 @@ class Order(StrEnum):
     LEAST_WORK = "least-work"  # waiting jobs before running ones, the least P * (R - W) first
 
 
+class Guard(StrEnum):
+    """Whether room is borrowed only (`ejbd.core.bundling.guard`)."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
 ARRIVAL, LEAST_WORK = (list(Order).index(order) for order in (Order.ARRIVAL, Order.LEAST_WORK))  # for kernels
 
 
@@ -73,6 +81,17 @@ class BundlingParameters(Parameters):
         ),
     ] = 0.0
 
+    guard: Annotated[
+        Guard,
+        Parameter(
+            says="elastic jobs must not cost the others: over-subscribed ones give back what they hold as soon as a "
+            "waiting job would fit into it; `auto`: where `suspend` is on",
+            more="docs/policies.md; the paper's algorithm has none",
+            queue=Guard.ON,
+            simulated=Guard.AUTO,
+        ),
+    ] = Guard.OFF
+
     @property
     def rules(self) -> Rules:
         """The same for the kernels, every figure of its one type."""
@@ -83,6 +102,7 @@ class BundlingParameters(Parameters):
         found = super(BundlingParameters, cls).renewed(data)
         if "least_work_first" in found:  # logs of before
             found["order"] = Order.LEAST_WORK if found.pop("least_work_first") else Order.ARRIVAL
+        found.setdefault("guard", Guard.OFF)  # logs of before it
         return found
 
 
@@ -92,6 +112,7 @@ if TYPE_CHECKING:
         """:class:`BundlingParameters` for kernels: words by their places among the choices, Delta by degree."""
 
         order: int  # type: ignore[assignment]
+        guard: int  # type: ignore[assignment]  # 1 where it is on
         delta: Floats  # type: ignore[assignment]  # by degree, as :func:`ejbd.core.progress.stretch_by` takes it
 
 else:
@@ -99,9 +120,9 @@ else:
 
 
 def _number(kind: type[Any]) -> Callable[[Any], Any]:
-    """How a value becomes the number, or the vector of numbers, that a kernel takes."""
+    """How a value becomes the number that a kernel takes; Delta becomes a vector, with the pace."""
     if kind == Delta:
-        return deltas_for_kernels
+        return lambda value: value
     if not issubclass(kind, StrEnum):
         return kind
     places = {word: place for place, word in enumerate(kind)}
@@ -114,4 +135,8 @@ _NUMBERS = tuple((field.name, _number(_HINTS[field.name]), field.default) for fi
 
 def rules_of(parameters: Parameters) -> Rules:
     """The parameters of any policy for the kernels: what a policy does not have is as the paper has it."""
-    return Rules(*[number(getattr(parameters, name, default)) for name, number, default in _NUMBERS])
+    rules = Rules(*[number(getattr(parameters, name, default)) for name, number, default in _NUMBERS])
+    deltas = deltas_for_kernels(parameters.delta, parameters.pace)
+    guard = getattr(parameters, "guard", Guard.OFF)
+    guards = guard is Guard.ON or (guard is Guard.AUTO and bool(rules.suspend))
+    return rules._replace(delta=deltas, guard=int(guards))  # type: ignore[attr-defined,no-any-return]

@@ -46,15 +46,16 @@ def walk_plan(
     rules: Rules,
     levels: Ints,
     log: Floats,
-) -> tuple[float, int, int, float]:
+) -> tuple[float, int, int, float, float]:
     """When the application completes if it goes on at `begin_s` on these subjobs; not rounded, infinite if it cannot.
 
     The first `count` entries of `ends`, `held` (processors) and `anchors` are the subjobs in the order of their ends;
     under a node limit the one that has the ranks, and anchors.
     It cannot complete where an anchor would have to be dropped, or where what stays would exceed O_max or is nothing.
     `levels`, unless empty, takes up the processors of each level of the plan, `log` its timeline as (is a move,
-    start, end, processors), as far as the plan goes; how many there are of each comes second and third. The last
-    figure is the work that is left where the plan gets stuck, in full-speed seconds; 0 where it completes.
+    start, end, processors), as far as the plan goes; how many there are of each comes second and third. The fourth
+    figure is the work that is left where the plan gets stuck, in full-speed seconds; 0 where it completes. The last
+    are the processor-seconds that are held from `begin_s` on.
     """
     now = begin_s
     left = work_left_s
@@ -62,8 +63,9 @@ def walk_plan(
     logged = 0
     processors = carrying(held, count, rules)
     if processors == 0:
-        return math.inf, 0, 0, work_left_s
+        return math.inf, 0, 0, work_left_s, 0.0
     dropped = 0
+    spent = 0.0
     while True:
         stretched = stretch_by(degree(processes, processors), rules.delta)
         done = now + left * stretched
@@ -74,7 +76,8 @@ def walk_plan(
         if done <= end + ROUNDING_SLACK_S:
             if len(log) > 0 and done > now:
                 logged = _note(log, logged, 0.0, now, done, processors)
-            return done, told, logged, 0.0
+            return done, told, logged, 0.0, spent + processors * max(0.0, done - now)
+        spent += processors * max(0.0, end - now)
         stall = end - rules.lambda_s
         if stall > now:
             left -= (stall - now) / stretched
@@ -86,15 +89,15 @@ def walk_plan(
                 logged = _note(log, logged, 1.0, now, end, processors)
             now = end
         if rules.node_limit >= 0:  # the ranks are on one subjob: nothing else that is held carries them
-            return math.inf, told, logged, left
+            return math.inf, told, logged, left, spent
         staying = first_staying(processes, left, ends, held, dropped, count, now, processors, rules)
         while dropped < staying:
             if anchors[dropped] != 0:
-                return math.inf, told, logged, left
+                return math.inf, told, logged, left, spent
             processors -= held[dropped]
             dropped += 1
         if processors <= 0 or processors * rules.omax < processes:
-            return math.inf, told, logged, left
+            return math.inf, told, logged, left, spent
 
 
 @kernel
@@ -239,7 +242,7 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
     held = vectors(carriers(state, rules))
     count = len(held.ends)
     log = [0.0] * (8 * count + 8)
-    done, _, logged, _ = walk_plan(state.processes, state.work_left_s, *held, count, begin, rules, [], log)
+    done, _, logged, _, _ = walk_plan(state.processes, state.work_left_s, *held, count, begin, rules, [], log)
     if not count:
         return done, ()
     on_j0 = state.on_placeholder
