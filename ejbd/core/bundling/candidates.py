@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ejbd.core.bundling.guard import WORTH_SUSPENDING, comes_late
+from ejbd.core.bundling.guard import comes_late
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.bundling.plan import carrying, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
@@ -125,7 +125,7 @@ def wait_options(
             count += 1
 
     if best < 0 and rules.suspend:
-        most = (rules.lambda_s + rules.start_up_s) * (WORTH_SUSPENDING if rules.guard != 0 else 1.0)
+        most = rules.lambda_s + rules.start_up_s
         for step in range(steps):
             duration = slot_durations[options.slot[step]]
             if comes_late(options.degree[step], duration, rules):

@@ -14,8 +14,7 @@ from __future__ import annotations
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import Floats, Ints, kernel
 
-LONGEST_MOVE_S = 600.0  # start-up and all: with longer moves what is borrowed comes back too late
-WORTH_SUSPENDING = 4.0  # a run that is to be suspended has to make the work of so many moves
+LONGEST_MOVE_S = 300.0  # start-up and all: with longer moves what is borrowed comes back too late
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
 LOOKED_AT = 100  # those who wait, from the head of the queue on
 
