@@ -13,7 +13,7 @@ from ejbd.compiling import compile_c
 from ejbd.errors import Code, EjbError
 
 EXPECT_S = 60.0
-STEP_S, HEAT_STEP_S = 0.25, 0.05  # of the C program, whose ranks cost nothing while they wait, and of heat.py
+STEP_S, HEAT_STEP_S = 1.0, 0.05  # of the C program, which stops within its step and hardly ever has to meet; of heat.py
 
 
 @dataclass(frozen=True, slots=True)
