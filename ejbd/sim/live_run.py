@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ejbd.core.bundling.parameters import BundlingParameters, Order
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
 from ejbd.core.cost import move_cost
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
@@ -159,6 +159,9 @@ def _compared(setting: LiveSetting, given: _Given, overheads: Overheads, unit: i
         walltime_quantum_s=QUANTUM_S,
         suspend=setting.suspend,
         order=Order.LEAST_WORK,
+        guard=Guard.ON,
+        start_up_s=overheads.start_up_s,
+        giving_back_s=overheads.giving_back_s,
     )
     cost = move_cost(
         (), None, None, configured_s=setting.lambda_s, look_s=setting.poll_s
