@@ -164,7 +164,7 @@ class Overhead(Api):
     """A figure (seconds; of the pace a factor), where it comes from, and how many measurements are behind it."""
 
     value: float
-    source: Literal["measured", "guessed"]
+    source: Literal["measured", "guessed", "configured"]
     why: str
     samples: int
 

@@ -85,11 +85,17 @@ class Overheads:
         return {"start_up_s": self.start_up_s, **parts}
 
 
-def expected(found: Sequence[Took], processors: int | None, prior_s: float, prior_why: str) -> Overhead:
+def expected(
+    found: Sequence[Took],
+    processors: int | None,
+    prior_s: float,
+    prior_why: str,
+    prior: Source = Source.GUESSED,
+) -> Overhead:
     """The median of the newest few of about so many processors (None: of any), which come newest first."""
     near = near_in_size(found, processors, lambda one: one.processors)
     if not near:
-        return Overhead(prior_s, Source.GUESSED, prior_why)
+        return Overhead(prior_s, prior, prior_why)
     sizes = sorted({one.processors for one in near})
     size = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     times = "once" if len(near) == 1 else f"{len(near)} times"
@@ -129,12 +135,12 @@ def overheads(
 ) -> Overheads:
     """All of them for a job that has `processors` or means to take as many. Measurements come newest first.
 
-    `ready_s`: what is thought of as the time until workers answer before any was measured; `poll_s` is the time between
-    two looks at the batch system.
+    `ready_s`: what the queue has for the time until workers answer; `poll_s` is the time between two looks at the batch
+    system.
     """
     unmeasured = "nothing was measured yet"
     return Overheads(
-        expected(ready, processors, ready_s, f"guessed: {ready_s:.3g} s until workers answer, {unmeasured}"),
+        expected(ready, processors, ready_s, f"configured: {ready_s:.3g} s, {unmeasured}", Source.CONFIGURED),
         expected(launch, processors, PRIOR_LAUNCH_S, f"guessed: {PRIOR_LAUNCH_S:.3g} s, {unmeasured}"),
         expected(
             back,

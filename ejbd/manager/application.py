@@ -362,8 +362,8 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
 
 
 def _speed(world: JobWorld, epoch: Epoch) -> float:
-    """Full-speed seconds that the epoch's ranks do in one, with the Delta that planning uses (Eq. 2)."""
-    return rate_with(epoch.size, epoch.processors, world.delta)
+    """Full-speed seconds that the epoch's ranks do in one, with the Delta and the pace that planning uses (Eq. 2)."""
+    return rate_with(epoch.size, epoch.processors, world.delta) / world.overheads.pace.value
 
 
 def _follow_delta(world: JobWorld, epoch: Epoch) -> None:

@@ -13,7 +13,6 @@ from ejbd.core.parameters import Parameters
 from ejbd.core.penalty import AtDegree, Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
-from ejbd.core.room.slots import START_UP_POLLS
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.jobrows import JobRows
@@ -127,7 +126,7 @@ class JobWorld(JobRows):
                 history.hops(Hop.BACK, job.queue),
                 history.whole_runs(application),
                 job.processes,
-                ready_s=START_UP_POLLS * poll_s,
+                ready_s=self.ctx.queue_settings(job.queue).parameters.start_up_s,
                 poll_s=poll_s,
             )
         return self._overheads
@@ -144,10 +143,18 @@ class JobWorld(JobRows):
             omax=omax if self.needs.omax is None else min(omax, self.needs.omax),
             lambda_s=self.cost.lambda_s,
             delta=self.delta,
+            start_up_s=self._start_up_s(),
+            giving_back_s=self.overheads.giving_back.value,
+            pace=self.overheads.pace.value,
             processor_quantum=unit,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,
         )
+
+    def _start_up_s(self) -> float:
+        """What the job's next subjob costs beside lambda: of a restart the launch is lambda's."""
+        begins = self.job.state == JobState.WAITING and not work_now(self.job, self.ctx.now)
+        return self.overheads.start_up_s if begins else self.overheads.ready.value
 
     @property
     def policy(self) -> Policy:

@@ -16,8 +16,8 @@ def test_before_the_first_measurement_there_is_a_prior() -> None:
     found = overheads([], [], [], [], 16, ready_s=15.0, poll_s=5.0)
     assert (found.ready.value, found.launch.value, found.giving_back.value, found.pace.value) == (15.0, 0.0, 5.0, 1.0)
     assert found.start_up_s == 15.0
-    assert {one.source for one in (found.ready, found.launch, found.giving_back, found.pace)} == {Source.GUESSED}
-    assert found.ready.why == "guessed: 15 s until workers answer, nothing was measured yet"
+    assert {one.source for one in (found.launch, found.giving_back, found.pace)} == {Source.GUESSED}
+    assert (found.ready.source, found.ready.why) == (Source.CONFIGURED, "configured: 15 s, nothing was measured yet")
     assert found.to_json()["start_up_s"] == 15.0 and found.to_json()["pace"]["source"] == "guessed"
 
 

@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import func, select
 
 from ejbd.core.overhead import Hop
-from ejbd.manager.history import KEPT, hops, remember
-from ejbd.manager.jobspec import JobKind
+from ejbd.core.question import Question
+from ejbd.manager.history import KEPT, Remembered, hops, remember
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Overhead
 from ejbd.store.queries import overheads, pace
 from ejbd.store.store import Store
@@ -57,7 +58,7 @@ async def started(live: LiveWorld, ready_s: float = 4.0, launch_s: float = 3.0, 
 async def test_a_start_is_measured_until_workers_answer_and_until_ranks_run(live: LiveWorld) -> None:
     before = await live.submit(walltime_s=1000.0)
     prior = await expects(live, before)
-    assert (prior["start_up_s"], prior["ready"]["source"]) == (15.0, "guessed"), "three polls"
+    assert (prior["start_up_s"], prior["ready"]["source"]) == (0.0, "configured"), "as the queue has it"
     live.batch.free = 4
     await live.poll(1)
     live.batch.free = 0
@@ -145,6 +146,52 @@ async def test_each_decision_is_stored_with_what_a_start_was_thought_to_cost(liv
     assert first["overheads"]["ready"]["value"] == 4.0
     past = (await live.manager.explain(job))["decisions"][0]
     assert past["overheads"] == first["overheads"]
+
+
+async def test_the_policy_is_told_what_a_start_an_end_and_the_pace_cost(live: LiveWorld) -> None:
+    """A start costs what comes before ranks run; a restart's launch is lambda's."""
+    job, worker = await started(live)
+    await live.poll(300)
+    await worker.finish_ranks(1)
+    await live.work()
+    await live.act()
+    live.clock.now += 9.0
+    live.batch.end(f"ejb-{job}.1")
+    await live.poll(1)
+    back = measured(live, Hop.BACK)[0][2]
+    other, _ = await started(live, argv=("./heat", "2"))
+    live.batch.free = 4
+    await live.poll(100)
+    asked = [data["question"] for _, data in live.events(other) if "question" in data]
+    waiting = next(one for one in asked if one["situation"] == "wait")
+    running = next(one for one in asked if one["situation"] == "running")
+    assert (waiting["parameters"]["start_up_s"], running["parameters"]["start_up_s"]) == (7.0, 4.0)
+    assert waiting["parameters"]["giving_back_s"] == back >= 9.0 and waiting["parameters"]["pace"] == 1.0
+    for data in (data for _, data in live.events(other) if "question" in data):
+        assert Question.from_json(data["question"]).answer().to_json() == data["decision"], "a replay asks the same"
+
+
+async def test_a_start_that_does_not_pay_for_what_it_costs_is_not_made(live: LiveWorld) -> None:
+    job, worker = await started(live, ready_s=900.0, walltime_s=4000.0)
+    await worker.finish_ranks(1)
+    await live.work()
+    await live.act()
+    live.batch.end(f"ejb-{job}.1")
+    await live.poll(1)
+    live.batch.free = 16
+    await live.poll(1)
+    spec = JobSpec("heat", JobKind.COMMAND, ("./heat",), 32, 300.0, "/", "o", engine="application")
+    plan = await live.manager.plan(Reading(spec), "ada")
+    assert (plan["overheads"]["ready"]["value"], plan["decision"]["kind"]) == (900.0, "nothing")
+
+    def quick(session: Any) -> None:
+        for row in session.scalars(select(Overhead)):
+            row.seconds = 1.0
+
+    live.store.write_sync(quick)
+    live.manager._remembered = Remembered()
+    plan = await live.manager.plan(Reading(spec), "ada")
+    assert (plan["overheads"]["ready"]["value"], plan["decision"]["kind"]) == (1.0, "start")
 
 
 async def test_the_same_again_is_not_told_to_everybody(live: LiveWorld) -> None:
