@@ -75,7 +75,7 @@ def test_launches_one_after_another(there: World) -> None:
 def test_what_the_script_sees(there: World) -> None:
     names = "EJB_JOB_ID SLURM_JOB_ID SLURM_NTASKS SLURM_SUBMIT_DIR SLURM_JOB_NAME MINE PWD"
     text = f'#!/bin/bash -e\nfor name in {names}; do echo "$name=${{!name}}"; done\ncat\ntype -t srun\nkill -HUP $$\n'
-    there.lead(there.script(text, variables={"SLURM_JOB_ID": "4711"}))
+    there.lead(there.script(text, variables={"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4"}))
     assert script_exit(there) == 0
     assert there.collected().splitlines() == [
         "EJB_JOB_ID=7",

@@ -181,10 +181,7 @@ class Lead:
             SLURM_JOB_NAME=str(script["job_name"]),
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
-        told = script.get("variables")
-        if not told:  # whoever tells nothing of the job does not leave out its size on purpose
-            told = {"SLURM_NTASKS": processors, "SLURM_NPROCS": processors}
-        env.update({str(name): str(value) for name, value in told.items()})
+        env.update({str(name): str(value) for name, value in (script.get("variables") or {}).items()})
         env[MARK] = mark(self._subjob.job_dir, env)
         out = os.path.join(folder, "%d.out" % self.run)
         # Where both go into one file, they are one from the beginning: what the script prints keeps its order.
