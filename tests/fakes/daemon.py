@@ -140,7 +140,7 @@ class Daemon:
         until(lambda: self.job(id)["state"] in wanted, f"job {id} did not become {wanted}", timeout_s, self.trace(id))
         return self.job(id)
 
-    def wait_event(self, id: str, kind: str, count: int = 1, timeout_s: float = 60) -> None:
+    def wait_event(self, id: str, kind: str, count: int = 1, timeout_s: float = 120) -> None:
         until(lambda: self.kinds(id).count(kind) >= count, f"no {kind} x {count}", timeout_s, self.trace(id))
 
     def trace(self, id: str) -> Callable[[], str]:
@@ -170,7 +170,7 @@ class Daemon:
         return found
 
 
-def until(ready: Callable[[], bool], what: str, timeout_s: float = 30, trace: Callable[[], str] | None = None) -> None:
+def until(ready: Callable[[], bool], what: str, timeout_s: float = 60, trace: Callable[[], str] | None = None) -> None:
     """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace."""
     deadline = time.monotonic() + timeout_s
     while not ready():

@@ -27,7 +27,7 @@ def worker_command(subjob_dir: Path, *more: str) -> list[str]:
     return [*words, "agent", "--subjob-dir", str(subjob_dir), "--node", "n1", "--grace-s", "0.5", *more]
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true value of `condition`. Raises AssertionError after `seconds`."""
     until = time.monotonic() + seconds
     while True:

@@ -53,7 +53,7 @@ class SlurmCluster:
     def environment(self) -> dict[str, str]:
         return plain_environment() | {"SLURM_CONF": str(self.conf)}
 
-    def run(self, *argv: str, stdin: str = "", timeout_s: float = 20, check: bool = True) -> str:
+    def run(self, *argv: str, stdin: str = "", timeout_s: float = 60, check: bool = True) -> str:
         """stdout of a Slurm command on this cluster."""
         done = subprocess.run(
             argv, env=self.environment, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -90,7 +90,7 @@ class SlurmCluster:
             "the jobs of a test did not end",
         )
 
-    def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
         while not ready():
             if time.monotonic() > deadline:
