@@ -13,7 +13,7 @@ from ejbd.core.bundling.candidates import (
     visit_key,
     wait_options,
 )
-from ejbd.core.bundling.guard import LOOKED_AT, give_back, may_give_back
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, give_back, may_give_back
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
@@ -231,7 +231,7 @@ def borrowers(w: World, rules: Rules) -> int:
     count = 0
     for index in range(w.count[VISITS]):
         job = w.visits[index]
-        if w.mode[job] != RUNNING or w.leaving[job] > 0 or w.stalled[job] > now:
+        if w.mode[job] != RUNNING or w.leaving[job] > 0 or w.stalled[job] + COMPUTES_S > now:
             continue
         held = held_processors(w, job)
         room_s = w.held.ends[w.row[job]][w.held_count[job] - 1] - now

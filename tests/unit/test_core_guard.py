@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.core.bundling.guard import LOOKED_AT, comes_late, give_back, may_give_back
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, comes_late, give_back, may_give_back
 from ejbd.core.bundling.handlers import plan_running, plan_wait
 from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
 from ejbd.core.decision import Decision, DecisionKind
@@ -27,7 +27,7 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy, refuse_fault, run
 from ejbd.sim.settings import Setting
 from ejbd.sim.workload import Workload, workload_of
-from ejbd.sim.world import DONE, FREE, NOW, ON_PLACE_HOLDER, QUEUED, RUNNING, VISITS, new_world
+from ejbd.sim.world import DONE, EVENTS, FREE, NOW, ON_PLACE_HOLDER, QUEUED, RUNNING, VISITS, new_world
 from tests.fakes.sim_worlds import Row, workload
 from tests.unit.test_sim_elastic import busy
 
@@ -294,6 +294,14 @@ def test_start_up_and_pace_in_a_simulated_life() -> None:
     assert end(pace=1.1) == 1010 + math.ceil(600 - 989 / 2.2)
 
 
+def test_room_that_who_waits_does_not_start_in_is_not_given_back_again_and_again() -> None:
+    """Between two moves a job computes, were it for a second. With moves that cost nothing this was an endless loop:
+    the last of the four does not start in what is given back for it, which the elastic one takes again at once.
+    """
+    rows: list[Row] = [(0, 4, 3298, 3229), (187, 5, 1273, 996), (270, 1, 5385, 1481), (270, 2, 2018, 1525)]
+    assert live_through(workload(rows, 6), replace(LIVE, lambda_s=0, delta=1.5)) < 100
+
+
 # In small simulated worlds
 
 
@@ -323,19 +331,24 @@ def on_the_way(w: Any) -> set[int]:
 
 
 def look(w: Any, parameters: BundlingParameters) -> None:
-    """The promise in its own words: unless room is on its way already, nobody who waits could be helped by a job that
-    is over-subscribed for longer than two moves."""
-    if on_the_way(w) or w.count[QUEUED] == 0:
+    """The promise in its own words: unless some room is being left already, nobody who waits could be helped by a job
+    that is over-subscribed for longer than two moves, and has computed for a second."""
+    if w.count[QUEUED] == 0 or any(w.leaving[w.visits[at]] for at in range(w.count[VISITS])):
         return
     now, free = w.clock[NOW], w.count[FREE]
     borrowers = []
     for job in (w.visits[at] for at in range(w.count[VISITS])):
         held = held_processors(w, job)
-        if w.mode[job] != RUNNING or w.leaving[job] or w.stalled[job] > now or not 0 < held < w.processors[job]:
+        if (
+            w.mode[job] != RUNNING
+            or w.leaving[job]
+            or w.stalled[job] + COMPUTES_S > now
+            or not 0 < held < w.processors[job]
+        ):
             continue
-        until = w.held.ends[w.row[job]][w.held_count[job] - 1]
-        if min(until, w.expected[job]) - now > 2 * parameters.lambda_s:
-            borrowers.append((held, until))
+        ends = w.held.ends[w.row[job]]
+        if min(ends[w.held_count[job] - 1], w.expected[job]) - now > 2 * parameters.lambda_s:
+            borrowers.append((held, ends[w.held_count[job] - 1]))
     assert not borrowers or free + sum(held for held, _ in borrowers) < w.queue_processors[0]
     for at in range(1, w.count[QUEUED]):
         if w.mode[w.queue[at]] != RUNNING:
@@ -351,6 +364,7 @@ def live_through(load: Workload, parameters: BundlingParameters) -> int:
     rules = parameters.rules
     gave = 0
     while next_time(w) < math.inf:
+        assert w.count[EVENTS] < 1000 * len(load), "somebody takes and gives back for ever"
         before, under_way = given_out(w), on_the_way(w)
         step(w, int(Policy.EJB), PAPER_TIES, rules)
         check(w, int(Policy.EJB), rules)
@@ -464,4 +478,4 @@ def test_where_over_subscription_is_dear_others_pay_without_the_guard_and_nobody
             total[f"{name}, others"] += turnaround[narrow].sum()
     for whom in ("", ", others"):
         assert total[f"off{whom}"] > 1.2 * total[f"easy{whom}"], "else there is nothing to guard against"
-        assert total[f"on{whom}"] <= total[f"easy{whom}"]
+        assert total[f"on{whom}"] <= 1.01 * total[f"easy{whom}"]

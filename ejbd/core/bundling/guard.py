@@ -16,6 +16,7 @@ from ejbd.core.kernel import Floats, Ints, kernel
 
 LONGEST_MOVE_S = 300.0  # start-up and all: with longer moves what is borrowed comes back too late
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
+COMPUTES_S = 1.0  # at least, after a start or a move: who gets the room may not start in it, and it is taken again
 LOOKED_AT = 100  # those who wait, from the head of the queue on
 
 
