@@ -463,8 +463,8 @@ def test_auto_is_on_where_jobs_are_suspended() -> None:
 
 @pytest.mark.slow
 def test_where_over_subscription_is_dear_others_pay_without_the_guard_and_nobody_does_with_it() -> None:
-    """Delta 2: a job on half of its processors holds them four times as long."""
-    parameters = {name: replace(given, delta=2.0) for name, given in (("off", OFF), ("on", LIVE))}
+    """Delta 1.5: a job on half of its processors holds them three times as long."""
+    parameters = {name: replace(given, delta=1.5) for name, given in (("off", OFF), ("on", LIVE))}
     total = dict.fromkeys(("easy", "easy, others", *parameters, *(f"{name}, others" for name in parameters)), 0.0)
     for seed in (1, 2, 3):
         log = generate(Model.UNIFORM, jobs=250, processors=32, seed=seed, load=0.85, overestimate=2.0)
@@ -478,4 +478,4 @@ def test_where_over_subscription_is_dear_others_pay_without_the_guard_and_nobody
             total[f"{name}, others"] += turnaround[narrow].sum()
     for whom in ("", ", others"):
         assert total[f"off{whom}"] > 1.2 * total[f"easy{whom}"], "else there is nothing to guard against"
-        assert total[f"on{whom}"] <= 1.01 * total[f"easy{whom}"]
+        assert total[f"on{whom}"] <= total[f"easy{whom}"]
