@@ -228,10 +228,11 @@ def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_pa
             comes_back(breakable, daemon, before)
             completed(daemon, site, job)
         assert launches(daemon, job) > 1
-        lost = [s for s in daemon.job(job)["subjobs"] if s["state"] == "lost"]
-        assert [s["role"] for s in lost[:2]] == ["placeholder", "subjob"], lost
-        j0s = [s for s in daemon.job(job)["subjobs"] if s["role"] == "placeholder"]
-        assert len(j0s) == 2
+        subjobs = daemon.job(job)["subjobs"]
+        j0s = [s["state"] for s in subjobs if s["role"] == "placeholder"]
+        assert len(j0s) == 2 and j0s[0] == "lost", subjobs
+        # Where slurmd has ended its processes before it is asked after, its exit file tells of that.
+        assert next(s["state"] for s in subjobs if s["role"] == "subjob") in ("lost", "failed"), subjobs
 
 
 def test_the_controller_takes_a_running_subjob_for_pending(

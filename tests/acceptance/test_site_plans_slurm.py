@@ -136,16 +136,16 @@ def test_an_operator_gets_nodes_free_and_a_job_goes_on_beside_them(cluster: Slur
         cluster.sbatch("--ntasks=4", "--nodes=1", f"--nodelist=n{i}", "--time=30", script="sleep 900") for i in (3, 4)
     ]
     cluster.until(lambda: all(cluster.states().get(id) == "RUNNING" for id in blocks), "nobody is there")
-    job = submit(daemon, steps=400, time="10")
+    job = submit(daemon, steps=800, time="10")
     with one_copy_only(job):
         daemon.wait_event(job, "epoch.running")
         assert {node for s in daemon.job(job)["subjobs"] for node in s["nodes"]} == {"n1", "n2"}
         cluster.run("scancel", *blocks)
-        said = ejb(daemon, "drain", "n[1-2]", "--by", "now+15")
+        said = ejb(daemon, "drain", "n[1-2]", "--by", "now+8")
         assert f"elastic jobs there: {job}" in said, said
         until(lambda: "no elastic job is there" in ejb(daemon, "drain"), "it stays", 60, daemon.trace(job))
         ran = [e["data"]["subjobs"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
-        completed(daemon, cluster, job, 400)
+        completed(daemon, cluster, job, 800)
     nodes = {s["id"]: set(s["nodes"]) for s in daemon.job(job)["subjobs"]}
     last = [e["data"]["subjobs"] for e in daemon.events(job) if e["kind"] == "epoch.launching"][-1]
     assert set().union(*(nodes[id] for id in last)) <= {"n3", "n4"}, (ran, nodes)

@@ -82,6 +82,13 @@ def test_a_start_that_is_due_is_still_planned_and_a_forgotten_one_is_not() -> No
     assert (big.planned_start_s, big.planned_nodes) == (None, ())
 
 
+def test_around_nodes_that_do_not_answer_nothing_is_planned() -> None:
+    rows, _ = SQUEUE.parse(SQUEUE_TEXT.replace("Resources", "ReqNodeNotAvail, UnavailableNodes:n[1-4]"), at("09:58:29"))
+    big = next(row.view for row in rows if row.view.id == "11")
+    assert (big.planned_start_s, big.planned_nodes) == (None, ())
+    assert big.reason == "ReqNodeNotAvail, UnavailableNodes:n[1-4]"
+
+
 def test_recorded_nodes_and_partitions() -> None:
     listing = SINFO.parse(SINFO_TEXT)
     assert listing.unparsed == 0 and listing.tiers == {"batch": 1, "whole": 1}

@@ -103,7 +103,9 @@ def _job(row: dict[str, str], now_s: float, own_uid: int) -> JobRow:
     end = states.epoch_s(row["EndTime"])
     # A start that is due stays planned until it happens, or turns out to be forgotten.
     due = start is not None and start > now_s - OVERDUE_S
-    planned = start if state is BatchState.PENDING and due else None
+    # Around nodes that do not answer Slurm plans for a time far ahead, and they may answer again in a second.
+    away = "UnavailableNodes" in reason
+    planned = start if state is BatchState.PENDING and due and not away else None
     view = BatchJobView(
         id=id,
         name=row["Name"],
