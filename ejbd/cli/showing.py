@@ -86,9 +86,20 @@ def decision(found: dict[str, Any], out: Output, indent: str = "  ") -> None:
         out.line(f"{indent}  expected to be done in {duration(found['expected_completion_s'] - found['now_s'])}")
     if found.get("slots"):
         out.line(f"{indent}  seen: {slots(found['slots'])}")
+    chosen = _chosen(found)
+    if chosen is not None and chosen.get("price") is not None:
+        gained = "of the job's own work" if found["kind"] == "start" else "by which it ends earlier"
+        out.line(f"{indent}  price: {chosen['price']:.3g} processor-seconds for each second {gained}")
     for candidate in found.get("candidates", ()):
         sign = "+" if candidate["feasible"] else "-"
         out.line(printable(f"{indent}  {sign} {candidate['name']}: {candidate['why']}"))
+
+
+def _chosen(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The candidate that a start or growth carries out."""
+    asked = found.get("requests")
+    fitting = (one for one in found.get("candidates", ()) if one["feasible"] and one["requests"] == asked)
+    return next(fitting, None) if asked else None
 
 
 def cost_line(cost: dict[str, Any]) -> str:

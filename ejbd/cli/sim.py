@@ -180,14 +180,20 @@ def generate(
 @sim_app.command("reproduce")
 def reproduce(
     what: Annotated[
-        str, typer.Argument(metavar="sc15|speculative", help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019.")
+        str,
+        typer.Argument(
+            metavar="sc15|speculative|guard",
+            help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; the guard over Delta, lambda and start-up.",
+        ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="Tables and figures go here.")],
-    traces: Annotated[MaybePath, typer.Option("--traces", help="Folder with the four logs (sc15).")] = None,
+    traces: Annotated[MaybePath, typer.Option("--traces", help="Folder with the four logs (sc15, guard).")] = None,
     limit: Limit = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="That are averaged (speculative).")] = 50,
+    quick: Annotated[bool, typer.Option("--quick", help="Few cells on the first rows of each log (guard).")] = False,
+    workers: Annotated[int, typer.Option("--jobs", min=1, help="Simulations at one time (guard).")] = 1,
 ) -> None:
-    """Make every table and figure of a paper's evaluation, the paper's values beside ours."""
+    """Make every table and figure of a paper's evaluation, the paper's values beside ours; or of the guard."""
     if what == "speculative":
         from ejbd.sim.speculative.reproduce import reproduce_speculative
 
@@ -200,8 +206,15 @@ def reproduce(
             raise EjbError(Code.INVALID, "sc15 is made of the four logs; say where they are", where="--traces")
         with shown():
             paths = reproduce_sc15(traces, out_dir, limit=limit)
+    elif what == "guard":
+        from ejbd.sim.guarded import reproduce_guard
+
+        if traces is None:
+            raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces")
+        with shown():
+            paths = reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     else:
-        raise EjbError(Code.INVALID, f"{what!r} is not known here", hint="there are sc15 and speculative")
+        raise EjbError(Code.INVALID, f"{what!r} is not known here", hint="there are sc15 and speculative, and guard")
     for path in paths:
         print(path)
 

@@ -275,11 +275,16 @@ def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> d
     everybody = np.full(len(workload), True)
     kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else everybody
     before, after = means(jobs, easy, kept), means(jobs, outcome, kept)
+    changes = {}
+    for name, chosen in (("elastic", outcome.elastic != 0), ("others", outcome.elastic == 0)):
+        old, new = means(jobs, easy, kept & chosen), means(jobs, outcome, kept & chosen)
+        changes[f"{name}_change_percent"] = finite(change(old.mean_turnaround_s, new.mean_turnaround_s))
     return {
         "setting": setting.name,
         **report,
         "easy_mean_turnaround_s": finite(before.mean_turnaround_s),
         "turnaround_change_percent": finite(change(before.mean_turnaround_s, after.mean_turnaround_s)),
+        **changes,
         "beside_easy": beside(jobs, easy, outcome, kept).to_json(),
     }
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ejbd.cli import showing
+from ejbd.cli.options import output
 from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, comes_late, give_back, may_give_back
 from ejbd.core.bundling.handlers import plan_running, plan_wait
 from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
@@ -247,6 +249,18 @@ def test_what_gains_nothing_has_no_price() -> None:
     assert [candidate.price for candidate in refused.candidates] == [None, None]
     late = grows(replace(MOVE, start_up_s=200), work=800)
     assert [candidate.price for candidate in late.candidates] == [None]
+
+
+def test_what_is_chosen_tells_its_price_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `ejb explain` and `--dry-run` print it."""
+
+    def told(decision: Decision) -> list[str]:
+        showing.decision(decision.to_json(), output(False, False))
+        return [line.strip() for line in capsys.readouterr().out.splitlines() if "price" in line]
+
+    assert told(starts(MOVE, (8, UNLIMITED))) == ["price: 16 processor-seconds for each second of the job's own work"]
+    assert told(grows(MOVE)) == ["price: 1.78 processor-seconds for each second by which it ends earlier"]
+    assert told(starts(MOVE, (8, 500))) == [], "nothing is chosen"
 
 
 # In the simulator, by hand
