@@ -222,11 +222,11 @@ def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_pa
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
         before = breakable.saved().read_bytes()
-        job = submit(daemon, site)
+        job = submit(daemon, site, steps=300)  # longer than a busy machine takes to start a controller
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             comes_back(breakable, daemon, before)
-            completed(daemon, site, job)
+            completed(daemon, site, job, steps=300)
         assert launches(daemon, job) > 1
         subjobs = daemon.job(job)["subjobs"]
         j0s = [s["state"] for s in subjobs if s["role"] == "placeholder"]
