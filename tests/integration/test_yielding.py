@@ -224,5 +224,8 @@ def test_who_asks_whether_something_has_come_is_never_made_to_wait(
         [*words, "-n", "2", str(program), "1000"],
         env={**os.environ, "MPIEXEC_TIMEOUT": "60"}, capture_output=True, text=True, timeout=90,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "waited 0\nwaited 0\n"), done
+    assert done.returncode == 0, done
+    waited = [int(line.removeprefix("waited ")) for line in done.stdout.splitlines()]
+    # Of 2,000 polls hundreds would wait. A thread of UCX's own may look after its timers meanwhile on a busy machine.
+    assert len(waited) == 2 and all(0 <= polls < 20 for polls in waited), done
     assert all(rank.empty >= 1000 for rank in counted(tmp_path / "counts"))

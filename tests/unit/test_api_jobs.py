@@ -174,7 +174,12 @@ async def test_the_same_key_gives_the_same_job(world: World) -> None:
             "line 4",
             "--elastic off",
         ),
-        ({"overrides": {"options": ["--signal=USR1@60"], "elastic": "on"}}, Code.UNSUPPORTED, "option", "--elastic off"),
+        (
+            {"overrides": {"options": ["--signal=USR1@60"], "elastic": "on"}},
+            Code.UNSUPPORTED,
+            "option",
+            "--elastic off",
+        ),
         ({"overrides": {"options": ["--uid=root"]}}, Code.INVALID, "option", "user who submits it"),
     ],
 )
