@@ -53,8 +53,9 @@ class QueueSettings(BaseModel):
     elasticity: Annotated[
         Elasticity,
         Field(
-            description="`off`: jobs are passed through as ordinary ones and still tracked; `on`; `auto`: on while at "
-            "least `auto_queue_length` jobs wait"
+            description="`off`: jobs are passed through as ordinary ones and still tracked; `on`; `auto`: on once "
+            "`auto_queue_length` jobs wait, and off again when fewer than half as many do. A change reaches those who "
+            "wait (docs/operators.md)"
         ),
     ] = Elasticity.OFF
     auto_queue_length: Annotated[int, Field(ge=1, description="jobs waiting at or above which `auto` is on")] = 10

@@ -105,7 +105,7 @@ def test_other_parameters_would_decide_otherwise(log: Path) -> None:
     first = again.differing[0]
     assert first.logged.decision.kind is DecisionKind.START and first.now.kind is DecisionKind.NOTHING
     assert "O_max 2 needs 8 for 16 processes" in first.now.reason
-    slower = replay(read_log(log), {"lambda_s": 1000.0})
+    slower = replay(read_log(log), {"lambda_s": 1000.0, "guard": "off"})
     assert {d.logged.decision.kind for d in slower.differing} == {DecisionKind.EXPAND}
     assert replay(read_log(log), {"min_left_s": 10_000.0}).differing
 
