@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import re
@@ -105,6 +106,12 @@ def refuse_others(identity: Identity) -> None:
             transient=False,
             hint="start an ejbd as that user",
         )
+
+
+def refuse_no_walltime(walltime_s: float) -> None:
+    """Raise BatchError, which will not pass, for what no job could be shortened to."""
+    if not 0 < walltime_s < math.inf:
+        raise BatchError(f"{walltime_s:g} s is no walltime that a job could be shortened to", transient=False)
 
 
 LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as")

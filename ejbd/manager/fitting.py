@@ -8,7 +8,7 @@ from typing import Any
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ejbd.core.needs import Needs, features_of
-from ejbd.core.view import ClusterView, NodeView, QueueView
+from ejbd.core.view import ClusterView, QueueView
 from ejbd.manager.jobspec import JobSpec
 
 
@@ -21,18 +21,67 @@ class Fitted:
     said: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSizes:
+    """Of some nodes: processors of the largest, memory (megabytes) of the smallest, and of the smallest that tells it
+    (0: none does)."""
+
+    processors: int
+    smallest_mb: int
+    least_told_mb: int
+
+
+class _SizesOfView:
+    """What was found out of one view: thousands of jobs may be admitted by it, on a site of thousands of nodes."""
+
+    MOST_KEPT = 256
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self._found: dict[tuple[str, Needs], NodeSizes | None] = {}
+
+    def of(self, queue: str, where: Needs) -> NodeSizes | None:
+        """The sizes of a queue's nodes on which a rank may be; None: there is no such node."""
+        key = queue, where
+        try:
+            return self._found[key]
+        except KeyError:
+            sizes = self._look(queue, where)
+            if len(self._found) >= self.MOST_KEPT:
+                self._found = {}
+            self._found[key] = sizes
+            return sizes
+
+    def _look(self, queue: str, where: Needs) -> NodeSizes | None:
+        nodes = [node for node in self.view.nodes if queue in node.queues and where.allows(node)]
+        if not nodes:
+            return None
+        told = min((node.memory_mb for node in nodes if node.memory_mb), default=0)
+        return NodeSizes(max(node.processors for node in nodes), min(node.memory_mb for node in nodes), told)
+
+
+_latest: _SizesOfView | None = None
+
+
+def _sizes(view: ClusterView, queue: str, where: Needs) -> NodeSizes | None:
+    global _latest
+    latest = _latest
+    if latest is None or latest.view is not view:
+        latest = _latest = _SizesOfView(view)
+    return latest.of(queue, where)
+
+
 def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fitted:
     """What the ranks of a job need in a queue where up to `omax` may share a processor."""
     found = view.queue(queue) if view is not None else None
     if view is None or found is None:
         return Fitted(spec)
     wants = spec.wants
-    nodes = [node for node in view.nodes if queue in node.queues]
     where = Needs(only=_names(wants.nodelist), never=_names(wants.exclude), **_features(wants.constraint))
-    nodes = [node for node in nodes if where.allows(node)]
-    if not nodes:
+    sizes = _sizes(view, queue, where)
+    if sizes is None:
         return Fitted(spec, "no node of the queue is one of those that it asks for")
-    size = max(node.processors for node in nodes)
+    size = sizes.processors
     whole = wants.whole_nodes or found.processor_quantum >= size > 1
     spec = _sized(spec, size) if whole else spec
     place = _place(spec, found, size, whole)
@@ -44,7 +93,7 @@ def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fi
     if wants.shape:
         each = spec.processors_per_node or (-(-spec.processes // spec.nodes) if spec.nodes else None)
         return Fitted(replace(spec, needs=replace(needs, omax=1, per_node=each, gres=wants.devices)))
-    return _with_memory(spec, needs, nodes, view, omax)
+    return _with_memory(spec, needs, sizes, view, omax)
 
 
 def _names(expression: str) -> tuple[str, ...]:
@@ -81,14 +130,13 @@ def _place(spec: JobSpec, queue: QueueView, size: int, whole: bool) -> int:
     return threads
 
 
-def _with_memory(spec: JobSpec, needs: Needs, nodes: list[NodeView], view: ClusterView, omax: int) -> Fitted:
+def _with_memory(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterView, omax: int) -> Fitted:
     """How many ranks a place may hold by what its share of a node's memory is, and how much it has to ask for."""
-    rank_mb = _of_rank(spec, needs, nodes, view)
-    least = min((node.memory_mb for node in nodes if node.memory_mb), default=0)
+    rank_mb = _of_rank(spec, needs, sizes, view)
+    least = sizes.least_told_mb
     if not rank_mb or not least:
         return Fitted(replace(spec, needs=needs))
-    widest = max(node.processors for node in nodes)
-    share_mb = least * needs.processors // widest
+    share_mb = least * needs.processors // sizes.processors
     if view.memory.most_mb_per_processor:
         share_mb = min(share_mb, view.memory.most_mb_per_processor * needs.processors)
     most = max(1, min(omax, share_mb // rank_mb))
@@ -99,7 +147,7 @@ def _with_memory(spec: JobSpec, needs: Needs, nodes: list[NodeView], view: Clust
     return Fitted(replace(spec, needs=replace(needs, memory_mb=asked, omax=most if most < omax else None)), said=said)
 
 
-def _of_rank(spec: JobSpec, needs: Needs, nodes: list[NodeView], view: ClusterView) -> int:
+def _of_rank(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterView) -> int:
     """Megabytes that a rank may use at full width, rounded up; 0: nobody says, and nobody counts.
 
     What is asked for of a node is shared by the ranks that it would have: as -N or --ntasks-per-node say, else as many
@@ -115,10 +163,9 @@ def _of_rank(spec: JobSpec, needs: Needs, nodes: list[NodeView], view: ClusterVi
             of_node = 0  # without a rule a job is given all of a node's memory
     if of_processor:
         return of_processor * spec.threads
-    smallest = min(nodes, key=lambda node: node.memory_mb)
     if not of_node:
-        of_node = smallest.memory_mb
-    room = max(1, max(node.processors for node in nodes) // needs.processors)
+        of_node = sizes.smallest_mb
+    room = max(1, sizes.processors // needs.processors)
     each = spec.processors_per_node or (-(-spec.processes // spec.nodes) if spec.nodes else min(room, spec.processes))
     return -(-of_node // max(1, each))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -175,3 +176,22 @@ def test_a_launch_of_fewer_ranks_than_the_job_may_have_more_processors_for_each(
     seats, own = place_wide(2, [Host("a", 2)], 4)  # over-subscribed
     assert [(seat.worker, own[seat.rank]) for seat in seats] == [("a", (0,)), ("a", (1,))]
     assert place_wide(3, [Host("a", 4)], 1)[0] == place(3, [Host("a", 4)])
+
+
+def test_the_nodes_of_a_view_are_looked_at_once_however_many_jobs_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    allows = Needs.allows
+
+    def counted(needs: Needs, one: NodeView) -> bool:
+        looked.append(one.name)
+        return allows(needs, one)
+
+    monkeypatch.setattr(Needs, "allows", counted)
+    script = "#!/bin/sh\n#SBATCH -n 4 -t 5 --mem-per-cpu=100\nsrun x\n"
+    spec = read(JobRequest(cwd="/", script=script)).spec
+    seen = view(*(node(f"n{i}") for i in range(50)))
+    first = fitted(spec, seen, "batch", 8)
+    assert [fitted(spec, seen, "batch", 8) for _ in range(20)] == [first] * 20
+    assert len(looked) == 50
+    smaller = replace(seen, nodes=seen.nodes[:10])
+    assert fitted(spec, smaller, "batch", 8) == first and len(looked) == 60, "another view is looked at anew"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.pbs import attributes, checks, commands, openpbs, refusals, script, states, torque
 from ejbd.batch.pbs.attributes import QueueRow, ReservationRow, Site
@@ -376,8 +376,7 @@ class PbsBatch:
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
-            if not 0 < walltime_s < math.inf:
-                raise BatchError(f"{walltime_s:g} s is no walltime that a job could be shortened to", transient=False)
+            refuse_no_walltime(walltime_s)
             await self._shorten(id, walltime_s)
         if hold is not None:
             await self._query(commands.hold(id, hold), f"{'hold' if hold else 'release'} job {id}")

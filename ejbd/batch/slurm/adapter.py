@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.process import (
     HERE,
@@ -255,8 +255,7 @@ class SlurmBatch:
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
-            if not 0 < walltime_s < math.inf:
-                raise BatchError(f"{walltime_s:g} s is no walltime that a job could be shortened to", transient=False)
+            refuse_no_walltime(walltime_s)
             shorten = commands.Shorten(id, walltime_s, self._timeout_s)
             await self._query(shorten.argv(), shorten.timeout_s, f"shorten job {id}")
         if hold is not None:
