@@ -391,6 +391,15 @@ def test_any_tag_becomes_a_name_and_a_word(tag: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9._~%-]*", word)
 
 
+@pytest.mark.parametrize("spoiled", ["00:", "00:00:00:30:07"])
+def test_a_row_of_showbf_with_a_length_that_is_none_is_unreadable(spoiled: str) -> None:
+    text = said("maui-showbf-windows", "showbf -v").stdout
+    changed = text.replace("available for      00:30:07", f"available for      {spoiled}")
+    assert changed != text
+    with pytest.raises(Unreadable, match="nobody knows"):
+        maui.showbf(changed)
+
+
 SEEDS: list[tuple[str, Callable[[str], object]]] = [
     (OPENPBS_JOBS, lambda text: openpbs.jobs(text, "pbstest", NOW)),
     (OPENPBS_NODES, openpbs.nodes),

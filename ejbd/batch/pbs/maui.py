@@ -64,7 +64,10 @@ def showbf(text: str, node_processors: int = 1) -> Showbf:
         bare = line.removeprefix("<").removesuffix(">").strip()
         if row := _ROW.fullmatch(bare):
             count = int(row["count"]) * (node_processors if row["unit"].lower().startswith("node") else 1)
-            rooms.append(Room(count, states.seconds(row["time"]) if row["time"] else UNBOUNDED))
+            try:
+                rooms.append(Room(count, states.seconds(row["time"]) if row["time"] else UNBOUNDED))
+            except ValueError:
+                raise Unreadable(f"showbf says {line[:60]!r}, which nobody knows here") from None
         elif not (_NONE.fullmatch(bare) or _PARTITION.fullmatch(bare) or _NODE_LINE.fullmatch(bare)):
             raise Unreadable(f"showbf says {line[:60]!r}, which nobody knows here")
     return Showbf(_ordered(rooms), header["at"])
@@ -232,11 +235,14 @@ def showstart(text: str) -> Showstart:
     match = _SHOWSTART.match(text.strip())
     if match is None:
         raise Unreadable(f"{text.strip()[:60]!r} is no answer of showstart")
-    start = states.seconds(match["start"].removeprefix("-"))
+    try:
+        start, length = states.seconds(match["start"].removeprefix("-")), states.seconds(match["time"])
+    except ValueError:
+        raise Unreadable(f"{text.strip()[:60]!r} is no answer of showstart") from None
     return Showstart(
         match["id"],
         int(match["procs"]),
-        states.seconds(match["time"]),
+        length,
         -start if match["start"].startswith("-") else start,
     )
 
