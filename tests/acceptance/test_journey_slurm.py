@@ -37,10 +37,22 @@ def undisturbed(folder: Path, steps: int) -> bytes:
     return result.read_bytes()
 
 
+def shape(planned: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(one["kind"], one["processors"]) for one in planned]
+
+
 def drawn(daemon: Daemon, job: str, picture: Path) -> list[dict[str, Any]]:
     """What is planned of a job; the picture of it, in which that is hatched and behind a line for now, is kept."""
-    planned: list[dict[str, Any]] = daemon.client.get(f"/v1/jobs/{job}/timeline").json()["planned"]
-    svg = daemon.client.get(f"/v1/jobs/{job}/timeline", params={"format": "svg"}).text
+
+    def told() -> list[dict[str, Any]]:
+        plan: list[dict[str, Any]] = daemon.client.get(f"/v1/jobs/{job}/timeline").json()["planned"]
+        return plan
+
+    for _ in range(20):  # the plan may change between two requests: a picture is compared with one that held around it
+        planned = told()
+        svg = daemon.client.get(f"/v1/jobs/{job}/timeline", params={"format": "svg"}).text
+        if shape(told()) == shape(planned):
+            break
     picture.write_text(svg)
     titles = [title.text or "" for title in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}title")]
     assert len([title for title in titles if title.startswith("planned: ")]) == len(planned)

@@ -97,8 +97,12 @@ class Place:
         (self.folder / name).write_text(text)
 
     def batch_id(self, job: str) -> str:
-        until(lambda: self.daemon.job(job)["subjobs"][0]["batch_id"] is not None, "it was not submitted", 30)
-        return str(self.daemon.job(job)["subjobs"][0]["batch_id"])
+        def ids() -> list[str]:
+            """Of the only subjob: none before the job was looked at, and before sbatch has answered."""
+            return [one["batch_id"] for one in self.daemon.job(job)["subjobs"] if one["batch_id"] is not None]
+
+        until(lambda: bool(ids()), "it was not submitted", 30)
+        return str(ids()[0])
 
 
 @pytest.fixture(scope="module")
