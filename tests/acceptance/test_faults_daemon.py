@@ -97,7 +97,7 @@ def test_a_daemon_that_was_taken_over_ends_and_its_jobs_go_on(tmp_path: Path, po
             cut(postgres)
             (daemon.state / "ejbd.sock").unlink()
             daemon.start()
-            until(lambda: spool_address(daemon) != address, "the second's address is not published", 20)
+            until(lambda: spool_address(daemon) != address, "the second's address is not published", 60)
             os.kill(first.pid, signal.SIGCONT)
             until(lambda: first.poll() is not None, "the first goes on", 60)
             assert first.returncode == 4

@@ -85,7 +85,7 @@ def test_sbatch_without_an_answer(
         daemon.wait_event(other, "epoch.running")
         faulty.fault("sbatch", fault, once=True)
         job = submit(daemon, site, steps=40)
-        until(lambda: (faulty.folder / "sbatch.taken").exists(), "sbatch was not called", 20)
+        until(lambda: (faulty.folder / "sbatch.taken").exists(), "sbatch was not called", 60)
         site.more()
         daemon.wait_event(other, "epoch.running", 2)
         until(lambda: bool(ours(site, job)), "it was not submitted", 30)
@@ -150,12 +150,12 @@ def test_squeue_that_cannot_be_read(site: SlurmSite, faulty: FaultyCommands, tmp
             daemon.wait_event(job, "epoch.running")
             assert health(daemon)["ok"] is True
             faulty.fault("squeue", fault)
-            until(lambda: health(daemon)["ok"] is False, "health does not say so", 20)
+            until(lambda: health(daemon)["ok"] is False, "health does not say so", 60)
             assert daemon.client.get("/v1/health").status_code == 503 and health(daemon)["batch_error"]
             time.sleep(4)
             assert daemon.job(job)["state"] == "running"
             faulty.mend("squeue")
-            until(lambda: health(daemon)["ok"] is True, "health does not recover", 20)
+            until(lambda: health(daemon)["ok"] is True, "health does not recover", 60)
             completed(daemon, site, job)
         each_tag_once(daemon, site, job)
 
@@ -182,7 +182,7 @@ def test_squeue_that_leaves_jobs_out(site: SlurmSite, faulty: FaultyCommands, tm
 def kill(cluster: SlurmCluster, name: str) -> None:
     pid = cluster.pids()[name]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: name not in cluster.pids(), f"{name} lives", 20)
+    until(lambda: name not in cluster.pids(), f"{name} lives", 60)
 
 
 def comes_back(cluster: SlurmCluster, daemon: Daemon, state: bytes | None = None) -> None:

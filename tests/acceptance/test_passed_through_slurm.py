@@ -175,7 +175,7 @@ def _output(place: Place, id: str) -> Path:
     found = re.search(r"StdOut=(.*)", shown)
     assert found is not None, shown
     path = Path(found[1].strip())
-    until(path.exists, f"{path} is not there", 20)
+    until(path.exists, f"{path} is not there", 60)
     return path
 
 

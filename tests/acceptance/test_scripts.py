@@ -417,7 +417,7 @@ def test_cancel_ends_the_scripts_children_too(site: Site) -> None:
     until(lambda: [len(sleeping(s)) for s in sleeps] == [1, 1, 1, 2], "the script did not come so far", 30)
     assert site.daemon.client.post(f"/v1/jobs/{id}/cancel").status_code < 300
     assert site.daemon.wait(id, timeout_s=30)["state"] == "cancelled"
-    until(lambda: not any(sleeping(s) for s in sleeps), "something is left", 20)
+    until(lambda: not any(sleeping(s) for s in sleeps), "something is left", 60)
     assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
 
 
@@ -473,7 +473,7 @@ def test_the_walltime_ends_the_script(site: Site) -> None:
     job = site.daemon.wait(id, timeout_s=40)
     assert job["state"] == "timeout", job
     assert (site.folder / f"ejb-{id}.out").read_text() == "begun\nTERM came first\n"
-    until(lambda: not sleeping("9871.5"), "something is left", 20)
+    until(lambda: not sleeping("9871.5"), "something is left", 60)
 
 
 def test_nothing_is_left(site: Site) -> None:

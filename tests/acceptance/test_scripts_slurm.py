@@ -127,7 +127,7 @@ def test_cancel_ends_everything(site: Site, cluster: SlurmCluster, background: B
     until(lambda: [len(sleeping(f"9872.{n}")) for n in (1, 2)] == [1, 8], "the script did not come so far", 30)
     assert site.daemon.client.post(f"/v1/jobs/{id}/cancel").status_code < 300
     assert site.daemon.wait(id, timeout_s=30)["state"] == "cancelled"
-    until(lambda: not any(sleeping(f"9872.{n}") for n in (1, 2)), "something is left", 20)
+    until(lambda: not any(sleeping(f"9872.{n}") for n in (1, 2)), "something is left", 60)
     assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
     until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
     until(lambda: not site.daemon.processes(), "a worker, a script or a rank is left", 30)

@@ -171,11 +171,20 @@ class Daemon:
 
 
 def until(ready: Callable[[], bool], what: str, timeout_s: float = 60, trace: Callable[[], str] | None = None) -> None:
-    """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace."""
+    """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace.
+
+    What `ready` looks into and does not find (a row, a file) is not there yet.
+    """
     deadline = time.monotonic() + timeout_s
-    while not ready():
+    while True:
+        absent: Exception | None = None
+        try:
+            if ready():
+                return
+        except (LookupError, FileNotFoundError) as error:
+            absent = error
         if time.monotonic() > deadline:
-            raise AssertionError(what + ("\n" + trace() if trace else ""))
+            raise AssertionError(what + ("\n" + trace() if trace else "")) from absent
         time.sleep(0.1)
 
 
