@@ -115,13 +115,14 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
     if told is not None:
         return told.payload["output"], told.payload["error"]
     spec = JobSpec.from_json(job.spec)
-    if not names_output or spec.asked is None:
-        return output_paths(spec, job.id, job.user, node="")
     own = select(Subjob).where(Subjob.job_id == job.id, Subjob.role == SubjobRole.RIGID)
     rigid = session.scalars(own.order_by(Subjob.ordinal.desc())).first()  # of one that was queued again the last
+    id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
+    if not names_output or spec.asked is None:
+        number = id.partition(".")[0] if spec.pbs else None
+        return output_paths(spec, job.id, job.user, node="", number=number)
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
-    id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
     return passing.output_of(spec, spec.asked, id, job.user, list(rigid.nodes) if rigid is not None else [])
 
 

@@ -42,6 +42,9 @@ class SubmitRequest:
     a name is written twice. `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter
     (None, missing: ours).
 
+    `native`: letters of the batch system's own submit command, each with its value behind it, as lines of the script
+    have them (#PBS); of another batch system they mean nothing.
+
     `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
     (`ejbd.config.BatchTraits.excludes_nodes`).
 
@@ -69,6 +72,7 @@ class SubmitRequest:
     asked: AsAsked | None = None
     exclude: Sequence[str] = ()
     threads: int = 1
+    native: Sequence[str] = ()
 
     @property
     def processors_per_node(self) -> int | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.core.delta import rate_with
-from ejbd.manager import movability, node_limit, queuepause, variables
+from ejbd.manager import movability, node_limit, pbsvariables, queuepause, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.concluding import conclude
 from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
@@ -232,7 +232,10 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     addresses = sorted({w.address for w in workers})
     engine = movability.launch_engine(world, restart_from)
     common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
-    common["variables"] = variables.of_launch(world, launch, members, seats, workers)
+    common["variables"] = {
+        **variables.of_launch(world, launch, members, seats, workers),
+        **pbsvariables.of_launch(world, folder, seats, workers),
+    }
     own = variables.of_ranks(seats, workers)
     for worker in workers:
         ranks = [

@@ -303,6 +303,7 @@ class Executor:
             nodes=1 if one_node else asked.nodes,
             tasks_per_node=None if one_node else asked.tasks_per_node,
             options=(*spec.options, *asked.words),
+            native=spec.qsub,
             hold=j0 and job.held,
             exclude=(*drains.kept_off(view, subjob.processors, job.queue, must=not j0), *asked.exclude),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ejbd.manager import variables
+from ejbd.manager import pbsvariables, variables
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation, finished
 from ejbd.manager.output import output_paths
@@ -83,7 +83,10 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
             "job_name": spec.name,
             "restartable": spec.restartable,
             "ended_launches": ended,
-            "variables": variables.of_script(world, members if home in members else [home]),
+            "variables": {
+                **variables.of_script(world, members if home in members else [home]),
+                **pbsvariables.of_script(world, members if home in members else [home]),
+            },
         }
     before = world.operations(OperationKind.LEAD)
     if before:  # %N is the first lead's node: the output stays in one piece wherever the lead goes

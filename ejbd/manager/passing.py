@@ -15,6 +15,7 @@ from pathlib import Path
 from ejbd.batch.base import AsAsked, BatchSystem, SubmitRequest
 from ejbd.batch.process import limits_above_ours
 from ejbd.core.walltime import format_walltime
+from ejbd.manager import pbsvariables
 from ejbd.manager.exithook import write_exit
 from ejbd.manager.jobspec import Asked, JobKind, JobSpec, exported
 from ejbd.manager.mpi import Profile
@@ -22,6 +23,7 @@ from ejbd.manager.output import literally, output_paths
 from ejbd.manager.spool import write_atomically
 
 TRIAL_TAG = "ejb-0.0"
+_NUMBER = "\x01"  # no path holds it
 DEFAULT_OUTPUT, DEFAULT_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"  # of sbatch
 
 
@@ -108,7 +110,13 @@ class Names:
 
 def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None) -> SubmitRequest:
     """The submission of a passed-through job. `hook`: what its bash reads first."""
-    output, error = output_paths(spec, names.job_id, names.user, node="")
+    # Where PBS's own names of files are asked for, whoever runs the job puts its number in.
+    number = _NUMBER if spec.pbs else None
+    output, error = (
+        None if path is None else Path(str(literally(path)).replace(_NUMBER, "%j"))
+        for path in output_paths(spec, names.job_id, names.user, node="", number=number)
+    )
+    assert output is not None
     asked = spec.asked
     plain = SubmitRequest(
         tag=names.tag,
@@ -119,11 +127,12 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hoo
         walltime_s=spec.walltime_s or None,  # it may name none
         script=script,
         workdir=Path(spec.cwd),
-        output=literally(output),
-        error=literally(error) if error else None,
+        output=output,
+        error=error,
         nodes=spec.nodes,
         tasks_per_node=spec.processors_per_node,
         options=(*spec.options, *spec.rigid_options),
+        native=spec.qsub if asked is None else asked.qsub,
         environment=spec.env or exported({} if asked is None else asked.env, None, ""),
         hold=spec.hold,
         args=spec.argv if spec.kind is JobKind.SCRIPT else (),
@@ -135,12 +144,18 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hoo
         file=file,
         directory=Path(asked.directory),
         name=None if asked.named or file is not None else spec.name,
-        environment=asked.env if hook is None else {**asked.env, "BASH_ENV": str(hook)},
+        environment=_environment(spec, asked, hook),
         export=None if asked.whole_env else asked.export,
         job_name=spec.name,
         told=asked.told,
     )
     return replace(plain, umask=asked.umask, limits=asked.limits, asked=as_asked)
+
+
+def _environment(spec: JobSpec, asked: Asked, hook: Path | None) -> dict[str, str]:
+    """What sbatch is started in, and hands on: a script for PBS goes to the folder it was submitted from by itself."""
+    of_pbs = pbsvariables.of_submission(spec, asked.env, asked.directory) if spec.pbs else {}
+    return {**asked.env, **of_pbs, **({} if hook is None else {"BASH_ENV": str(hook)})}
 
 
 def output_of(spec: JobSpec, asked: Asked, batch_id: str, user: str, nodes: list[str]) -> tuple[str, str | None]:

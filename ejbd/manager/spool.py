@@ -17,7 +17,7 @@ import shutil
 import time
 import zipapp
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -241,6 +241,12 @@ class Spool:
         for name in ("rendezvous", "checkpoint", "output"):
             self._folder(root / name)
         return root
+
+    def make_nodefile(self, folder: Path, nodes: Sequence[str]) -> Path:
+        """The file that $PBS_NODEFILE names: a line a rank, with the node where it is."""
+        path = folder / "nodefile"
+        write_atomically(path, "".join(f"{node}\n" for node in nodes).encode())
+        return path
 
     def drop_checkpoint(self, job: str, epoch: int) -> None:
         """Delete a checkpoint that nothing will resume any more."""

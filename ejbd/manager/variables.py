@@ -83,20 +83,35 @@ def _task(rank: int, local: int, node: int, here: Sequence[int]) -> dict[str, st
     }
 
 
-def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
-    job, spec = world.job, world.spec
-    number = job_number(world)
+def _held(workers: Sequence[Worker]) -> dict[str, int]:
     held: dict[str, int] = {}
     for worker in workers:
         held[worker.node] = held.get(worker.node, 0) + worker.processors
+    return held
+
+
+def shape(world: JobWorld, workers: Sequence[Worker]) -> tuple[list[str], list[int], list[int]]:
+    """The job as it was asked for: its nodes, as far as they are known, and the processors and ranks of each."""
+    held = _held(workers)
     here = _in_order(held)
     j0 = world.placeholder
     on_j0 = j0 is not None and bool(workers) and all(worker.subjob_id == j0.id for worker in workers)
-    if on_j0:  # as it was asked for: these are the very nodes
-        nodes, processors = here, [held[node] for node in here]
-        tasks = _tasks(spec, job.processes, [one // world.needs.processors for one in processors])
-    else:
-        nodes, processors, tasks = _whole(world, here)
+    if not on_j0:
+        return _whole(world, here)
+    processors = [held[node] for node in here]  # these are the very nodes
+    return (
+        here,
+        processors,
+        _tasks(world.spec, world.job.processes, [one // world.needs.processors for one in processors]),
+    )
+
+
+def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
+    job, spec = world.job, world.spec
+    number = job_number(world)
+    held = _held(workers)
+    here = _in_order(held)
+    nodes, processors, tasks = shape(world, workers)
     found = {
         "SLURM_JOB_ID": number,
         "SLURM_JOBID": number,

@@ -21,6 +21,7 @@ LEAVES = {
     "userfiles",
     "version",
     "wire",
+    "qsub",
     "sbatch",
     "policies",
     "sequences",

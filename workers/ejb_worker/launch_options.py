@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-# srun, and the names by which MPICH and Open MPI install their launchers: their options are the same under each.
+# srun, the names by which MPICH and Open MPI install their launchers (their options are the same under each), and
+# PBS's own, which starts a program once for each line of the nodefile.
 LAUNCHERS = (
     "srun",
     "mpirun",
@@ -20,6 +21,7 @@ LAUNCHERS = (
     "mpirun.openmpi",
     "mpiexec.openmpi",
     "orterun",
+    "pbsdsh",
 )
 
 
@@ -172,16 +174,32 @@ _MPI = _Options(
 )
 
 
+_PBSDSH = _Options(
+    values={"-c": "size"},
+    ignored=_words(0, "-o -s -v"),
+    refused={
+        "-n": _WHERE,
+        "-h": _WHERE,
+        "-u": "one rank a node is no launch of a job whose ranks move",
+        "-e": "the ranks have the environment of the script",
+    },
+)
+
+
+def _options_of(name: str) -> _Options:
+    return {"srun": _SRUN, "pbsdsh": _PBSDSH}.get(name, _MPI)
+
+
 def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     """What the command line asks for. Raises Usage."""
-    options = _SRUN if name == "srun" else _MPI
+    options = _options_of(name)
     found, argv = _split(name, options, words)
     if not argv:
         raise Mistake("no program was given")
     if ":" in argv:
         raise Usage(_MPMD)
     cwd = os.path.join(os.getcwd(), found.cwd) if found.cwd else os.getcwd()
-    reader = found.reader or ("all" if name == "srun" else "0")  # as srun and mpirun themselves have it
+    reader = found.reader or {"srun": "all", "pbsdsh": "none"}.get(name, "0")  # as they have it themselves
     return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader)
 
 
@@ -191,7 +209,7 @@ def objection(name: str, words: Sequence[str], processors: int) -> str:
     A word with a `$` or a backquote stands for something that the text does not tell: it is not judged.
     """
     try:
-        found, argv = _split(name, _SRUN if name == "srun" else _MPI, list(words), in_text=True)
+        found, argv = _split(name, _options_of(name), list(words), in_text=True)
         size = found.size()
     except Usage as problem:
         return str(problem)

@@ -10,6 +10,7 @@ from ejbd.batch.base import SubmitRequest
 from ejbd.batch.pbs import states
 from ejbd.batch.pbs.rows import TAG_VARIABLE, job_name, tag_word
 from ejbd.batch.pbs.states import Dialect
+from ejbd.batch.pbs.words import Words, words
 from ejbd.errors import BatchError
 
 
@@ -92,16 +93,12 @@ class Qsub:
         """
         request = self.request
         _check_text(request)
-        argv = ["qsub", *native(request.options), "-N", job_name(request.tag, self.longest_name)]
+        found = words(self.dialect, request.options, request.native)
+        argv = ["qsub", *found.argv, "-N", job_name(request.tag, self.longest_name)]
         if request.queue:
             argv += ["-q", request.queue]
-        if self.dialect is Dialect.OPENPBS:
-            chunks = "+".join(f"{count}:ncpus={each}:mpiprocs={each}" for count, each in self.groups)
-            argv += ["-l", f"select={chunks}"]
-            if request.nodes is not None:
-                argv += ["-l", "place=scatter"]
-        else:
-            argv += ["-l", "nodes=" + "+".join(f"{count}:ppn={each}" for count, each in self.groups)]
+        if not found.shape:
+            argv += self._select(found) if self.dialect is Dialect.OPENPBS else self._nodes(found)
         if request.walltime_s is not None:
             argv += ["-l", f"walltime={states.formatted(request.walltime_s)}"]
         argv += ["-j", "oe", "-o", "/dev/null", "-r", "n", "-v", f"{TAG_VARIABLE}={tag_word(request.tag)}"]
@@ -109,40 +106,49 @@ class Qsub:
             argv.append("-h")
         return argv
 
+    def _select(self, found: Words) -> list[str]:
+        """Chunks. Of a passed-through job each has a line of the nodefile a rank, otherwise one a processor."""
+        request = self.request
+        chunks = []
+        for count, each, host in self._with_hosts(found):
+            ranks = each // request.threads if request.asked is not None and each % request.threads == 0 else each
+            chunk = [f"{count}:ncpus={each}:mpiprocs={ranks}", *found.each]
+            if found.mb_per_node and request.nodes is None:
+                raise _untold("memory of each node (--mem)", "say --mem-per-cpu, or how many nodes")
+            if mb := found.mb_per_node or found.mb_per_processor * each:
+                chunk.append(f"mem={mb}mb")
+            chunks.append(":".join([*chunk, *([f"host={host}"] if host else [])]))
+        argv = ["-l", f"select={'+'.join(chunks)}"]
+        places = [*(["scatter"] if request.nodes is not None else []), *(["excl"] if found.exclusive else [])]
+        return [*argv, "-l", f"place={':'.join(places)}"] if places else argv
+
+    def _nodes(self, found: Words) -> list[str]:
+        if found.exclusive:
+            raise _untold("whole nodes (--exclusive)", "ask for all processors of a node, or say whole_nodes in [pbs]")
+        if found.mb_per_node:
+            raise _untold("memory of each node (--mem)", "say --mem-per-cpu")
+        groups = [
+            ":".join([host or str(count), f"ppn={each}", *found.each]) for count, each, host in self._with_hosts(found)
+        ]
+        argv = ["-l", f"nodes={'+'.join(groups)}"]
+        return [*argv, "-l", f"pmem={found.mb_per_processor}mb"] if found.mb_per_processor else argv
+
+    def _with_hosts(self, found: Words) -> list[tuple[int, int, str]]:
+        if not found.hosts:
+            return [(count, each, "") for count, each in self.groups]
+        sizes = [each for count, each in self.groups for _ in range(count)]
+        if self.request.nodes is None or len(sizes) != len(found.hosts):
+            raise _untold("some nodes by name", "name as many as are asked for (-N)")
+        return [(1, each, host) for each, host in zip(sizes, found.hosts, strict=True)]
+
     def parse(self, text: str) -> str | None:
         """The job's id: the last line; None where the answer holds none."""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines and states.is_job_id(lines[-1]) and "." in lines[-1] else None
 
 
-# What means the same to both and needs no more than another word; the rest is refused in a sentence.
-_SAME = {"account": "-A", "begin": "", "mail-user": "-M", "priority": "-p", "reservation": "-q"}
-_MAIL = {"NONE": "n", "BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "REQUEUE": "", "TIME_LIMIT": ""}
-_WITHOUT_EFFECT = frozenset({"comment", "wckey", "requeue", "no-requeue", "open-mode", "parsable", "quiet", "verbose"})
-
-
-def native(options: Sequence[str]) -> list[str]:
-    """Options in qsub's words. sbatch's long ones are put into them where PBS has the same; raises BatchError."""
-    found: list[str] = []
-    for word in options:
-        if not word.startswith("--"):
-            found.append(word)
-            continue
-        name, _, value = word[2:].partition("=")
-        if name in _WITHOUT_EFFECT:
-            continue
-        if name == "mail-type":
-            letters = "".join(dict.fromkeys("".join(_MAIL.get(kind.upper(), "") for kind in value.split(","))))
-            found += ["-m", letters or "n"]
-        elif _SAME.get(name) and value:
-            found += [_SAME[name], value]
-        else:
-            raise BatchError(
-                f"PBS has nothing that does what {word.partition('=')[0]!r} does in Slurm",
-                transient=False,
-                hint="leave it out, or write a #PBS line with what the site has instead",
-            )
-    return found
+def _untold(what: str, hint: str) -> BatchError:
+    return BatchError(f"PBS cannot be asked for {what} like that", transient=False, hint=hint)
 
 
 def _check_text(request: SubmitRequest) -> None:

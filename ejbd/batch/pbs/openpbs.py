@@ -102,6 +102,7 @@ def nodes(text: str) -> tuple[list[NodeRow], int]:
                     usable=node_usable(state),
                     exclusive="excl" in sharing,
                     bound_to=plain.get("queue", ""),
+                    properties=tuple(n if value == "True" else f"{n}={value}" for n, value in sorted(has.items())),
                 )
             )
         except (ValueError, OverflowError):

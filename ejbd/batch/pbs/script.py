@@ -46,12 +46,13 @@ exit "$code"
 def whole_script(request: SubmitRequest) -> str:
     """What is submitted: the request's script in its folder, with its environment, umask, output and arguments."""
     environment = {name: value for name, value in request.environment.items() if _may_go_along(name)}
+    environment |= _as_submitted(request)
     output = _path(request.output)
     head = _HEAD.format(
         workdir=shlex.quote(str(request.workdir)),
         umask="" if request.umask is None else f"umask {request.umask:04o}\n",
-        output=shlex.quote(output),
-        error=shlex.quote(output if request.error is None else _path(request.error)),
+        output=output,
+        error=output if request.error is None else _path(request.error),
     )
     first, _, rest = request.script.partition("\n")
     plain = first.split() == ["#!/bin/sh"] and not request.args and all(map(_IDENTIFIER.fullmatch, environment))
@@ -67,8 +68,13 @@ def whole_script(request: SubmitRequest) -> str:
 
 
 def _path(pattern: object) -> str:
-    """A per cent sign is written twice where patterns are taken; there are none here."""
-    return str(pattern).replace("%%", "%")
+    """A pattern as a word of the shell: %j is the job's number, which it learns from PBS; %% is a per cent sign."""
+    parts = _SIGN.split(str(pattern))
+    return "".join(_NUMBER if part == "%j" else "%" if part == "%%" else shlex.quote(part) for part in parts if part)
+
+
+_SIGN = re.compile("(%[%j])")
+_NUMBER = '"${PBS_JOBID%%.*}"'
 
 
 def _may_go_along(name: str) -> bool:
@@ -76,6 +82,16 @@ def _may_go_along(name: str) -> bool:
 
 
 _OF_PLACE = ("LANG", "LANGUAGE", "TZ")
+_OF_SUBMITTER = ("HOME", "LANG", "LOGNAME", "MAIL", "PATH", "SHELL", "TZ")
+
+
+def _as_submitted(request: SubmitRequest) -> dict[str, str]:
+    """What qsub would have told of a passed-through job's submitter, and of the name that he gave it."""
+    asked = request.asked
+    if asked is None:
+        return {}
+    found = {f"PBS_O_{name}": asked.environment[name] for name in _OF_SUBMITTER if name in asked.environment}
+    return {**found, "PBS_O_WORKDIR": str(asked.directory), "PBS_JOBNAME": asked.job_name}
 
 
 def worker_script(request: WorkerScript) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.findings import Given, has_control, invalid, shortened
 from ejbd.manager.jobspec.patterns import check_pattern
+from ejbd.manager.jobspec.pbslines import PbsLines
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import Asked
 from ejbd.sbatch import BY_NAME, Use
@@ -28,8 +29,13 @@ _SPELLED = {"cpu-freq": "SLURM_CPU_FREQ_REQ"}
 _VARIABLES = [(name, _SPELLED.get(name, "SLURM_" + name.upper().replace("-", "_"))) for name in _TOLD]
 
 
-def asked_for(request: JobRequest, settings: Mapping[str, Given], typed: Iterable[Given], cwd: str) -> Asked:
-    """What the command line (`typed`) and the whole of the settings say. Raises EjbError (INVALID)."""
+def asked_for(
+    request: JobRequest, settings: Mapping[str, Given], typed: Sequence[Given], cwd: str, pbs: PbsLines
+) -> Asked:
+    """What the command line (`typed`) and the whole of the settings say. Raises EjbError (INVALID).
+
+    sbatch, too, reads #PBS lines, and knows less of them: it is told what they say by options, and to leave them alone.
+    """
     export = settings.get("export")
     comment = settings.get("comment")
     array = settings.get("array")
@@ -38,20 +44,31 @@ def asked_for(request: JobRequest, settings: Mapping[str, Given], typed: Iterabl
         raise invalid("script_path", f"{shortened(path)} is not the absolute path of a script")
     return Asked(
         directory=request.cwd,
-        options=tuple(_words(typed)),
+        options=(*(("--ignore-pbs", *_words(pbs.given)) if pbs.present else ()), *_words(typed)),
         comment=values.text(comment, "the comment", empty=True) if comment is not None else "",
         named="job-name" in settings,
         path=path,
         env=request.env,
         whole_env=export is None or (export.value or "").upper() == "ALL",
         export="" if export is None else export.value or "",
-        umask=request.umask,
+        umask=request.umask if pbs.umask is None else pbs.umask,
         limits=request.limits,
         output=output_pattern(settings.get("output"), cwd),
         error=output_pattern(settings.get("error"), cwd),
         array=array.value if array is not None else None,
         told={variable: _TOLD[name](settings[name].value or "") for name, variable in _VARIABLES if name in settings},
+        qsub=_for_qsub(pbs, typed),
     )
+
+
+_SHAPE = frozenset({"ntasks", "nodes", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "constraint"})
+
+
+def _for_qsub(pbs: PbsLines, typed: Sequence[Given]) -> tuple[str, ...]:
+    """The words of #PBS lines, without the resources where the command line says what goes before them."""
+    if not any(one.name in _SHAPE for one in typed):
+        return pbs.whole
+    return tuple(word for word, before in zip(pbs.whole, ("", *pbs.whole), strict=False) if "-l" not in (word, before))
 
 
 def _words(given: Iterable[Given]) -> Iterable[str]:

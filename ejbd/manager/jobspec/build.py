@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.layout import read_layout
 from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT
+from ejbd.manager.jobspec.pbslines import PbsLines, read_pbs_lines
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import JobKind, JobSpec
 from ejbd.manager.jobspec.wants import read_wants
@@ -79,15 +80,22 @@ def read(request: JobRequest) -> Reading:
     _check_request(request)
     given: list[Given] = []
     refusals: list[Refusal] = []
-    if request.script is not None:
-        check_script(request.script)
-        directives = _kept(_directives, read_directives, request.script)
-        given += directives.given
-        refusals += directives.refusals
     typed = list(request.overrides.given())
+    pbs = PbsLines()
+    if request.script is not None:
+        if request.script.lstrip()[:1] in ("#", ":"):
+            pbs = _for_pbs(request.script, typed)
+        check_script(request.script, first_line=not pbs.present)
+        directives = _kept(_directives, read_directives, request.script)
+        if any(one.name == _IGNORE_PBS for one in directives.given):
+            pbs = PbsLines()
+            check_script(request.script)
+        given += (*directives.given, *pbs.given)
+        refusals += (*directives.refusals, *pbs.refusals)
     given += typed
     settings = {one.name: one for one in given}  # the last one wins
     options, notes = _sort_options(settings, refusals)
+    notes += pbs.notes
     layout = read_layout(settings)
     refusals += layout.refusals
     unsized = not layout.tasks_asked and layout.nodes is not None
@@ -106,8 +114,9 @@ def read(request: JobRequest) -> Reading:
     if request.script is not None:
         # Where nodes are whole, as many ranks as they have processors: that only the cluster knows.
         processors = values.MOST_PROCESSES if unsized or wants.whole_nodes else layout.processes * layout.threads
-        seen = _kept(_seen, shell.read_script, request.script, processors)
-        refusals += seen.refusals
+        script = _with_shell(request, pbs) or ""
+        seen = _kept(_seen, shell.read_script, script, processors)
+        refusals += seen.refusals if script == request.script else map(_line_before, seen.refusals)
         if seen.doubt is not None:
             refusals.append(seen.doubt)
     if (partition := settings.get("partition")) and "," in (partition.value or ""):
@@ -126,7 +135,7 @@ def read(request: JobRequest) -> Reading:
         output=output_pattern(settings.get("output"), cwd) or beside(cwd, DEFAULT_OUTPUT),
         queue=values.text(settings["partition"], "the queue") if "partition" in settings else None,
         error=output_pattern(settings.get("error"), cwd),
-        script=request.script,
+        script=_with_shell(request, pbs),
         env=exported(request.env, export.value if export else None, export.where if export else ""),
         nodes=layout.nodes,
         processors_per_node=layout.processors_per_node,
@@ -144,7 +153,9 @@ def read(request: JobRequest) -> Reading:
         **{name: _own(settings, one) for name, one in per_job().items()},
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
-        asked=asked_for(request, settings, typed, cwd),
+        asked=asked_for(request, settings, typed, cwd, pbs),
+        pbs=pbs.present,
+        qsub=pbs.shared,
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
@@ -161,15 +172,43 @@ def _kept(kept: Callable[..., _T], read: Callable[..., _T], script: str, *more: 
     return (kept if len(script) <= KEPT_CHARACTERS else read)(script, *more)
 
 
-def check_script(script: str) -> None:
-    """Raise EjbError (INVALID) for a text that is no batch script."""
+_IGNORE_PBS = "ignore-pbs"
+_pbs_lines = lru_cache(maxsize=64)(read_pbs_lines)
+
+
+def _for_pbs(script: str, typed: Sequence[Given]) -> PbsLines:
+    """What a script's #PBS lines say, unless the command line says that they are not to be read."""
+    if any(one.name == _IGNORE_PBS for one in typed):
+        return PbsLines()
+    return _kept(_pbs_lines, read_pbs_lines, script)
+
+
+def _with_shell(request: JobRequest, pbs: PbsLines) -> str | None:
+    """The script with a first line that names what runs it: qsub goes by -S, or else takes its user's shell."""
+    text = request.script
+    if text is None or not pbs.present:
+        return text
+    first = text.partition("\n")[0]
+    named = first[2:].split()[:1] if first.startswith("#!") else []
+    shell = pbs.shell or ("" if named else request.env.get("SHELL") or "/bin/sh")
+    return f"#!{shell}\n{text}" if shell and named != [shell] else text
+
+
+def _line_before(refusal: Refusal) -> Refusal:
+    """With the line as its user counts it, in whose script there is no first line that names a shell."""
+    word, _, number = refusal.where.partition(" ")
+    return replace(refusal, where=f"line {int(number) - 1}") if word == "line" and number.isdigit() else refusal
+
+
+def check_script(script: str, *, first_line: bool = True) -> None:
+    """Raise EjbError (INVALID) for a text that is no batch script; qsub needs no `#!` in its first line."""
     if not script:
         raise invalid("script", "the script is empty")
     if not script.strip():
         raise invalid("script", "the script holds nothing but blanks")
     if "\0" in script:
         raise invalid("script", "this is not a text but a binary file", "run a program by `ejb submit -- ./program`")
-    if not script.startswith("#!"):
+    if first_line and not script.startswith("#!"):
         hint = "its first line must name an interpreter, such as #!/bin/bash"
         raise invalid("line 1", "this does not look like a batch script", hint)
     if "\r\n" in script:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
+from ejbd.manager.jobspec.pbsresources import FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def read_layout(settings: Mapping[str, Given]) -> Layout:
         refusals.append(
             Refusal(per_node.where, message, "choose a divisor, or pass the job through with --elastic off")
         )
-    if each is not None and nodes is None and not wanted and processes % each == 0:
+    if each is not None and nodes is None and not wanted and processes % each == 0 and FREE not in settings:
         nodes = processes // each
     if nodes is not None and each is not None and processes < nodes * each and processes % each == 0 and per_node:
         message = f"{processes} processes would leave some of {nodes} nodes with {each} on each empty"

@@ -20,7 +20,7 @@ class Asked:
     else what `--export` (`export`) says.
     `umask` and the soft resource `limits` are his (-1: unlimited; what is missing is not known). `array`: the indices.
     `told`: the variables by which sbatch tells its job some of the options.
-    `why`: what made it a passed-through job, unless its user did.
+    `qsub`: the words of #PBS lines for PBS itself. `why`: what made it a passed-through job, unless its user did.
     """
 
     directory: str
@@ -37,6 +37,7 @@ class Asked:
     error: str | None = None
     array: str | None = None
     told: dict[str, str] = field(default_factory=dict)
+    qsub: tuple[str, ...] = ()
     why: str = ""
 
 
@@ -53,7 +54,8 @@ class JobSpec:
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
     override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `app` is the
     application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `asked` is what a
-    passed-through job needs beside that (None: it is elastic, or was stored by an EJB that did not keep it).
+    passed-through job needs beside that (None: it is elastic, or was stored by an EJB that did not keep it). `pbs`: it
+    has #PBS lines, and `qsub` are words of theirs for every subjob in front of PBS.
     """
 
     name: str
@@ -87,6 +89,8 @@ class JobSpec:
     threads_asked: bool = False
     wants: Wants = field(default_factory=Wants)
     needs: Needs = field(default_factory=Needs)
+    pbs: bool = False
+    qsub: tuple[str, ...] = ()
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
@@ -107,10 +111,12 @@ class JobSpec:
     def from_json(cls, data: dict[str, Any]) -> JobSpec:
         values = dict(data)
         values["kind"] = JobKind(values["kind"])
-        for key in ("argv", "options", "rigid_options"):
-            values[key] = tuple(values[key])
+        for key in ("argv", "options", "rigid_options", "qsub"):
+            values[key] = tuple(values.get(key, ()))
         values["wants"] = Wants.from_json(values.get("wants"))
         values["needs"] = Needs.from_json(values.get("needs"))
         if values.get("asked") is not None:
-            values["asked"] = Asked(**{**values["asked"], "options": tuple(values["asked"]["options"])})
+            asked = values["asked"]
+            words = {key: tuple(asked.get(key, ())) for key in ("options", "qsub")}
+            values["asked"] = Asked(**{**asked, **words})
         return cls(**values)
