@@ -93,6 +93,14 @@ class QueueSettings(BaseModel):
         ),
     ] = 365 * 86400.0
     min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
+    walltime: Annotated[
+        Literal["own", "auto"],
+        Field(
+            description="which walltime is asked for: the user's `own`, or `auto`: the first that is learned from "
+            "earlier runs of the application, and the next after a time-out (docs/speculation.md). A job may say "
+            "otherwise"
+        ),
+    ] = "own"
     max_subjobs: Annotated[
         int, Field(ge=1, le=1000, description="most subjobs that one job runs on at once, J0 not counted")
     ] = 8

@@ -53,7 +53,14 @@ class OverridesBody(Api):
     app: Annotated[str | None, Field(max_length=400, description="NAME[:CLASS]: what the run time is learned of")] = (
         None
     )
+    walltime: Annotated[
+        Literal["auto", "own"] | None,
+        Field(
+            description="auto: learned from earlier runs, never above `time`; own: as `time` says; null: as the queue"
+        ),
+    ] = None
     restartable: bool | None = None
+    rerunnable: Annotated[bool | None, Field(description="it may be run again from its beginning")] = None
     hold: bool | None = None
     options: Annotated[
         list[Annotated[str, Field(max_length=4096)]],
@@ -199,6 +206,31 @@ _OVERHEADS = "what a start and an end cost beside lambda, as far as is known"
 _PLANNED = "what is to come, by the plan as it stands; empty: nothing is planned"
 
 
+class WalltimesView(Api):
+    """The walltimes that were learned for a job. `sequence_s` empty: the user's own stands, and `why`."""
+
+    why: str
+    by: Annotated[Literal["job", "queue"], Field(description="who asked for a learned walltime")]
+    application: str
+    input_class: str
+    processors: int
+    own_s: Annotated[float | None, Field(description="the user's own request; null: none")]
+    limit_s: Annotated[float | None, Field(description="the least of the user's own and the queue's; null: none")]
+    law: str | None = None
+    form: str | None = None
+    mean_s: float | None = None
+    sequence_s: list[float] = []
+    at: Annotated[int, Field(description="the index of the walltime that is asked for now")] = 0
+    finishes: Annotated[list[float], Field(description="that each is enough where those before were not")] = []
+    costs_s: Annotated[
+        list[float], Field(description="expected to be asked for altogether where the sequence began with this one")
+    ] = []
+    expected_cost_s: float | None = None
+    own_cost_s: Annotated[float | None, Field(description="the same for the user's own request, asked for once")] = None
+    checkpoint_s: Annotated[float | None, Field(description="C, where a run resumes from a checkpoint")] = None
+    restart_s: Annotated[float | None, Field(description="R")] = None
+
+
 class Plan(Api):
     """What would be done with a job now. Nothing is kept."""
 
@@ -217,6 +249,7 @@ class Plan(Api):
     deltas: Annotated[list[DeltaView], Field(description=_DELTAS)] = []
     overheads: Annotated[Overheads | None, Field(description=_OVERHEADS)] = None
     placeholder: PlaceholderShape | None
+    walltimes: Annotated[WalltimesView | None, Field(description="null: its own walltime is asked for")] = None
     notes: list[str]
 
 
@@ -391,6 +424,7 @@ class Explanation(Api):
     moves: Annotated[list[MoveView], Field(description="the application's latest moves, newest first")] = []
     speeds: Annotated[list[SpeedView], Field(description="how fast it got on of late, newest first")] = []
     runs: Annotated[list[RunView], Field(description="its latest runs that ended well, newest first")] = []
+    walltimes: Annotated[WalltimesView | None, Field(description="null: its own walltime was asked for")] = None
 
 
 class HopView(Api):

@@ -75,6 +75,8 @@ def plan(found: dict[str, Any], out: Output) -> None:
         out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
     if found.get("overheads"):
         out.line(printable(overheads_line(found["overheads"])))
+    if found.get("walltimes"):
+        out.lines(map(printable, walltime_lines(found["walltimes"])))
     for note in found["notes"]:
         out.note(note)
 
@@ -142,6 +144,8 @@ def explanation(found: dict[str, Any], out: Output) -> None:
         out.line(printable(f"can be moved: {can}: {found['movable']['why']}"))
     if found.get("checkpoints"):
         out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
+    if found.get("walltimes"):
+        out.lines(map(printable, walltime_lines(found["walltimes"])))
     for past in found["decisions"]:
         out.line()
         out.line(clock(past["at_s"]))
@@ -160,6 +164,27 @@ def explanation(found: dict[str, Any], out: Output) -> None:
     if planned := found.get("planned"):
         out.line()
         _planned(planned, max(interval["processors"] for interval in planned), out, "from now on")
+
+
+def walltime_lines(known: dict[str, Any]) -> list[str]:
+    """The walltimes that were learned for a job: the law, and of each the chances and what it is expected to cost."""
+    of = f"{known['application']}{':' + known['input_class'] if known['input_class'] else ''}"
+    of = f"{of} on {known['processors']} processors"
+    if not known["sequence_s"]:
+        return [f"walltime ({of}): {known['why']}"]
+    lines = [f"walltimes learned of {of} {known['why']}: {known['law']}, mean {duration(known['mean_s'])}"]
+    if known["checkpoint_s"] is not None:
+        lines.append(
+            f"  resumed: a checkpoint takes {known['checkpoint_s']:.3g} s, a restart {known['restart_s']:.3g} s"
+        )
+    rows = zip(known["sequence_s"], known["finishes"], known["costs_s"], strict=True)
+    for at, (walltime_s, finishes, cost_s) in enumerate(rows):
+        done = "timed out" if at < known["at"] else "asked for now" if at == known["at"] else "after a time-out"
+        chance = f"is enough with probability {finishes:.3f}"
+        lines.append(f"  {duration(walltime_s)}: {done}; {chance}; begun with it, {duration(cost_s)} are expected")
+    if known["own_cost_s"] is not None:
+        lines.append(f"  the user's own: {duration(known['own_cost_s'])}, asked for once")
+    return lines
 
 
 def _planned(planned: list[dict[str, Any]], processes: int, out: Output, since: str) -> None:

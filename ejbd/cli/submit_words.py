@@ -62,6 +62,8 @@ OVERRIDES = (
     Option("delta", ("--delta",), _NUMBER, "Overhead of over-subscription."),
     Option("checkpoint", ("--checkpoint",), _TEXT, "Checkpoints against lost nodes.", "off|auto|SECONDS"),
     Option("app", ("--app",), _TEXT, "Application that the run time is learned of.", "NAME[:CLASS]"),
+    Option("walltime", ("--walltime",), _TEXT, "auto: learned from earlier runs, up to -t; own: -t.", "auto|own"),
+    Option("rerunnable", ("--rerunnable",), Kind.SWITCH, "It may be run again from its beginning."),
     Option("restartable", ("--restartable",), Kind.SWITCH, "The script may be started again."),
     Option("hold", ("-H", "--hold"), _FLAG, "Do not start until `ejb release`."),
     Option("options", ("-O", "--option"), Kind.TEXTS, "An option of sbatch in one word (--mem=4G alone does, too)."),

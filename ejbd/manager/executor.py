@@ -36,6 +36,7 @@ from ejbd.manager.outcomes import Again, SubmissionRefused, pause_s
 from ejbd.manager.output import literally
 from ejbd.manager.proofs import new_secret
 from ejbd.manager.queuepause import Failing
+from ejbd.manager.speculating import for_another_attempt
 from ejbd.manager.spool import Spool, write_atomically
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import IntentState, JobState, SubjobState
@@ -279,7 +280,7 @@ class Executor:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
-            given = passing.with_walltime(spec, job.walltime_s)
+            given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, job.walltime_s)
             request = passing.request_for(given, script, names, files.script, files.hook)
             return replace(request, hold=job.held)
         start = WorkerScript(

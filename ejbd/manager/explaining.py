@@ -68,6 +68,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         "moves": [move_json(move) for move in latest(session, Move, job.application)] if job.elastic else [],
         "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
         "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
+        "walltimes": job.walltimes,
     }
 
 

@@ -24,6 +24,7 @@ from ejbd.manager.admission import Admission, admit
 from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec, Reading
+from ejbd.manager.speculating import asked_first_s
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
@@ -44,12 +45,18 @@ _TOLD = select(Event.job_id, Event.data).where(
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as its user asks for it. The same `key` and body (`request_hash`) from the same user get the same job."""
+    """A job as its user asks for it. The same `key` and body (`request_hash`) from the same user get the same job.
+
+    `walltimes`: what was learned for it (ejbd.manager.speculating), where it is passed through or elastic as `elastic`
+    says.
+    """
 
     job: Reading
     user: str
     key: str | None
     request_hash: str
+    walltimes: dict[str, Any] | None = None
+    elastic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,8 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
             continue
         id = secrets.token_hex(4)
         spec = replace(taken.spec, asked=None) if taken.elastic else taken.spec.passed_through()
-        row = columns(taken, spec, submission.user, now)
+        learned = submission.walltimes if taken.elastic == submission.elastic else None
+        row = columns(taken, spec, submission.user, now, learned)
         jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": "", **row})
         told = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
         events.append({"kind": EventKind.JOB_RECEIVED.value, "at_s": now, "job_id": id, "data": told})
@@ -141,8 +149,11 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
     return answers
 
 
-def columns(taken: Admission, spec: JobSpec, user: str, now: float) -> dict[str, Any]:
-    """What a submission says of its job's row."""
+def columns(
+    taken: Admission, spec: JobSpec, user: str, now: float, walltimes: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a submission says of its job's row. `walltimes`: that were learned for it."""
+    first_s = asked_first_s(walltimes)
     return {
         "name": spec.name,
         "user": user,
@@ -152,7 +163,8 @@ def columns(taken: Admission, spec: JobSpec, user: str, now: float) -> dict[str,
         "engine": taken.engine,
         "application": application_of(user, spec, taken.engine),
         "processes": spec.processes,
-        "walltime_s": spec.walltime_s,
+        "walltime_s": spec.walltime_s if first_s is None else first_s,
+        "walltimes": walltimes,
         "spec": spec.to_json(),
         "held": spec.hold,
         "submit_s": now,

@@ -44,6 +44,7 @@ from ejbd.manager.looks import Looks
 from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.policyends import ask_policy
 from ejbd.manager.roster import Specs, SubjobRow
+from ejbd.manager.speculating import take_next
 from ejbd.manager.spool import Spool
 from ejbd.manager.submitting import Submissions
 from ejbd.manager.subscribers import Subscribers
@@ -69,7 +70,7 @@ ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
-SUBSCRIBERS = Subscribers(asked=(ask_policy,), told=(learn_of_end, pastruns.note_end, queuepause.note_end))
+SUBSCRIBERS = Subscribers(asked=(ask_policy, take_next), told=(learn_of_end, pastruns.note_end, queuepause.note_end))
 """Who is asked and told when something ends."""
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import case, func, select
+from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
 from ejbd.manager.history import program_of
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.outcomes import End, Final, Outcome, PassedThroughEnded
+from ejbd.manager.outcomes import Again, End, Final, Outcome, PassedThroughEnded
 from ejbd.manager.times import work_now
 from ejbd.store.models import PastRun
 from ejbd.wire.states import JobState
@@ -69,9 +69,13 @@ def application_of_job(user: str, spec: JobSpec) -> Application:
 
 
 def note_end(world: JobWorld, end: End, outcome: Outcome) -> None:
-    """Keep the run of a job that is over: how long it ran in its own shape. A subscriber to ends."""
+    """Keep the run of a job that is over: how long it ran in its own shape. A subscriber to ends.
+
+    One that was cut short, and is done again with another walltime, counts as it is until more is known of it.
+    """
     job, ctx = world.job, world.ctx
-    if not isinstance(outcome, Final):
+    again = isinstance(outcome, Again) and outcome.whole and outcome.walltime_s is not None
+    if not isinstance(outcome, Final) and not again:
         return
     if isinstance(end, PassedThroughEnded):
         if end.start_s is None or end.end_s is None or (world.spec.asked is not None and world.spec.asked.array):
@@ -84,9 +88,16 @@ def note_end(world: JobWorld, end: End, outcome: Outcome) -> None:
     of = application_of_job(job.user, world.spec)
     told = Told(
         key_of("ejb", job.id, job.submit_s), *of[:2], of.input_class, of.processors, run_s, job.walltime_s or None,
-        _OUTCOMES[outcome.state], end_s,
+        _OUTCOMES[outcome.state] if isinstance(outcome, Final) else "timeout", end_s,
     )  # fmt: skip
+    if (job.walltimes or {}).get("at"):
+        _forget_cut_short(ctx.session, told)
     take_in(ctx.session, [told])
+
+
+def _forget_cut_short(session: Session, told: Told) -> None:
+    """What an earlier attempt told of the same run, where this one tells more: it would count twice."""
+    session.execute(delete(PastRun).where(PastRun.key == told.key, PastRun.outcome == "timeout"))
 
 
 def key_of(*what: Any) -> int:

@@ -19,6 +19,7 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import CancelAsked
 from ejbd.manager.queues import told_slots
 from ejbd.manager.room import Room
+from ejbd.manager.speculating import asked_first_s
 from ejbd.manager.subjobs import add_intent, release
 from ejbd.store.models import Job
 from ejbd.store.states import JobState, SubjobState
@@ -26,22 +27,28 @@ from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 
-def _unstored(ctx: Context, taken: Admission, user: str) -> JobWorld:
+def _unstored(ctx: Context, taken: Admission, user: str, walltimes: dict[str, Any] | None) -> JobWorld:
     """The job that a submission would make, once its J0 waits."""
     nothing_yet = {"work_s": 0.0, "work_rate": 0.0, "script_run": 0, "not_movable": "", "not_before_s": 0.0}
-    row = columns(taken, taken.spec, user, ctx.now)
+    row = columns(taken, taken.spec, user, ctx.now, walltimes)
     return JobWorld(ctx, Job(id="dry-run", state=JobState.WAITING, **row, **nothing_yet), _subjobs=[])
 
 
-def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, Any]]:
-    """How :func:`submit` would take the job, and what would be done with it now; nothing is stored."""
+def plan(
+    ctx: Context, job: Reading, user: str, walltimes: dict[str, Any] | None = None
+) -> tuple[Admission, dict[str, Any]]:
+    """How :func:`submit` would take the job, and what would be done with it now; nothing is stored.
+
+    `walltimes`: that were learned for it.
+    """
+    first_s = asked_first_s(walltimes)
     taken = admit(ctx, job)
     queue, spec = taken.queue, taken.spec
     decision = world = None
     room = Room(ctx)
     slots = room.windows(queue.partition(",")[0], spec.needs if taken.elastic else PLAIN).slots()
     if taken.elastic:
-        world = _unstored(ctx, taken, user)
+        world = _unstored(ctx, taken, user, walltimes)
         decision = ask(world, Situation.WAIT, room).answer().to_json()
     return taken, {
         "queue": queue,
@@ -54,7 +61,11 @@ def plan(ctx: Context, job: Reading, user: str) -> tuple[Admission, dict[str, An
         "penalty": world.penalty.to_json() if world is not None else None,
         "deltas": [one.to_json() for one in world.deltas] if world is not None else [],
         "overheads": world.overheads.to_json() if world is not None else None,
-        "placeholder": {"processors": spec.processes * spec.threads, "walltime_s": spec.walltime_s},
+        "placeholder": {
+            "processors": spec.processes * spec.threads,
+            "walltime_s": spec.walltime_s if first_s is None else first_s,
+        },
+        "walltimes": walltimes,
     }
 
 

@@ -21,6 +21,7 @@ from ejbd.manager.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.mpi import LOOK_S
 from ejbd.manager.output import check_output
+from ejbd.manager.speculating import Wanted, note_for, walltimes_of, wanted
 from ejbd.store.store import Store
 from ejbd.userfiles import apart
 
@@ -51,30 +52,40 @@ class Submissions:
         job = await _looked_at(submission.job)
         submission, elastic_notes = replace(submission, job=job), job.notes
         notes: tuple[str, ...] = ()
-        if job.spec.asked is not None:
-            before, taken = await asyncio.to_thread(self._admitted, submission)
+        if job.spec.asked is not None or job.spec.learned:
+            before, taken, wanted = await asyncio.to_thread(self._admitted, submission)
             if before is not None:
                 return replace(before, notes=elastic_notes if before.elastic else ())
-            if not taken.elastic:
+            if wanted is not None:
+                walltimes = await asyncio.to_thread(walltimes_of, wanted)
+                submission = replace(submission, walltimes=walltimes, elastic=taken.elastic)
+            if not taken.elastic and job.spec.asked is not None:
                 notes = await self._check(taken.spec)
                 submission = replace(submission, job=Reading(taken.spec))
         answer = await self._intake.store(submission)
         reach(CrashPoint.JOB_AFTER_COMMIT)
-        return replace(answer, notes=elastic_notes if answer.elastic else notes)
+        said = note_for(submission.walltimes)
+        return replace(answer, notes=(*(elastic_notes if answer.elastic else notes), *([said] if said else ())))
 
-    def _admitted(self, submission: Submission) -> tuple[Accepted | None, Admission]:
-        """How a job would be taken now; and, where that needs to be known by now, what was answered before."""
+    def _admitted(self, submission: Submission) -> tuple[Accepted | None, Admission, Wanted | None]:
+        """How a job would be taken now, and what its walltime would be learned of; and, where that needs to be known by
+        now, what was answered before."""
         try:
-            taken = self._store.read_sync(lambda s: admit(self._context(s), submission.job))
+            taken, learnt = self._store.read_sync(lambda s: self._admit(s, submission.job, submission.user))
             if taken.elastic:
                 check_output(taken.spec, submission.user)
-                return None, taken
+                return None, taken, learnt
         except EjbError as refused:
             before = self._store.read_sync(lambda s: answered(s, submission))
             if before is None:
                 raise
-            return before, Admission(submission.job.spec, "", before.elastic, "", str(refused))
-        return self._store.read_sync(lambda s: answered(s, submission)), taken
+            return before, Admission(submission.job.spec, "", before.elastic, "", str(refused)), None
+        return self._store.read_sync(lambda s: answered(s, submission)), taken, learnt
+
+    def _admit(self, session: Session, job: Reading, user: str) -> tuple[Admission, Wanted | None]:
+        ctx = self._context(session)
+        taken = admit(ctx, job)
+        return taken, wanted(ctx, taken, user)
 
     async def _check(self, spec: JobSpec) -> tuple[str, ...]:
         """Ask the batch system about a job that would be passed through; notes for its user.
@@ -98,7 +109,9 @@ class Submissions:
     async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""
         job = await _looked_at(job)
-        taken, found = await self._store.read(lambda s: requests.plan(self._context(s), job, user))
+        _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
+        walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
+        taken, found = await self._store.read(lambda s: requests.plan(self._context(s), job, user, walltimes))
         if taken.elastic:
             await asyncio.to_thread(check_output, taken.spec, user)
         notes = job.notes if taken.elastic else await self._check(taken.spec)

@@ -99,6 +99,8 @@ class Job(Base):
     not_movable: Mapped[str] = mapped_column(Text, default="")  # why no checkpoint is asked of it any more
     decision_key: Mapped[str] = mapped_column(Text, default="")  # what the last recorded decision said
     expected_completion_s: Mapped[float | None]
+    # Walltimes that were learned for it (ejbd.manager.speculating). NULL: its user's own is asked for.
+    walltimes: Mapped[dict[str, Any] | None]
 
     __table_args__ = (Index("ix_jobs_state", "state"), Index("ix_jobs_user_submit", "user", "submit_s"), NEVER_AGAIN)
 

@@ -16,7 +16,10 @@ from ejbd.sbatch import BY_LETTER, Argument, Option, matching
 
 _SBATCH, _SLURM, _EJB = "#SBATCH", "#SLURM", "#EJB"
 _SPACE = " \t\v\f\r"
-EJB_KEYS = ("restartable", "engine", "mpi", "elastic", *(one.key for one in per_job().values()), "checkpoint", "app")
+EJB_KEYS = (
+    "restartable", "rerunnable", "engine", "mpi", "elastic", *(one.key for one in per_job().values()), "checkpoint",
+    "app", "walltime",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ class Overrides:
     delta: str | None = None
     checkpoint: str | None = None
     app: str | None = None
+    walltime: str | None = None
     restartable: bool | None = None
+    rerunnable: bool | None = None
     hold: bool | None = None
     options: tuple[str, ...] = ()
 
@@ -50,6 +52,8 @@ class Overrides:
                 yield Given(name, value, f"--{attribute.removesuffix('_s').replace('_', '-')}")
         if self.restartable is not None:
             yield Given("ejb:restartable", "yes" if self.restartable else "no", "--restartable")
+        if self.rerunnable is not None:
+            yield Given("ejb:rerunnable", "yes" if self.rerunnable else "no", "--rerunnable")
         if self.hold:
             yield Given("hold", None, "--hold")
 
@@ -73,6 +77,7 @@ _NAMES = {
     **{name: f"ejb:{one.key}" for name, one in per_job().items()},
     "checkpoint": "ejb:checkpoint",
     "app": "ejb:app",
+    "walltime": "ejb:walltime",
 }
 
 

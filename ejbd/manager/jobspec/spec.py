@@ -53,9 +53,11 @@ class JobSpec:
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
     override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `app` is the
-    application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `asked` is what a
-    passed-through job needs beside that (None: it is elastic, or was stored by an EJB that did not keep it). `pbs`: it
-    has #PBS lines, and `qsub` are words of theirs for every subjob in front of PBS.
+    application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `learned`: its
+    walltime is learned from earlier runs, and never above `walltime_s` (None: as the queue says); `rerunnable`: it may
+    be run again from its beginning. `asked` is what a passed-through job needs beside that (None: it is elastic, or was
+    stored by an EJB that did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in
+    front of PBS.
     """
 
     name: str
@@ -74,6 +76,7 @@ class JobSpec:
     engine: str = "auto"
     mpi: str = "auto"
     restartable: bool = False
+    rerunnable: bool = False
     elastic: bool | None = None
     options: tuple[str, ...] = ()
     rigid_options: tuple[str, ...] = ()
@@ -83,6 +86,7 @@ class JobSpec:
     delta: float | None = None
     checkpoint: str | None = None
     app: str | None = None
+    learned: bool | None = None
     asked: Asked | None = None
     tasks_asked: bool = True
     threads: int = 1

@@ -84,6 +84,14 @@ def application(given: Given) -> str:
     return f"{name}:{kind}" if kind else name
 
 
+def learned_walltime(given: Given) -> bool:
+    """Whether the walltime is learned from earlier runs (`auto`), or stands as it was asked for (`own`)."""
+    if given.value in ("auto", "own"):
+        return given.value == "auto"
+    what = f"walltime is auto (learned from earlier runs) or own (as asked for), not {shortened(given.value or '')}"
+    raise invalid(given.where, what, "a time is given by -t")
+
+
 def switch(given: Given) -> bool:
     """on/off, yes/no, true/false; a setting without a value is on."""
     if given.value is None or given.value.lower() in _YES:

@@ -1,0 +1,211 @@
+"""Learned walltimes, live: the first at submission, the next after a time-out, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from ejbd.config import Elasticity
+from ejbd.core.view import BatchState
+from ejbd.errors import EjbError
+from ejbd.manager.jobspec import Asked, JobRequest, Overrides, build_spec
+from ejbd.manager.pastruns import Told, key_of, take_in
+from ejbd.store.models import PastRun
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+OWN_S = 7200.0
+
+
+def learn(store: Store, count: int = 40, application: str = "heat", processors: int = 16) -> None:
+    """So many runs of ten minutes, more or less."""
+    drawn = random.Random(1)
+    runs = [
+        Told(key_of(application, at), "ada", application, "", processors, max(60.0, drawn.gauss(600, 120)), OWN_S,
+             "completed", 1000.0 + at)
+        for at in range(count)
+    ]  # fmt: skip
+    store.write_sync(lambda session: take_in(session, runs))
+
+
+def past(store: Store) -> list[PastRun]:
+    """What was kept of runs of this test."""
+    query = select(PastRun).where(PastRun.end_s > 10_000.0).order_by(PastRun.id)
+    return store.read_sync(lambda session: list(session.scalars(query)))
+
+
+def only(store: Store, run_s: float, outcome: str) -> None:
+    """That one run of this test is known, and what is known of it."""
+    (row,) = past(store)
+    assert row.run_s == pytest.approx(run_s, abs=2) and row.outcome == outcome
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+
+
+async def submit(live: LiveWorld, **spec: Any) -> str:
+    given: dict[str, Any] = {"walltime_s": OWN_S, "learned": True, "rerunnable": True, "app": "heat"} | spec
+    return await live.submit(**given)
+
+
+async def ends(live: LiveWorld, tag: str, state: BatchState, after_s: float, code: int | None = None) -> None:
+    live.batch.start(tag)
+    await live.poll(1)
+    live.clock.now += after_s
+    live.batch.end(tag, state, code)
+    await live.poll(1)
+
+
+async def test_the_requests_follow_the_sequence_up_to_the_users_own(live: LiveWorld) -> None:
+    learn(live.store)
+    job = await submit(live)
+    kept = live.job(job).walltimes
+    assert kept is not None
+    sequence = kept["sequence_s"]
+    assert sequence == sorted(set(sequence)) and 600 < sequence[0] < 1200 and sequence[-1] == OWN_S
+    assert kept["why"] == "by 40 runs" and kept["by"] == "job" and kept["own_cost_s"] == OWN_S
+    assert kept["expected_cost_s"] == kept["costs_s"][0] == min(kept["costs_s"]) < OWN_S
+    for at, walltime in enumerate(sequence):
+        assert live.batch.of(f"ejb-{job}.{at}").walltime_s == live.job(job).walltime_s == walltime
+        await ends(live, f"ejb-{job}.{at}", BatchState.TIMEOUT, walltime)
+        if at + 1 < len(sequence):
+            assert live.job(job).state == "waiting", "submitted again with the poll that saw the end"
+            only(live.store, walltime, "timeout")
+    assert live.job(job).state == "timeout", "its own request was the last"
+    assert [data["walltime_s"] for kind, data in live.events(job) if kind == "job.again"] == sequence[1:]
+
+
+async def test_a_run_that_ends_in_its_second_attempt_is_known_once(live: LiveWorld) -> None:
+    learn(live.store)
+    job = await submit(live)
+    first = live.job(job).walltime_s
+    await ends(live, f"ejb-{job}.0", BatchState.TIMEOUT, first)
+    await ends(live, f"ejb-{job}.1", BatchState.COMPLETED, first + 60, 0)
+    assert live.job(job).state == "completed"
+    only(live.store, first + 60, "completed")
+    explained = await live.manager.explain(job)
+    assert explained["walltimes"]["at"] == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "becomes"),
+    [
+        (BatchState.FAILED, "failed"),
+        (BatchState.NODE_FAIL, "failed"),
+        (BatchState.PREEMPTED, "failed"),
+        (BatchState.CANCELLED, "cancelled"),
+    ],
+)
+async def test_nothing_but_a_time_out_takes_the_next(live: LiveWorld, state: BatchState, becomes: str) -> None:
+    learn(live.store)
+    job = await submit(live)
+    await ends(live, f"ejb-{job}.0", state, 60.0, 1)
+    assert live.job(job).state == becomes and len(live.batch.requests) == 1
+
+
+async def test_a_cancelled_job_is_not_run_again_though_its_time_runs_out(live: LiveWorld) -> None:
+    learn(live.store)
+    job = await submit(live)
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    await live.manager.cancel(job, "ada")
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    await live.poll(1)
+    assert live.job(job).state in ("timeout", "cancelled") and len(live.batch.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"app": "other"}, "none came to an end by itself; a law needs 10, so the user's request stands"),
+        ({"rerunnable": False}, "may not be run again (`#EJB rerunnable` or --rerunnable says that it may), so"),
+        ({"rigid_options": ("--array=1-4",)}, "an array's tasks time out one by one, so"),
+        ({"rigid_options": ("--time-min=10",)}, "--time-min lets the batch system choose the walltime, so"),
+    ],
+)
+async def test_where_nothing_is_learned_the_users_request_stands(
+    live: LiveWorld, spec: dict[str, Any], why: str
+) -> None:
+    learn(live.store)
+    job = await submit(live, **spec)
+    assert live.batch.of(f"ejb-{job}.0").walltime_s == OWN_S
+    explained = await live.manager.explain(job)
+    assert why in explained["walltimes"]["why"] and explained["walltimes"].get("sequence_s", []) == []
+    await ends(live, f"ejb-{job}.0", BatchState.TIMEOUT, OWN_S)
+    assert live.job(job).state == "timeout"
+
+
+async def test_the_queue_may_make_it_the_default_and_a_job_opt_out(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF, walltime="auto")
+    learn(store)
+    asked = Asked(directory=str(tmp_path))
+    by_queue = await submit(live, learned=None, asked=asked)
+    assert live.job(by_queue).walltime_s < OWN_S and (live.job(by_queue).walltimes or {})["by"] == "queue"
+    own = await submit(live, learned=False, asked=asked)
+    assert live.job(own).walltime_s == OWN_S and live.job(own).walltimes is None
+
+
+async def test_no_walltime_is_above_the_queues_limit(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    learn(live.store)
+    observe = live.batch.observe
+
+    async def limited() -> Any:
+        view = await observe()
+        return replace(view, queues=tuple(replace(queue, max_walltime_s=500.0) for queue in view.queues))
+
+    monkeypatch.setattr(live.batch, "observe", limited)
+    await live.poll(1)
+    job = await submit(live, walltime_s=0.0)
+    assert (live.job(job).walltimes or {})["sequence_s"] == [500.0], "all runs were longer: it is what there is"
+
+
+async def test_a_job_that_was_asked_for_as_it_is_appends_to_its_output(live: LiveWorld) -> None:
+    learn(live.store)
+    job = await submit(live, asked=Asked(directory=str(live.folder), options=("--mem=1G",)))
+    first, second = (live.job(job).walltimes or {})["sequence_s"][:2]
+    await ends(live, f"ejb-{job}.0", BatchState.TIMEOUT, first)
+    one, two = list(live.batch.requests.values())
+    assert one.asked is not None and two.asked is not None
+    assert one.walltime_s == first and two.walltime_s == second
+    assert len(one.asked.options) == 2 and one.asked.options[-1].startswith("--time=")
+    assert two.asked.options[1] == "--open-mode=append" and two.asked.options[-1].startswith("--time=")
+
+
+async def test_a_daemon_that_dies_loses_and_doubles_no_run(live: LiveWorld) -> None:
+    """Before the commit in which the end was seen nothing has happened; after it the intent is stored."""
+    learn(live.store)
+    job = await submit(live)
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    live.clock.now += live.job(job).walltime_s
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    live.clock.now += 1
+    await live.manager.poll()  # seen and committed; nothing carried out
+    assert live.job(job).state == "waiting" and len(live.batch.requests) == 1
+    live.batch.lose_answers = 1  # and the submission is taken without an answer
+    await live.restart()
+    for _ in range(6):
+        await live.poll(10)
+    assert [request.tag for request in live.batch.requests.values()] == [f"ejb-{job}.0", f"ejb-{job}.1"]
+    assert live.job(job).state == "waiting" and (live.job(job).walltimes or {})["at"] == 1
+    await ends(live, f"ejb-{job}.1", BatchState.COMPLETED, 60.0, 0)
+    assert live.job(job).state == "completed" and len(past(live.store)) == 1
+
+
+def test_what_the_words_say() -> None:
+    spec = build_spec(
+        JobRequest("/", command=("./a",), overrides=Overrides(time="5", walltime="auto", rerunnable=True))
+    )
+    assert spec.learned is True and spec.rerunnable
+    script = "#!/bin/sh\n#SBATCH -t 5\n#EJB walltime=own rerunnable\nsrun ./a\n"
+    spec = build_spec(JobRequest("/", script=script))
+    assert spec.learned is False and spec.rerunnable
+    with pytest.raises(EjbError, match=r"walltime is auto .* or own .*, not '1:00'"):
+        build_spec(JobRequest("/", command=("./a",), overrides=Overrides(time="5", walltime="1:00")))
