@@ -5,11 +5,11 @@ from __future__ import annotations
 from ejbd.manager.ending import end_job, stop_ranks
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import Again, End, Final, GoesOn, Outcome, PassedThroughEnded, outcome
-from ejbd.manager.subjobs import add_subjob, release
+from ejbd.manager.subjobs import add_whole, release
 from ejbd.manager.times import set_rate
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
-from ejbd.wire.kinds import EventKind, SubjobRole
+from ejbd.wire.kinds import EventKind
 
 
 def conclude(world: JobWorld, end: End) -> Outcome:
@@ -26,6 +26,8 @@ def conclude(world: JobWorld, end: End) -> Outcome:
         _end(world, end, decided)
     elif isinstance(decided, Again):
         job.setbacks += decided.setback
+        if decided.walltime_s is not None:
+            job.walltime_s = decided.walltime_s
         if decided.whole:
             _queue_again(world, decided)
     return decided
@@ -52,8 +54,6 @@ def _queue_again(world: JobWorld, again: Again) -> None:
     job.members, job.lead_worker = [], None
     for subjob in world.open_subjobs:
         release(world, subjob, again.reason)
-    if again.walltime_s is not None:
-        job.walltime_s = again.walltime_s
     add_event(
         ctx.session,
         EventKind.JOB_AGAIN,
@@ -65,5 +65,4 @@ def _queue_again(world: JobWorld, again: Again) -> None:
     )
     if job.state != JobState.WAITING:
         move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=again.reason)
-    role = SubjobRole.PLACEHOLDER if job.elastic else SubjobRole.RIGID
-    add_subjob(world, role, job.processes, job.walltime_s, delay_s=again.after_s)
+    add_whole(world, delay_s=again.after_s)

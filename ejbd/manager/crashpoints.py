@@ -22,6 +22,7 @@ class CrashPoint(StrEnum):
     CANCEL_AFTER_RECORD = "cancel.after-record"
     TICK_BEFORE_COMMIT = "tick.before-commit"  # observed and decided, nothing stored
     TICK_AFTER_COMMIT = "tick.after-commit"  # decisions and intents stored, nothing carried out
+    AGAIN_BEFORE_COMMIT = "again.before-commit"  # a time-out was seen and the next walltime chosen, nothing stored
     OPERATION_AFTER_LEASE = "operation.after-lease"  # handed out, the worker has not got it
     REPORT_BEFORE_COMMIT = "report.before-commit"  # the worker did it, we have not stored its answer
     REPORT_AFTER_COMMIT = "report.after-commit"  # stored, the worker does not know that we know

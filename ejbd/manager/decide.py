@@ -12,14 +12,14 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
 from ejbd.core.room.walltimes import longest_walltime, slack
-from ejbd.manager import application, auto, leaving, movability, periodic, queuepause, setbacks, warnings
+from ejbd.manager import application, auto, leaving, movability, periodic, queuepause, retrying, setbacks, warnings
 from ejbd.manager.asking import ask, resumes
 from ejbd.manager.context import Context
 from ejbd.manager.decisions import record
 from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.room import Room, margins
 from ejbd.manager.roster import JobRow
-from ejbd.manager.subjobs import add_subjob, release
+from ejbd.manager.subjobs import add_subjob, add_whole, release
 from ejbd.manager.times import work_now
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
@@ -136,7 +136,7 @@ class Decider:
     def receive(self, world: JobWorld) -> None:
         """The job in its original shape goes into the queue first: as J0, or as it is where it is passed through."""
         job = world.job
-        add_subjob(world, SubjobRole.PLACEHOLDER if job.elastic else SubjobRole.RIGID, job.processes, job.walltime_s)
+        add_whole(world)
         move_job(self.ctx.session, job, JobState.WAITING, self.ctx.now)
 
     def _wait(self, world: JobWorld) -> None:
@@ -175,7 +175,7 @@ class Decider:
         if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
             self._placeholder_started(world, j0)
             return
-        if warnings.leaves_what_ends(world):
+        if warnings.leaves_what_ends(world) or retrying.saves_in_time(world):
             return
         if j0 is not None and j0.id in job.members:
             return

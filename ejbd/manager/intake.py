@@ -24,7 +24,7 @@ from ejbd.manager.admission import Admission, admit
 from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec, Reading
-from ejbd.manager.speculating import asked_first_s
+from ejbd.manager.speculating import run_times
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
@@ -153,7 +153,7 @@ def columns(
     taken: Admission, spec: JobSpec, user: str, now: float, walltimes: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """What a submission says of its job's row. `walltimes`: that were learned for it."""
-    first_s = asked_first_s(walltimes)
+    run_s = (run_times(walltimes) or [spec.walltime_s])[0]
     return {
         "name": spec.name,
         "user": user,
@@ -163,7 +163,7 @@ def columns(
         "engine": taken.engine,
         "application": application_of(user, spec, taken.engine),
         "processes": spec.processes,
-        "walltime_s": spec.walltime_s if first_s is None else first_s,
+        "walltime_s": run_s,
         "walltimes": walltimes,
         "spec": spec.to_json(),
         "held": spec.hold,

@@ -123,6 +123,6 @@ def _give_up_room(world: JobWorld, why: str) -> None:
     end = PlanOutlived(_savable(world), cut_short, job.overruns, job.walltime_s, why)
     decided = conclude(world, end)
     if isinstance(decided, Again) and not decided.whole and epoch is not None:
-        job.overruns += not cut_short
+        job.overruns += not cut_short and decided.walltime_s is None
         job.members = []
         application.begin_checkpoint(world, epoch)

@@ -43,8 +43,8 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.looks import Looks
 from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.policyends import ask_policy
+from ejbd.manager.retrying import take_next
 from ejbd.manager.roster import Specs, SubjobRow
-from ejbd.manager.speculating import take_next
 from ejbd.manager.spool import Spool
 from ejbd.manager.submitting import Submissions
 from ejbd.manager.subscribers import Subscribers

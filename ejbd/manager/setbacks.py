@@ -16,7 +16,7 @@ from ejbd.manager.outcomes import (
     ShellLost,
     TimeUsedUp,
 )
-from ejbd.manager.subjobs import add_subjob, release
+from ejbd.manager.subjobs import add_whole, release
 from ejbd.manager.times import CLOCKS_S, set_rate
 from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
@@ -147,7 +147,8 @@ def back_to_waiting(world: JobWorld, why: str) -> None:
 
 def _was_left(world: JobWorld, j0: Subjob) -> bool:
     """Whether the job has just left a J0 that will end before its time: it needs another one."""
-    return j0.state == SubjobState.RUNNING and (j0.warned or (world.cut_short(j0) and _was_placed(world, j0)))
+    saved = (world.job.walltimes or {}).get("left") == j0.id  # ejbd.manager.retrying
+    return j0.state == SubjobState.RUNNING and (saved or j0.warned or (world.cut_short(j0) and _was_placed(world, j0)))
 
 
 def ensure_placeholder(world: JobWorld) -> None:
@@ -187,7 +188,7 @@ def ensure_placeholder(world: JobWorld) -> None:
 
 
 def _add_placeholder(world: JobWorld, pause_s: float) -> None:
-    add_subjob(world, SubjobRole.PLACEHOLDER, world.job.processes, world.job.walltime_s, delay_s=pause_s)
+    add_whole(world, delay_s=pause_s)
 
 
 def _given_up(world: JobWorld, j0: Subjob) -> bool:

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ejbd.core.progress import round_up
-from ejbd.core.view import BatchState
-from ejbd.manager.admission import Admission
 from ejbd.manager.context import Context
-from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.outcomes import Again, End, Final, Outcome, PassedThroughEnded
+from ejbd.manager.history import application_of
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobworld import MOVING_ENGINES, JobWorld
 from ejbd.manager.pastruns import Application, application_of_job, learned, newest
-from ejbd.store.models import PastRun
+from ejbd.store.models import Job, PastRun
 from ejbd.wire.states import JobState
 
+if TYPE_CHECKING:
+    from ejbd.core.speculation.laws import Law
+    from ejbd.manager.admission import Admission
+
+AHEAD_POLLS = 2.0  # before the last checkpoint has to begin: the next look, and the way to the workers
+ANOTHER_WAIT = 0.1  # of the mean run time: what each further wait in the queue counts, where runs are resumed
 STANDS = "so the user's request stands"
 _OWN_ENDS = {  # options that leave the walltime, or the end, to the batch system
     "--array": "an array's tasks time out one by one",
@@ -34,8 +38,8 @@ _OWN_ENDS = {  # options that leave the walltime, or the end, to the batch syste
 class Wanted:
     """A job that is to have a learned walltime, with what is known of its application. `by`: `job` or `queue`.
 
-    `own_s`: what its user asked for (infinite: nothing); `limit_s`: never more than this; `why_not`: what keeps it from
-    having one.
+    `own_s`: what its user asked for (infinite: nothing); `limit_s`: never more than this; `resumed`: what a checkpoint
+    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one.
     """
 
     application: Application
@@ -44,6 +48,7 @@ class Wanted:
     own_s: float
     limit_s: float
     quantum_s: float
+    resumed: tuple[float, float] | None = None
     why_not: str = ""
 
 
@@ -57,7 +62,7 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
     own_s = spec.walltime_s or inf
     application = application_of_job(user, spec)
     if why_not := _why_not(taken):
-        return Wanted(application, (), by, own_s, own_s, 1.0, why_not)
+        return Wanted(application, (), by, own_s, own_s, 1.0, why_not=why_not)
     return Wanted(
         application,
         tuple(newest(ctx.session, application)),
@@ -65,13 +70,27 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
         own_s,
         min(own_s, _longest(ctx, taken.queue)),
         ctx.view.walltime_quantum_s if ctx.view is not None else 60.0,
+        _resumed(ctx, taken, user) if taken.elastic and taken.engine in MOVING_ENGINES else None,
     )
+
+
+def _resumed(ctx: Context, taken: Admission, user: str) -> tuple[float, float]:
+    """What is kept free for a checkpoint and the looks before it, and what a restart takes, as far as is known."""
+    unstored = Job(
+        state=JobState.WAITING, queue=taken.queue, processes=taken.spec.processes,
+        application=application_of(user, taken.spec, taken.engine), spec={"lambda_s": taken.spec.lambda_s},
+    )  # fmt: skip
+    cost = JobWorld(ctx, unstored).cost
+    return cost.reserve_s + AHEAD_POLLS * ctx.settings.poll_s, cost.restart_s or cost.lambda_s
 
 
 def _why_not(taken: Admission) -> str:
     spec = taken.spec
     if taken.elastic:
-        return "it is elastic, and plans by its own walltime"
+        if spec.kind is JobKind.SCRIPT and not spec.restartable:
+            return "its script cannot be started again (`#EJB restartable` says that it may)"
+        if taken.engine in MOVING_ENGINES:
+            return ""
     words = (*spec.rigid_options, *spec.options)
     for option, why in _OWN_ENDS.items():
         if any(word.partition("=")[0] == option for word in words):
@@ -109,6 +128,9 @@ def walltimes_of(question: Wanted) -> dict[str, Any]:
     from ejbd.core.speculation.sequence import expected_request, finishing, plan_of
 
     law = found.fitted.law
+    if question.resumed is not None:
+        told = _resuming(law, question, question.resumed)
+        return kept | {"why": found.why, "law": law.words(), "form": found.fitted.form, "mean_s": law.mean} | told
     sequence = _allowed(plan_of(law, limit_s=question.limit_s).sequence_s, question)
     costs = [expected_request(law, sequence[at:]) for at in range(len(sequence))]
     return kept | {
@@ -122,6 +144,45 @@ def walltimes_of(question: Wanted) -> dict[str, Any]:
         "costs_s": costs,
         "expected_cost_s": costs[0],
         "own_cost_s": _finite(question.own_s),
+    }
+
+
+def _resuming(law: Law, question: Wanted, resumed: tuple[float, float]) -> dict[str, Any]:
+    """The walltimes where each run but the last ends with a checkpoint, from which the next goes on."""
+    from ejbd.core.speculation.checkpointed import POINTS, Prices, checkpointed
+    from ejbd.core.speculation.discrete import discretise
+    from ejbd.core.speculation.sequence import finishing
+
+    (checkpoint_s, restart_s), limit_s = resumed, question.limit_s
+    until = [limit_s]
+    if law.low + checkpoint_s < limit_s:
+        table = discretise(law, POINTS, law.upper(limit_s))
+        prices = Prices(gamma=ANOTHER_WAIT * law.mean)
+        plan = checkpointed(table, checkpoint_s, restart_s, prices, limit_s=limit_s)
+        until = [one.until_s for one in plan.reservations if one.until_s + checkpoint_s <= limit_s]
+        until += [limit_s] if isfinite(limit_s) else []
+    starts = [0.0, *until[:-1]]
+    ends = [checkpoint_s] * (len(until) - 1) + [0.0]
+    asked = [
+        min(round_up(to_s - from_s + (restart_s if from_s else 0.0) + end_s, question.quantum_s), limit_s)
+        for from_s, to_s, end_s in zip(starts, until, ends, strict=True)
+    ]
+    left = [law.survival(from_s) for from_s in starts]
+    costs = [
+        min(round_up(until[at] + ends[at], question.quantum_s), limit_s)
+        + sum(share * walltime for share, walltime in zip(left[at + 1 :], asked[at + 1 :], strict=True))
+        for at in range(len(until))
+    ]
+    return {
+        "sequence_s": asked,
+        "progress_s": until,
+        "at": 0,
+        "finishes": list(finishing(law, until)),
+        "costs_s": costs,
+        "expected_cost_s": costs[0],
+        "own_cost_s": _finite(question.own_s),
+        "checkpoint_s": checkpoint_s,
+        "restart_s": restart_s,
     }
 
 
@@ -147,6 +208,21 @@ def asked_first_s(walltimes: dict[str, Any] | None) -> float | None:
     return walltimes["sequence_s"][0] if walltimes and walltimes.get("sequence_s") else None
 
 
+def run_times(walltimes: dict[str, Any] | None) -> list[float]:
+    """How long the job may run altogether, by the end of each of its walltimes (seconds at full width)."""
+    return (walltimes or {}).get("progress_s") or (walltimes or {}).get("sequence_s") or []
+
+
+def placeholder_s(job: Job, work_s: float) -> tuple[float, float]:
+    """What J0 has to last for ranks, and what it is asked for beyond, of a job that has done `work_s` (seconds)."""
+    walltimes = job.walltimes or {}
+    if "progress_s" not in walltimes:
+        return job.walltime_s, 0.0
+    last = walltimes["at"] + 1 == len(walltimes["progress_s"])
+    left_s = max(0.0, job.walltime_s - work_s) + (walltimes["restart_s"] if work_s > 0.0 else 0.0)
+    return left_s, 0.0 if last else walltimes["checkpoint_s"]
+
+
 def note_for(walltimes: dict[str, Any] | None) -> str:
     """The same for its user; "" where there is nothing to tell."""
     first_s = asked_first_s(walltimes)
@@ -157,27 +233,10 @@ def note_for(walltimes: dict[str, Any] | None) -> str:
     return f"it asks for {first_s:g} s, learned {walltimes['why']}; `ejb explain` shows the whole sequence"
 
 
-def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
-    """A run that timed out is done again with the next walltime that was learned: asked about ends.
-
-    A time-out and nothing else: what the batch system says of memory, nodes, preemption and cancellation is final.
-    """
-    if not isinstance(outcome, Final) or outcome.state is not JobState.TIMEOUT:
-        return None
-    if not isinstance(end, PassedThroughEnded) or end.state is not BatchState.TIMEOUT:
-        return None
-    following = next_of(world.job.walltimes)
-    if following is None or not world.spec.rerunnable or world.subjobs[-1].releasing:  # somebody has cancelled it
-        return None
-    kept, before_s, next_s = following
-    world.job.walltimes = kept
-    why = f"{end.said}: {before_s:g} s were not enough, {next_s:g} s are asked for next"
-    return Again(reason=why, whole=True, walltime_s=next_s)
-
-
 def next_of(walltimes: dict[str, Any] | None) -> tuple[dict[str, Any], float, float] | None:
-    """What is kept once the next walltime is asked for, the one before and that one; None where none is left."""
-    sequence = (walltimes or {}).get("sequence_s") or []
+    """What is kept once the next walltime is asked for, how long the job could run by the one before and can by that
+    one; None where none is left."""
+    sequence = run_times(walltimes)
     at = (walltimes or {}).get("at", 0)
     if walltimes is None or at + 1 >= len(sequence):
         return None

@@ -13,6 +13,8 @@ from ejbd.manager import arrays
 from ejbd.manager.context import Context
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation
+from ejbd.manager.speculating import placeholder_s
+from ejbd.manager.times import work_now
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
@@ -98,6 +100,15 @@ def add_subjob(
     )
     add_intent(ctx, IntentKind.SUBMIT, job.id, subjob=subjob, delay_s=delay_s)
     return subjob
+
+
+def add_whole(world: JobWorld, *, delay_s: float = 0.0) -> Subjob:
+    """Plan the job's whole batch job: J0 for what is left of an elastic one, or the job itself."""
+    job = world.job
+    if not job.elastic:
+        return add_subjob(world, SubjobRole.RIGID, job.processes, job.walltime_s, delay_s=delay_s)
+    length_s, slack_s = placeholder_s(job, work_now(job, world.ctx.now))
+    return add_subjob(world, SubjobRole.PLACEHOLDER, job.processes, length_s, slack_s=slack_s, delay_s=delay_s)
 
 
 def add_intent(

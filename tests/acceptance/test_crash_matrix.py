@@ -22,6 +22,7 @@ from ejbd.manager.crashpoints import CrashPoint
 from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
 from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.fakes.daemon import ROOT, Daemon, until
+from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 STEPS = 80
@@ -59,9 +60,16 @@ MOMENTS: dict[CrashPoint, list[Moment]] = {
     CrashPoint.REPORT_AFTER_COMMIT: [GROWTH, Moment("growth", 2)],
     CrashPoint.JOB_AFTER_COMMIT: [START],
 }
-CASES = [("local", point, moment) for point in CrashPoint for moment in MOMENTS[point]]
-CASES += [("slurm", point, MOMENTS[point][0]) for point in CrashPoint]
+CASES = [("local", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
+CASES += [("slurm", point, MOMENTS[point][0]) for point in MOMENTS]
 CASES += [("slurm", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
+
+
+# On the way from a time-out to the submission with the next walltime; the first submission is the job's own.
+RESUBMISSION: dict[CrashPoint, int] = {
+    CrashPoint.AGAIN_BEFORE_COMMIT: 1,
+    CrashPoint.SUBMIT_BEFORE_BEGIN: 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +178,48 @@ def test_a_crash_loses_and_doubles_nothing(
         daemon.stop()
 
 
+NAP = 'echo begun >>"$1"; [ "$(wc -l <"$1")" -ge 2 ] || exec sleep 300; sleep 1'
+
+
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("point", RESUBMISSION)
+def test_a_crash_between_a_time_out_and_the_next_walltime_loses_and_doubles_no_run(
+    site: Site, point: CrashPoint, tmp_path: Path
+) -> None:
+    """The first run sleeps until its time is over, the second ends soon."""
+    daemon = Daemon(tmp_path, site.toml, site.environment)
+    operator = Operator(daemon)
+    begun = tmp_path / "begun"
+    try:
+        daemon.start(EJBD_CRASH_AT=f"{point.value}:{RESUBMISSION[point]}")
+        seconds = [2.0 + 0.05 * at for at in range(12)]
+        columns = {"user": ME.user, "application": "nap", "input_class": "", "processors": 1, "requested_s": 60.0}
+        history = {
+            **{name: [value] * len(seconds) for name, value in columns.items()},
+            "outcome": ["completed"] * len(seconds),
+            "key": list(range(len(seconds))),
+            "run_s": seconds,
+            "end_s": [1000.0 + at for at in range(len(seconds))],
+        }
+        assert daemon.client.post("/v1/history", json=history).json() == {"new": len(seconds)}
+        wishes = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": True, "app": "nap"}
+        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="5:00", overrides=wishes)["id"])
+        operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")
+        assert operator.deaths == [-signal.SIGKILL], "the daemon never came there"
+        assert daemon.job(job)["state"] == "completed"
+        assert begun.read_text() == "begun\n" * 2, "each attempt once"
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
+        again = [event["data"]["walltime_s"] for event in daemon.events(job) if event["kind"] == "job.again"]
+        asked = daemon.explain(job)["walltimes"]["sequence_s"]
+        assert [s["walltime_s"] for s in daemon.job(job)["subjobs"]] == asked[:2] and again == asked[1:2]
+        assert "job.fault" not in daemon.kinds(job)
+        known = daemon.client.get("/v1/history", params={"application": "nap"}).json()["applications"]
+        assert [(one["runs"], one["completed"]) for one in known] == [(13, 13)], "and its run is known once"
+    finally:
+        daemon.stop()
+
+
 def submitted(daemon: Daemon, site: Site, result: Path) -> tuple[str, bool]:
     """The job's id, and whether this call has made it. Always the same Idempotency-Key and body."""
     answer = daemon.post_job(
@@ -189,4 +239,4 @@ def test_every_crash_point_stands_in_one_place() -> None:
                 assert point.value.id == "CrashPoint", ast.unparse(node)
                 reached[point.attr] += 1
     assert reached == Counter({point.name: 1 for point in CrashPoint})
-    assert set(MOMENTS) == set(CrashPoint) and all(MOMENTS.values())
+    assert set(MOMENTS) | set(RESUBMISSION) == set(CrashPoint) and all(MOMENTS.values())

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
-from ejbd.manager.jobspec import Asked, JobRequest, Overrides, build_spec
+from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
 from ejbd.manager.pastruns import Told, key_of, take_in
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
@@ -209,3 +209,105 @@ def test_what_the_words_say() -> None:
     assert spec.learned is False and spec.rerunnable
     with pytest.raises(EjbError, match=r"walltime is auto .* or own .*, not '1:00'"):
         build_spec(JobRequest("/", command=("./a",), overrides=Overrides(time="5", walltime="1:00")))
+
+
+# -- what an engine resumes -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elastic(tmp_path: Path, store: Store) -> LiveWorld:
+    """A full machine, so that J0 is what there is."""
+    learn(store)
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 0
+    return live
+
+
+async def runs_for(live: LiveWorld, seconds: float, step: float = 20.0) -> None:
+    for _ in range(int(seconds / step)):
+        await live.poll(step)
+        await live.work()
+    await live.poll(1)
+    await live.work()
+
+
+async def test_an_elastic_job_is_saved_before_its_walltime_is_over_and_goes_on_with_the_next(
+    elastic: LiveWorld,
+) -> None:
+    live = elastic
+    job = await submit(live, rerunnable=False)
+    kept = live.job(job).walltimes or {}
+    sequence, until = kept["sequence_s"], kept["progress_s"]
+    assert kept["checkpoint_s"] > 0 and until[-1] == OWN_S and max(sequence) <= OWN_S
+    assert live.job(job).walltime_s == until[0] and live.batch.of(f"ejb-{job}.0").walltime_s == sequence[0]
+    await live.begin(f"{job}.0")
+    await live.work()
+    assert live.job(job).state == "running"
+    await runs_for(live, sequence[0] - 5, 5)
+    row = live.job(job)
+    assert row.state == "waiting" and (row.walltimes or {})["at"] == 1 and row.walltime_s == until[1]
+    assert row.work_s == pytest.approx(until[0], rel=0.05), "all that was done is kept"
+    if not live.batch.of(f"ejb-{job}.0").state.ended:
+        await runs_for(live, 30)
+    second = live.batch.of(f"ejb-{job}.1").walltime_s or 0.0
+    assert until[1] - row.work_s < second < sequence[0] + until[1] - until[0], "what is left, and not the whole"
+    worker = await live.begin(f"{job}.1")
+    await live.work()
+    assert live.job(job).state == "running" and live.epochs(job)[-1].restart_from == 1
+    await live.poll(20)
+    await worker.finish_ranks(live.epochs(job)[-1].number)
+    for _ in range(3):
+        await live.work()
+        await live.poll(12)
+    assert live.job(job).state == "completed" and live.batch.live() == []
+    only(live.store, until[0] + 20, "completed")
+
+
+@pytest.mark.parametrize("rerunnable", [True, False])
+async def test_an_elastic_job_without_a_checkpoint_begins_again_if_it_may(elastic: LiveWorld, rerunnable: bool) -> None:
+    live = elastic
+    job = await submit(live, rerunnable=rerunnable, engine="none" if rerunnable else "application")
+    first = live.batch.of(f"ejb-{job}.0").walltime_s or 0.0
+    await live.begin(f"{job}.0")
+    await live.work()
+    live.clock.now += first - 100  # nobody looks meanwhile, and the batch system ends it early
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    await live.poll(1)
+    if not rerunnable:
+        assert live.job(job).state in ("timeout", "ending"), "there is nothing to go on from"
+        return
+    row = live.job(job)
+    until = (row.walltimes or {})["sequence_s"]
+    assert (row.state, row.work_s, row.walltime_s) == ("waiting", 0.0, until[1])
+    await live.poll(1)
+    assert live.batch.of(f"ejb-{job}.1").walltime_s == until[1]
+    worker = await live.begin(f"{job}.1")
+    await live.work()
+    assert live.job(job).state == "running" and live.epochs(job)[-1].restart_from is None
+    await live.poll(20)
+    await worker.finish_ranks(live.epochs(job)[-1].number)
+    for _ in range(3):
+        await live.work()
+        await live.poll(12)
+    assert live.job(job).state == "completed"
+
+
+async def test_what_outlives_its_subjobs_plans_with_the_next(tmp_path: Path, store: Store) -> None:
+    learn(store)
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 8
+    job = await submit(live)
+    until = (live.job(job).walltimes or {})["progress_s"]
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await runs_for(live, live.subjobs(job)[1].walltime_s - 5, 5)
+    row = live.job(job)
+    assert row.walltime_s == until[1] and (row.walltimes or {})["at"] == 1 and row.overruns == 0
+    assert row.state == "waiting" and row.work_s >= until[0] * 0.8
+
+
+async def test_a_script_whose_shell_would_be_lost_keeps_its_own_walltime(elastic: LiveWorld) -> None:
+    job = await submit(elastic, kind=JobKind.SCRIPT, script="#!/bin/sh\nsrun ./heat\n", argv=())
+    assert elastic.job(job).walltime_s == OWN_S
+    assert "its script cannot be started again" in (elastic.job(job).walltimes or {})["why"]
