@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from ejbd.core.progress import round_up
 from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
@@ -23,6 +25,8 @@ from ejbd.wire.states import JobState
 if TYPE_CHECKING:
     from ejbd.core.speculation.laws import Law
     from ejbd.manager.admission import Admission
+
+log = structlog.get_logger(__name__)
 
 AHEAD_POLLS = 2.0  # before the last checkpoint has to begin: the next look, and the way to the workers
 ANOTHER_WAIT = 0.1  # of the mean run time: what each further wait in the queue counts, where runs are resumed
@@ -109,7 +113,18 @@ def _longest(ctx: Context, queue: str) -> float:
 
 
 def walltimes_of(question: Wanted) -> dict[str, Any]:
-    """What is kept of it with the job. It takes some milliseconds, and longer the first time: not on the writer."""
+    """What is kept of it with the job. It takes some milliseconds, and longer the first time: not on the writer.
+
+    A law that nothing can be made of leaves the user's request as it is.
+    """
+    try:
+        return _walltimes_of(question)
+    except (ValueError, ArithmeticError) as error:
+        log.error("walltimes-fault", application=question.application.name, error=repr(error), exc_info=error)
+        return _walltimes_of(replace(question, why_not=f"nothing could be made of its history ({error})"))
+
+
+def _walltimes_of(question: Wanted) -> dict[str, Any]:
     of = question.application
     kept: dict[str, Any] = {
         "why": f"{question.why_not}, {STANDS}" if question.why_not else "",
@@ -158,7 +173,7 @@ def _resuming(law: Law, question: Wanted, resumed: tuple[float, float]) -> dict[
     if law.low + checkpoint_s < limit_s:
         table = discretise(law, POINTS, law.upper(limit_s))
         prices = Prices(gamma=ANOTHER_WAIT * law.mean)
-        plan = checkpointed(table, checkpoint_s, restart_s, prices, limit_s=limit_s)
+        plan = checkpointed(table, checkpoint_s, restart_s, prices, limit_s=limit_s * (1.0 + 1e-9))
         until = [one.until_s for one in plan.reservations if one.until_s + checkpoint_s <= limit_s]
         until += [limit_s] if isfinite(limit_s) else []
     starts = [0.0, *until[:-1]]

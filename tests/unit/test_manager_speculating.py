@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
-from ejbd.manager.pastruns import Told, key_of, take_in
+from ejbd.manager.pastruns import Application, Told, key_of, take_in
+from ejbd.manager.speculating import Wanted, walltimes_of
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -311,3 +314,23 @@ async def test_a_script_whose_shell_would_be_lost_keeps_its_own_walltime(elastic
     job = await submit(elastic, kind=JobKind.SCRIPT, script="#!/bin/sh\nsrun ./heat\n", argv=())
     assert elastic.job(job).walltime_s == OWN_S
     assert "its script cannot be started again" in (elastic.job(job).walltimes or {})["why"]
+
+
+# -- what is worked out -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resumed", [None, (22.0, 5.0), (1000.0, 400.0)])
+@pytest.mark.parametrize("limit_s", [10.0, 333.3, 611.0, 5000.0, inf])
+@pytest.mark.parametrize("spread_s", [0.0, 100.0])
+def test_no_walltime_is_above_the_limit_whatever_the_law(
+    resumed: tuple[float, float] | None, limit_s: float, spread_s: float
+) -> None:
+    drawn = random.Random(3)
+    runs = tuple(PastRun(run_s=600 + spread_s * drawn.random(), outcome="completed") for _ in range(20))
+    question = Wanted(Application("ada", "heat", 4), runs, "job", inf, limit_s, 60.0, resumed)
+    kept = walltimes_of(question)
+    asked, until = kept["sequence_s"], kept.get("progress_s", kept["sequence_s"])
+    assert until == sorted(set(until)) and all(0 < walltime <= limit_s for walltime in asked)
+    assert until[-1] == limit_s or limit_s == inf
+    assert len(asked) == len(until) == len(kept["finishes"]) == len(kept["costs_s"])
+    json.dumps(kept, allow_nan=False)
