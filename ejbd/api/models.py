@@ -220,7 +220,11 @@ class WalltimesView(Api):
     form: str | None = None
     mean_s: float | None = None
     sequence_s: list[float] = []
+    progress_s: Annotated[
+        list[float], Field(description="of what is resumed: how far the run may have come by the end of each")
+    ] = []
     at: Annotated[int, Field(description="the index of the walltime that is asked for now")] = 0
+    left: Annotated[str | None, Field(description="the J0 that was left last, saved before its end")] = None
     finishes: Annotated[list[float], Field(description="that each is enough where those before were not")] = []
     costs_s: Annotated[
         list[float], Field(description="expected to be asked for altogether where the sequence began with this one")

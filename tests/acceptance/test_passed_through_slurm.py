@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import subprocess
@@ -269,3 +270,43 @@ def test_the_end_that_nobody_saw_is_told_by_the_exit_file_or_is_unknown(place: P
     assert "nobody knows how it ended" in unknown["reason"]
     assert place.ejb("cancel", jobs["sh"]).returncode == 0
     assert place.daemon.job(jobs["sh"])["state"] == "cancelled"
+
+
+NAP = """\
+#!/bin/bash
+#SBATCH -t 5 -o nap.out
+#EJB walltime=auto rerunnable app=nap elastic=off
+echo begun
+[ "$(wc -l <nap.out)" -ge 2 ] || exec sleep 600
+"""
+
+
+def test_a_learned_walltime_and_the_next_after_a_time_out(place: Place) -> None:
+    """The first run is ended by Slurm as by its time limit, which is moved forward; nothing else is changed."""
+    runs = 12
+    columns = {
+        "user": getpass.getuser(), "application": "nap", "input_class": "", "processors": 1, "requested_s": 300.0,
+        "outcome": "completed",
+    }  # fmt: skip
+    history = {
+        **{name: [value] * runs for name, value in columns.items()},
+        "key": list(range(runs)),
+        "run_s": [30.0 + at for at in range(runs)],
+        "end_s": [1000.0 + at for at in range(runs)],
+    }
+    assert place.daemon.client.post("/v1/history", json=history).json() == {"new": runs}
+    place.write("nap.sh", NAP)
+    job = place.submit("--parsable", "nap.sh")
+    first = place.batch_id(job)
+    place.daemon.wait(job, "running")
+    assert re.search(r"TimeLimit=00:01:00\b", place.cluster.run("scontrol", "show", "job", first))
+    place.cluster.run("scontrol", "update", f"JobId={first}", "EndTime=now+3")
+    place.daemon.wait(job, "completed", "failed", "timeout", "cancelled", timeout_s=180)
+    found = place.daemon.job(job)
+    assert found["state"] == "completed", place.daemon.trace(job)()
+    asked = place.daemon.explain(job)["walltimes"]
+    assert [s["walltime_s"] for s in found["subjobs"]] == asked["sequence_s"][:2] and asked["at"] == 1
+    assert max(asked["sequence_s"]) == 300.0, "the user's own is the last"
+    assert [s["state"] for s in found["subjobs"]] == ["timeout", "completed"]
+    output = (place.folder / "nap.out").read_text()
+    assert output.count("begun") == 2 and "DUE TO TIME LIMIT" in output, "the second run appended to the first's"

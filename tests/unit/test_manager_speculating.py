@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from ejbd.api.models import Explanation
+from ejbd.cli.showing import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
@@ -93,8 +95,14 @@ async def test_a_run_that_ends_in_its_second_attempt_is_known_once(live: LiveWor
     await ends(live, f"ejb-{job}.1", BatchState.COMPLETED, first + 60, 0)
     assert live.job(job).state == "completed"
     only(live.store, first + 60, "completed")
-    explained = await live.manager.explain(job)
-    assert explained["walltimes"]["at"] == 1
+    told = Explanation.model_validate(await live.manager.explain(job)).walltimes
+    assert told is not None and told.at == 1 and len(told.costs_s) == len(told.sequence_s)
+    lines = walltime_lines(told.model_dump())
+    assert (
+        "timed out" in lines[1]
+        and "asked for now" in lines[2]
+        and lines[-1] == "  the user's own: 2:00:00, asked for once"
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +148,9 @@ async def test_where_nothing_is_learned_the_users_request_stands(
     job = await submit(live, **spec)
     assert live.batch.of(f"ejb-{job}.0").walltime_s == OWN_S
     explained = await live.manager.explain(job)
-    assert why in explained["walltimes"]["why"] and explained["walltimes"].get("sequence_s", []) == []
+    told = Explanation.model_validate(explained).walltimes
+    assert told is not None and why in told.why and told.sequence_s == []
+    assert walltime_lines(told.model_dump())[0].endswith("so the user's request stands")
     await ends(live, f"ejb-{job}.0", BatchState.TIMEOUT, OWN_S)
     assert live.job(job).state == "timeout"
 
@@ -250,6 +260,8 @@ async def test_an_elastic_job_is_saved_before_its_walltime_is_over_and_goes_on_w
     row = live.job(job)
     assert row.state == "waiting" and (row.walltimes or {})["at"] == 1 and row.walltime_s == until[1]
     assert row.work_s == pytest.approx(until[0], rel=0.05), "all that was done is kept"
+    told = Explanation.model_validate(await live.manager.explain(job)).walltimes
+    assert told is not None and told.left == f"{job}.0" and told.progress_s == until
     if not live.batch.of(f"ejb-{job}.0").state.ended:
         await runs_for(live, 30)
     second = live.batch.of(f"ejb-{job}.1").walltime_s or 0.0
