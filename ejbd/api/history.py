@@ -124,7 +124,7 @@ async def take_in(manager: Manager, caller: Caller, body: RunColumns) -> Taken:
             where="body.user",
         )  # fmt: skip
     columns = (getattr(body, name) for name in Told._fields)
-    runs = [Told(*row) for row in zip(*columns, strict=True)]
+    runs = list(map(Told._make, zip(*columns, strict=True)))
     return Taken(new=await manager.store.write(lambda session: pastruns.take_in(session, runs), patient=True))
 
 

@@ -117,7 +117,7 @@ def take_in(session: Session, runs: Sequence[Told]) -> int:
     columns = ", ".join('"user"' if name == "user" else name for name in Told._fields)
     values = ", ".join([sign] * len(Told._fields))
     statement = f"INSERT INTO past_runs ({columns}) VALUES ({values}) ON CONFLICT (key) DO NOTHING"
-    connection.exec_driver_sql(statement, [tuple(run) for run in runs])
+    connection.exec_driver_sql(statement, list(runs))
     return session.scalar(select(func.count()).select_from(PastRun).where(PastRun.id > before)) or 0
 
 
