@@ -7,9 +7,7 @@ writer. Each is admitted by itself: what is refused, and what is at fault, is it
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,13 +23,13 @@ from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.speculating import run_times
+from ejbd.manager.together import Together
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import NEW_JOBS_TOPIC, add_events, insert_rows, wake
 from ejbd.wire.kinds import EventKind
 
-MOST_TOGETHER = 64
 MOST_DRAWS = 10
 
 _KEYS = select(IdempotencyKey.user, IdempotencyKey.key, IdempotencyKey.request_hash, IdempotencyKey.job_id).where(
@@ -178,31 +176,14 @@ class Intake:
     def __init__(self, store: Store, context: Callable[[Session], Context]) -> None:
         self._store = store
         self._context = context
-        self._waiting: deque[tuple[Submission, asyncio.Future[Accepted]]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._together: Together[Submission, Accepted] = Together(self._stored, "intake")
 
     async def store(self, submission: Submission) -> Accepted:
         """Durable when this returns. Raises EjbError where it is refused, or the database does not take it.
 
         A caller that is cancelled before its turn leaves no trace; later, the job is stored without it.
         """
-        future: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
-        self._waiting.append((submission, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._drain(), name="intake")
-        return await future
-
-    async def _drain(self) -> None:
-        while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(MOST_TOGETHER, len(self._waiting)))]
-            if some := [(submission, future) for submission, future in some if not future.done()]:
-                for (_, future), answer in zip(some, await self._stored([one for one, _ in some]), strict=True):
-                    if future.done():
-                        continue
-                    if isinstance(answer, Exception):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
+        return await self._together.ask(submission)
 
     async def _stored(self, submissions: list[Submission]) -> Sequence[Answer]:
         for _ in range(MOST_DRAWS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from pathlib import Path
@@ -44,6 +45,33 @@ def check_output(spec: JobSpec, user: str) -> None:
         why = _obstacle(Path(named), Path(spec.cwd))
         if why:
             raise EjbError(Code.INVALID, f"the output cannot be written: {why}", where=named, hint=f"mkdir -p {named}")
+
+
+class Outputs:
+    """:func:`check_output` for many jobs that come at once: a folder that they share is looked at once for them all.
+
+    Nobody is answered by a look that began before he asked: a folder may have been made in between.
+    """
+
+    def __init__(self) -> None:
+        self._about_to: dict[tuple[str, ...], asyncio.Task[EjbError | None]] = {}
+
+    async def check(self, spec: JobSpec, user: str) -> None:
+        """Raise EjbError (INVALID) as :func:`check_output` does, in a thread."""
+        key = (spec.cwd, spec.output, spec.error or "", spec.name, user)
+        look = self._about_to.get(key)
+        if look is None:
+            look = self._about_to[key] = asyncio.create_task(self._look(key, spec, user), name="output")
+        if (refused := await asyncio.shield(look)) is not None:
+            raise refused
+
+    async def _look(self, key: tuple[str, ...], spec: JobSpec, user: str) -> EjbError | None:
+        del self._about_to[key]
+        try:
+            await asyncio.to_thread(check_output, spec, user)
+        except EjbError as refused:
+            return refused
+        return None
 
 
 def _obstacle(folder: Path, cwd: Path) -> str:

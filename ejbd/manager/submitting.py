@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity
@@ -20,11 +21,13 @@ from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.mpi import LOOK_S
-from ejbd.manager.output import check_output
+from ejbd.manager.output import Outputs, check_output
 from ejbd.manager.speculating import Wanted, note_for, walltimes_of, wanted
+from ejbd.manager.together import Together
 from ejbd.store.store import Store
 from ejbd.userfiles import apart
 
+_Look = tuple[Accepted | None, Admission, Wanted | None]
 OVER_S = 1.0  # that a check may take beyond its limit, until its batch command is ended
 
 
@@ -45,6 +48,8 @@ class Submissions:
         self._runs_as = runs_as
         self._context = context
         self._intake = Intake(store, context)
+        self._looks: Together[Submission, _Look] = Together(self._look, "submissions")
+        self._outputs = Outputs()
         self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
 
     async def submit(self, submission: Submission) -> Accepted:
@@ -53,7 +58,7 @@ class Submissions:
         submission, elastic_notes = replace(submission, job=job), job.notes
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None or job.spec.learned:
-            before, taken, wanted = await asyncio.to_thread(self._admitted, submission)
+            before, taken, wanted = await self._admitted(submission)
             if before is not None:
                 return replace(before, notes=elastic_notes if before.elastic else ())
             if wanted is not None:
@@ -67,20 +72,39 @@ class Submissions:
         said = note_for(submission.walltimes)
         return replace(answer, notes=(*(elastic_notes if answer.elastic else notes), *([said] if said else ())))
 
-    def _admitted(self, submission: Submission) -> tuple[Accepted | None, Admission, Wanted | None]:
+    async def _admitted(self, submission: Submission) -> _Look:
         """How a job would be taken now, and what its walltime would be learned of; and, where that needs to be known by
         now, what was answered before."""
+        before, taken, learnt = await self._looks.ask(submission)
+        if before is None and taken.elastic:
+            try:
+                await self._outputs.check(taken.spec, submission.user)
+            except EjbError:
+                before = await self._store.read(lambda s: answered(s, submission))
+                if before is None:
+                    raise
+        return before, taken, learnt
+
+    async def _look(self, submissions: list[Submission]) -> Sequence[_Look | Exception]:
+        return await self._store.read(lambda s: [self._taken(s, one) for one in submissions])
+
+    def _taken(self, session: Session, submission: Submission) -> _Look | Exception:
         try:
-            taken, learnt = self._store.read_sync(lambda s: self._admit(s, submission.job, submission.user))
-            if taken.elastic:
-                check_output(taken.spec, submission.user)
-                return None, taken, learnt
+            taken, learnt = self._admit(session, submission.job, submission.user)
+            return None if taken.elastic else answered(session, submission), taken, learnt
         except EjbError as refused:
-            before = self._store.read_sync(lambda s: answered(s, submission))
-            if before is None:
-                raise
-            return before, Admission(submission.job.spec, "", before.elastic, "", str(refused)), None
-        return self._store.read_sync(lambda s: answered(s, submission)), taken, learnt
+            error: Exception = refused
+        except DBAPIError:
+            raise  # the transaction that all of them share is lost
+        except Exception as fault:  # which is nobody else's
+            return fault
+        try:
+            before = answered(session, submission)
+        except EjbError as reused:
+            return reused
+        if before is None:
+            return error
+        return before, Admission(submission.job.spec, "", before.elastic, "", str(error)), None
 
     def _admit(self, session: Session, job: Reading, user: str) -> tuple[Admission, Wanted | None]:
         ctx = self._context(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import intake, queues
+from ejbd.manager import intake, output, queues, submitting
 from ejbd.manager.admission import Admission, admit
 from ejbd.manager.context import Context
 from ejbd.manager.intake import Accepted
-from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
+from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -147,3 +148,52 @@ async def test_a_change_of_settings_that_was_undone_does_not_hold(live: LiveWorl
     with pytest.raises(ValueError, match="no"):
         await live.store.write(fails)
     assert (await live.manager.submit(job(live), "ada", None, "")).elastic
+
+
+async def test_a_flood_is_looked_at_together_and_what_is_wrong_with_one_is_told_to_him(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.poll()
+    looks, reads = 0, 0
+    check, read_from = output.check_output, live.store._read
+
+    def looked(spec: JobSpec, user: str) -> None:
+        nonlocal looks
+        looks += 1
+        check(spec, user)
+
+    def counted(fn: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read_from(fn)
+
+    def taken(ctx: Context, one: Reading) -> Admission:
+        if one.spec.name == "faulty":
+            raise RuntimeError("fault")
+        return admit(ctx, one)
+
+    monkeypatch.setattr(output, "check_output", looked)
+    monkeypatch.setattr(live.store, "_read", counted)
+    monkeypatch.setattr(submitting, "admit", taken)
+    names = ["faulty" if n == 7 else "wide" if n == 9 else "heat" for n in range(MANY)]
+    asked = [job(live, name) for name in names]
+    asked[9] = read(
+        JobRequest(cwd=str(live.folder), command=("./heat",), overrides=Overrides(ntasks="9999", time="10"))
+    )
+    answers = await asyncio.gather(
+        *(live.manager.submit(one, "ada", f"key-{n}", "") for n, one in enumerate(asked)), return_exceptions=True
+    )
+    assert reads < MANY / 4 and looks < MANY / 4
+    assert isinstance(answers[7], RuntimeError)
+    assert isinstance(answers[9], EjbError) and "processors are more than" in answers[9].message
+    assert sum(isinstance(answer, Accepted) for answer in answers) == MANY - 2 == len(stored(live))
+
+
+async def test_a_folder_that_was_made_since_the_last_look_is_seen(live: LiveWorld) -> None:
+    await live.poll()
+    spec = replace(job(live).spec, output="out/%j")
+    outputs = output.Outputs()
+    told = await asyncio.gather(*(outputs.check(spec, "ada") for _ in range(3)), return_exceptions=True)
+    assert [isinstance(one, EjbError) for one in told] == [True] * 3
+    (live.folder / "out").mkdir()
+    await outputs.check(spec, "ada")
