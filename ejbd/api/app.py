@@ -13,6 +13,7 @@ from ejbd.api.declared import Declared
 from ejbd.api.head import Head
 from ejbd.api.middleware import Guard
 from ejbd.api.port import ManagerPort
+from ejbd.api.submission_door import SubmissionDoor
 from ejbd.api.worker_door import WorkerDoor
 from ejbd.errors import Code, EjbError
 
@@ -54,6 +55,7 @@ def create_app(manager: ManagerPort) -> FastAPI:
     for module in (jobs, worker, events, logs, timelines, history, queues, drains, tokens, system):
         app.include_router(module.router)
     app.add_middleware(Head)
+    app.add_middleware(SubmissionDoor, manager=manager)
     app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)
     app.add_middleware(WorkerDoor, manager=manager, max_body_bytes=manager.settings.limits.max_body_bytes)
     openapi.install(app)

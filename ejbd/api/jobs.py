@@ -21,7 +21,7 @@ from ejbd.api.models import (
 )
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import SELECTION, Selector, select_job
-from ejbd.api.submission import read_submission
+from ejbd.api.submission import read_submission, submitted
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
@@ -63,18 +63,10 @@ async def submit(
     manager: Manager, caller: Caller, body: JobSubmission, response: Response, key: IdempotencyKey = None
 ) -> JobCreated:
     """Store a job. It is durable when this answers."""
-    reading, digest = await read_submission(body)
-    taken = await manager.submit(reading, caller.user, key, digest)
-    response.status_code = 201 if taken.created else 200
-    response.headers["Location"] = f"/v1/jobs/{taken.id}"
-    return JobCreated(
-        id=taken.id,
-        name=reading.spec.name,
-        created=taken.created,
-        elastic=taken.elastic,
-        why=taken.why,
-        notes=list(taken.notes),
-    )
+    answer = await submitted(manager, caller.user, body, key)
+    response.status_code, headers = answer.status_and_headers()
+    response.headers.update(headers)
+    return answer
 
 
 @router.post("/plan")

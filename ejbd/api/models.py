@@ -121,6 +121,10 @@ class JobCreated(Api):
     why: Annotated[str, Field(description="why it is elastic, or is not")]
     notes: Annotated[list[str], Field(description="what is not acted on, cannot be had, or was not checked")]
 
+    def status_and_headers(self) -> tuple[int, dict[str, str]]:
+        """What goes with it in an answer."""
+        return 201 if self.created else 200, {"Location": f"/v1/jobs/{self.id}"}
+
 
 class Slot(Api):
     """Processors that may be used now for so long (null: without an end)."""

@@ -8,7 +8,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ejbd.api.models import JobSubmission, OverridesBody
+from ejbd.api.models import JobCreated, JobSubmission, OverridesBody
+from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.policies import per_job
 
@@ -60,6 +61,20 @@ def _read(body: JobSubmission) -> tuple[Reading, str]:
 def _characters(body: JobSubmission) -> int:
     words = (body.script or "", *body.args, *(body.command or ()), *body.overrides.options, body.overrides.export or "")
     return sum(map(len, words)) + sum(map(len, body.env.values())) + sum(map(len, body.env))
+
+
+async def submitted(manager: ManagerPort, user: str, body: JobSubmission, key: str | None) -> JobCreated:
+    """Store a job; durable when this returns. Raises EjbError where it is refused."""
+    reading, digest = await read_submission(body)
+    taken = await manager.submit(reading, user, key, digest)
+    return JobCreated(
+        id=taken.id,
+        name=reading.spec.name,
+        created=taken.created,
+        elastic=taken.elastic,
+        why=taken.why,
+        notes=list(taken.notes),
+    )
 
 
 def request_hash(body: JobSubmission) -> str:
