@@ -13,6 +13,7 @@ from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, ref
 from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
+from ejbd.batch.reading import beside
 from ejbd.batch.starter import worker_words
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError
@@ -85,7 +86,7 @@ class LocalBatch:
             NodeView(name, processors, free, True, (QUEUE,), _node_state(processors, free))
             for name, processors, free in answer["nodes"]
         )
-        jobs = tuple(_job(row, answer["head"], answer["shadow_s"]) for row in answer["jobs"])
+        jobs = await beside(lambda: _jobs(answer))
         queue = QueueView(QUEUE, True, None, 1, sum(node.processors for node in nodes), default=True)
         return ClusterView(answer["time_s"], nodes, jobs, (queue,), Reservations.PROCESSORS, walltime_quantum_s=1.0)
 
@@ -230,6 +231,10 @@ def _node_state(processors: int, free: int) -> str:
     if free == processors:
         return "idle"
     return "mixed" if free else "allocated"
+
+
+def _jobs(answer: Mapping[str, Any]) -> tuple[BatchJobView, ...]:
+    return tuple(_job(row, answer["head"], answer["shadow_s"]) for row in answer["jobs"])
 
 
 def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> BatchJobView:

@@ -24,10 +24,11 @@ from ejbd.batch.process import (
     plain_environment,
     steers,
 )
+from ejbd.batch.reading import beside
 from ejbd.batch.slurm import checks, commands, refusals, script
-from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
+from ejbd.batch.slurm.listing import JobRow, NodeListing, Sinfo, Squeue, in_order, new_separator
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
-from ejbd.core.view import ClusterView, MemoryRules, Reservations, base_id
+from ejbd.core.view import BatchJobView, ClusterView, MemoryRules, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.sbatch import export_parts
@@ -81,8 +82,13 @@ class SlurmBatch:
             await asking  # never left behind: its command has its own time-out
         if self._reserved is None:  # what maintenance is coming is not known: nothing is decided on half of the truth
             raise self._reserved_error or BatchError("Slurm did not tell its reservations", transient=True)
-        jobs, unparsed = squeue.parse(jobs_text, now_s)
-        listing = sinfo.parse(nodes_text)
+
+        def read() -> tuple[tuple[BatchJobView, ...], int, NodeListing]:
+            rows, unparsed = squeue.parse(jobs_text, now_s)
+            listing = sinfo.parse(nodes_text)
+            return in_order(rows, listing.tiers), unparsed, listing
+
+        jobs, unparsed, listing = await beside(read)
         if not listing.nodes:
             raise _unreadable("sinfo", nodes_text)
         if unparsed and not jobs:
@@ -90,7 +96,7 @@ class SlurmBatch:
         return ClusterView(
             time_s=now_s,
             nodes=listing.nodes,
-            jobs=in_order(jobs, listing.tiers),
+            jobs=jobs,
             queues=listing.queues,
             reservations=Reservations.NODES,
             walltime_quantum_s=MINUTE_S,
