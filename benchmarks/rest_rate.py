@@ -97,15 +97,18 @@ def _some(sock: socket.socket) -> bytes:
 Results = multiprocessing.Queue  # of seconds that each request took, or of what went wrong
 
 
-def client(target: Target, body: bytes, begin: float, end: float, results: Results[list[float] | str]) -> None:
-    """Submit from `begin` to `end` (monotonic seconds) over one connection; hand back how long each took."""
+def client(
+    target: Target, body: bytes, begin: float, end: float, results: Results[list[float] | str], every_s: float = 0.0
+) -> None:
+    """Submit from `begin` to `end` (monotonic seconds) over one connection, at most one `every_s` seconds; hand back
+    how long each took."""
     try:
-        results.put(submissions(target, body, begin, end))
+        results.put(submissions(target, body, begin, end, every_s))
     except (OSError, RuntimeError) as error:
         results.put(f"a client failed: {error!r}")
 
 
-def submissions(target: Target, body: bytes, begin: float, end: float) -> list[float]:
+def submissions(target: Target, body: bytes, begin: float, end: float, every_s: float) -> list[float]:
     sock = target.connect()
     mark = uuid.uuid4().hex
     time.sleep(max(0.0, begin - time.monotonic()))
@@ -114,6 +117,7 @@ def submissions(target: Target, body: bytes, begin: float, end: float) -> list[f
         sock.sendall(request(target, body, f"{mark}-{len(taken)}"))
         answer(sock)
         taken.append(time.monotonic() - sent)
+        time.sleep(max(0.0, min(sent + every_s, end) - time.monotonic()))
     return taken
 
 
@@ -124,16 +128,21 @@ class Load:
     rate: float
     p50_s: float
     p99_s: float
+    longest_s: float
     cpu_ms: float
 
 
-def load(target: Target, body: bytes, clients: int, seconds: float, server: psutil.Process) -> Load:
-    """Raises RuntimeError where a client fails."""
+def load(
+    target: Target, body: bytes, clients: int, seconds: float, server: psutil.Process, a_second: float = 0.0
+) -> Load:
+    """`a_second` submissions of all clients, 0: as many as go. Raises RuntimeError where a client fails."""
+    every_s = clients / a_second if a_second else 0.0
     context = multiprocessing.get_context("fork")
     results: Results[list[float] | str] = context.Queue()
     begin = time.monotonic() + 0.2 + 0.01 * clients
     end = begin + seconds
-    processes = [context.Process(target=client, args=(target, body, begin, end, results)) for _ in range(clients)]
+    args = (target, body, begin, end, results, every_s)
+    processes = [context.Process(target=client, args=args) for _ in range(clients)]
     for process in processes:
         process.start()
     time.sleep(max(0.0, begin - time.monotonic()))
@@ -148,7 +157,8 @@ def load(target: Target, body: bytes, clients: int, seconds: float, server: psut
     taken.sort()
     for process in processes:
         process.join()
-    return Load(len(taken) / seconds, statistics.median(taken), taken[int(len(taken) * 0.99)], cpu * 1000 / len(taken))
+    p99_s = taken[int(len(taken) * 0.99)]
+    return Load(len(taken) / seconds, statistics.median(taken), p99_s, taken[-1], cpu * 1000 / len(taken))
 
 
 def bare(path: str, tcp: socket.socket) -> None:

@@ -89,10 +89,7 @@ async def run(settings: Settings) -> None:
             servers = await serve(create_app(manager), settings)
             try:
                 manager.publish(servers.url)
-                # What is imported and set up by now stays, and is walked through by no collection: each of them would
-                # keep every request waiting for a tenth of a second.
-                gc.collect()
-                gc.freeze()
+                settle()
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
                 fed = asyncio.create_task(feed(manager.faults), name="watchdog")
                 await stop.wait()
@@ -112,6 +109,13 @@ async def run(settings: Settings) -> None:
             )
     finally:
         store.close()
+
+
+def settle() -> None:
+    """What is imported and set up by now stays, and is walked through by no garbage collection any more: each full one
+    would keep every request waiting for a tenth of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
