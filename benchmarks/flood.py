@@ -33,7 +33,7 @@ from ejbd.batch.base import Identity
 from ejbd.batch.reading import beside
 from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.core.view import ClusterView, Reservations
-from ejbd.daemon import settle
+from ejbd.daemon import freeze
 from ejbd.manager.clock import SteadyClock
 from ejbd.manager.manager import Manager
 from ejbd.store.store import Store
@@ -91,7 +91,7 @@ async def server(where: Path, elastic: int, queued: int, nodes: int) -> None:
     await manager.poll()  # the first one stores a decision about every job
     await manager.poll()
     await serve(create_app(manager), settings)
-    settle()
+    freeze()
     print("ready", flush=True)
     await asyncio.Event().wait()
 

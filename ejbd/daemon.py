@@ -89,7 +89,7 @@ async def run(settings: Settings) -> None:
             servers = await serve(create_app(manager), settings)
             try:
                 manager.publish(servers.url)
-                settle()
+                freeze()
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
                 fed = asyncio.create_task(feed(manager.faults), name="watchdog")
                 await stop.wait()
@@ -111,7 +111,7 @@ async def run(settings: Settings) -> None:
         store.close()
 
 
-def settle() -> None:
+def freeze() -> None:
     """What is imported and set up by now stays, and is walked through by no garbage collection any more: each full one
     would keep every request waiting for a tenth of a second."""
     gc.collect()
