@@ -182,18 +182,19 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="sc15|speculative|guard",
-            help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; the guard over Delta, lambda and start-up.",
+            metavar="sc15|speculative|learned|guard",
+            help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; the guard "
+            "over Delta, lambda and start-up.",
         ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="Tables and figures go here.")],
-    traces: Annotated[MaybePath, typer.Option("--traces", help="Folder with the four logs (sc15, guard).")] = None,
+    traces: Annotated[MaybePath, typer.Option("--traces", help="Folder with the logs (not: speculative).")] = None,
     limit: Limit = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="That are averaged (speculative).")] = 50,
     quick: Annotated[bool, typer.Option("--quick", help="Few cells on the first rows of each log (guard).")] = False,
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Simulations at one time (guard).")] = 1,
 ) -> None:
-    """Make every table and figure of a paper's evaluation, the paper's values beside ours; or of the guard."""
+    """Make every table and figure of a paper's evaluation, the paper's values beside ours; or our own."""
     if what == "speculative":
         from ejbd.sim.speculative.reproduce import reproduce_speculative
 
@@ -206,6 +207,13 @@ def reproduce(
             raise EjbError(Code.INVALID, "sc15 is made of the four logs; say where they are", where="--traces")
         with shown():
             paths = reproduce_sc15(traces, out_dir, limit=limit)
+    elif what == "learned":
+        from ejbd.sim.speculative.learned import reproduce_learned
+
+        if traces is None:
+            raise EjbError(Code.INVALID, "learned is made of the logs; say where they are", where="--traces")
+        with shown():
+            paths = reproduce_learned(traces, out_dir, limit=limit)
     elif what == "guard":
         from ejbd.sim.guarded import reproduce_guard
 
@@ -214,7 +222,9 @@ def reproduce(
         with shown():
             paths = reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     else:
-        raise EjbError(Code.INVALID, f"{what!r} is not known here", hint="there are sc15 and speculative, and guard")
+        raise EjbError(
+            Code.INVALID, f"{what!r} is not known here", hint="there are sc15, speculative, learned and guard"
+        )
     for path in paths:
         print(path)
 

@@ -70,7 +70,7 @@ def reproduce_guard(
     none is.
     """
     rows = limit or (QUICK_ROWS if quick else None)
-    sources = {known.name: Source(path, known.processors, limit=rows) for known, path in _logs(traces)}
+    sources = {known.name: Source(path, known.processors, limit=rows) for known, path in logs_in(traces)}
     axes = QUICK if quick else AXES
     points = list(grid(list(sources.values()), Setting().having(SETTING), axes, Kind.RUN))
 
@@ -83,7 +83,8 @@ def reproduce_guard(
     return _write(out, cells, rows)
 
 
-def _logs(folder: Path) -> list[tuple[paper.PaperTrace, Path]]:
+def logs_in(folder: Path) -> list[tuple[paper.PaperTrace, Path]]:
+    """Those of the paper's logs that are in a folder. Raises EjbError where none is."""
     found = []
     for known in paper.TRACES:
         paths = sorted(path for path in folder.glob(f"{known.file}*") if ".swf" in path.name)

@@ -407,6 +407,21 @@ def test_site_settings() -> None:
     assert "allocation unit" not in [what for what, good, _ in check_config(poor, whole_nodes=True) if not good]
 
 
+@pytest.mark.parametrize(
+    ("kind", "weight", "told"),
+    [
+        ("priority/multifactor", "1000", True),
+        ("priority/multifactor", "0", False),
+        ("priority/basic", "1000", False),
+        ("priority/multifactor", "(null)", False),
+    ],
+)
+def test_that_a_time_out_costs_the_age_is_told_where_age_counts(kind: str, weight: str, told: bool) -> None:
+    config = commands.ShowConfig().parse(CONFIG_TEXT) | {"PriorityType": kind, "PriorityWeightAge": weight}
+    found = [text for what, good, text in check_config(config, whole_nodes=False) if what == "age after a time-out"]
+    assert len(found) == told and all("ACCRUE_ALWAYS" in text and weight in text for text in found)
+
+
 def test_exit_files(tmp_path: Path) -> None:
     file = tmp_path / "exit"
     assert exit_file_outcome(file) is None

@@ -76,6 +76,15 @@ def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
             "from accounting (sacct)" if accounts else f"from the controller, for {memory} after the end (MinJobAge)",
         ),
     ]
+    if (age := _age_weight(config)) > 0:
+        checks.append(
+            (
+                "age after a time-out",
+                True,
+                f"a job that times out under --walltime auto waits anew with age 0 (PriorityWeightAge={age}); "
+                "PriorityFlags=ACCRUE_ALWAYS would not keep it: its next batch job is submitted at the time-out",
+            )
+        )
     if config.get("PrivateData", "none") not in ("none", "(null)") and "jobs" in config["PrivateData"]:
         checks.append(
             (
@@ -93,6 +102,13 @@ def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
             )
         )
     return checks
+
+
+def _age_weight(config: dict[str, str]) -> int:
+    """What a job gains by waiting, where priorities are made of such weights; else 0."""
+    weight = config.get("PriorityWeightAge", "0")
+    multifactor = config.get("PriorityType", "").endswith("multifactor")
+    return int(weight) if multifactor and weight.isdigit() else 0
 
 
 def check_view(view: ClusterView) -> Check:
