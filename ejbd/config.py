@@ -310,6 +310,8 @@ class Limits(BaseModel):
     submit_concurrency: Annotated[int, Field(ge=1, le=64)] = 4
     submits_per_s: Annotated[float, Field(gt=0, le=1000)] = 20.0  # to the batch system, over any longer time
     max_setbacks: Annotated[int, Field(ge=0)] = 5
+    max_array_size: Annotated[int, Field(ge=1, le=4_000_001)] = 10_001  # indices of an elastic array are below it
+    array_jobs: Annotated[int, Field(ge=1, le=2000)] = 200  # elements of one array that are jobs at a time
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     event_retention_days: Annotated[float, Field(gt=0)] = 90.0
     spool_retention_days: Annotated[float, Field(gt=0)] = 3.0  # of a job that has ended; sooner than its events

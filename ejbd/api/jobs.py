@@ -20,7 +20,7 @@ from ejbd.api.models import (
     Plan,
 )
 from ejbd.api.port import ManagerPort
-from ejbd.api.selecting import SELECTION, Selector, select_job
+from ejbd.api.selecting import ELEMENTS, SELECTION, Selector, SomeSelector, select_job
 from ejbd.api.submission import read_submission, submitted
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
@@ -50,6 +50,10 @@ class JobFilter(Api):
     mine: Annotated[bool, Field(description="one's own alone, for administrators too")] = False
     alive: Annotated[bool | None, Field(description="true: those that have not ended; false: those that have")] = None
     name: Annotated[str | None, Field(max_length=4096, pattern=NAME)] = None
+    array: Annotated[
+        str | None,
+        Field(max_length=64, pattern=SELECTION, description="the elements of this array; else none are listed"),
+    ] = None
     select: Annotated[
         str | None,
         Field(max_length=256, pattern=SELECTION, description="`A..B`: from one job to another as submitted; `all`"),
@@ -90,7 +94,9 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
         states &= LIVING_JOB if query.alive else TERMINAL_JOB
 
     def look(session: Session) -> JobPage:
-        between = None
+        between = array = None
+        if query.array is not None:
+            array = queries.resolve_job(session, query.array, caller.user, everybody=caller.admin)
         if query.select is not None:
             between = queries.resolve_range(session, query.select, caller.user, everybody=caller.admin)
         jobs = queries.list_jobs(
@@ -99,6 +105,7 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
             states=states if len(states) < len(JobState) else None,
             queue=query.queue,
             name=query.name,
+            array=None if array is None else array.id,
             between=between,
             limit=query.limit + 1,
             before_seq=query.before,
@@ -123,8 +130,13 @@ async def explain(manager: Manager, caller: Caller, job: Selector) -> Explanatio
 
 
 @router.post("/{job}/cancel")
-async def cancel(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
-    """End a job."""
+async def cancel(manager: Manager, caller: Caller, job: SomeSelector) -> JobDetail:
+    """End a job; of an array all elements, or those that are named."""
+    named = ELEMENTS.fullmatch(job)
+    if named is not None:
+        array = await select_job(manager, caller, named["array"])
+        await manager.cancel_elements(array.id, named["some"] or named["one"], caller.user)
+        return await _detail(manager, caller, array.id)
     found = await select_job(manager, caller, job)
     await manager.cancel(found.id, caller.user)
     return await _detail(manager, caller, found.id)

@@ -27,7 +27,7 @@ from ejbd.manager.output import output_paths
 from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain
-from ejbd.wire.kinds import OperationKind, SubjobRole
+from ejbd.wire.kinds import JobKind, OperationKind, SubjobRole
 
 CHUNK = 256 * 1024
 LOOK_S = 0.25
@@ -110,6 +110,10 @@ async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
 
 def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | None]:
     """The files that the lead was told to write; those of a passed-through job by its specification."""
+    if job.kind == JobKind.ARRAY:
+        raise EjbError(
+            Code.UNSUPPORTED, "each element of an array has an output of its own", hint=f"such as that of {job.id}_1"
+        )
     query = select(Operation).where(Operation.job_id == job.id, Operation.kind == OperationKind.LEAD)
     told = session.scalars(query.order_by(Operation.seq.desc()).limit(1)).first()
     if told is not None:
@@ -120,7 +124,8 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
     id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
     if not names_output or spec.asked is None:
         number = id.partition(".")[0] if spec.pbs else None
-        return output_paths(spec, job.id, job.user, node="", number=number)
+        element = None if job.array_index is None else (job.id, job.array_index)
+        return output_paths(spec, job.id, job.user, node="", number=number, element=element)
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
     return passing.output_of(spec, spec.asked, id, job.user, list(rigid.nodes) if rigid is not None else [])

@@ -303,11 +303,19 @@ class JobView(Api):
     progress: Annotated[float, Field(description="share of the walltime's work that is done, 0 to 1 (Eq. 3)")]
     exit_code: int | None
     reason: str
+    array: Annotated[str | None, Field(description="of an element: the array that it is of")] = None
+    index: Annotated[int | None, Field(description="of an element: which it is")] = None
+    elements: Annotated[
+        dict[str, int] | None, Field(description="of an elastic array: how many elements are in each state, or to come")
+    ] = None
 
 
 class JobDetail(JobView):
     """A job with all that belongs to it."""
 
+    element_indices: Annotated[
+        dict[str, str] | None, Field(description="of an elastic array: which elements these are, as --array has them")
+    ] = None
     cwd: str
     command: list[str]
     incarnation: int

@@ -39,6 +39,13 @@ class ManagerPort(Protocol):
         """End a job. CONFLICT where it has ended."""
         ...
 
+    async def cancel_elements(self, job_id: str, elements: str, by: str) -> None:
+        """End these elements of an array (as --array has them). CONFLICT where none of them is left.
+
+        NOT_FOUND where the job is no elastic array.
+        """
+        ...
+
     async def hold(self, job_id: str, by: str) -> None:
         """Keep a job that has not started from starting. CONFLICT where it has."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import Path
@@ -18,7 +19,16 @@ Selector = Annotated[
     str,
     Path(
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
-        description="`last` (your newest job), `last-2` (two before it), an id, or the beginning of just one id",
+        description="`last` (your newest job), `last-2` (two before it), an id, or the beginning of just one id; with "
+        "`_7` behind it that element of an array",
+    ),
+]
+ELEMENTS = re.compile(r"(?P<array>[A-Za-z0-9-]+)_(?:(?P<one>[0-9]{1,7})|\[(?P<some>[0-9,:-]+)\])", re.ASCII)
+SomeSelector = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_-]{1,64}(_\[[0-9,:-]{1,1024}\])?$",
+        description="as elsewhere; with `_[1-5,7]` behind it these elements of an array",
     ),
 ]
 

@@ -9,13 +9,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
-from ejbd.manager import arrays
+from ejbd.manager import arrays, elements
 from ejbd.manager.outlook import PlannedTimeline
 from ejbd.manager.times import work_now
 from ejbd.store import queries
 from ejbd.store.models import Event, Job, Subjob
-from ejbd.store.states import JobState, SubjobState
+from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
 from ejbd.store.timeline import intervals
+from ejbd.wire.kinds import JobKind
 
 
 def progress(job: Job, now: float) -> float:
@@ -36,26 +37,32 @@ def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
     ids = [job.id for job in jobs if not JobState(job.state).terminal]
     held: dict[str, int] = {}
     if ids:
-        query = select(Subjob.job_id, Subjob.processors).where(
-            Subjob.job_id.in_(ids), Subjob.state == SubjobState.RUNNING.value
-        )
-        for job_id, processors in session.execute(query):
+        runs = Subjob.state == SubjobState.RUNNING.value
+        for job_id, processors in session.execute(
+            select(Subjob.job_id, Subjob.processors).where(Subjob.job_id.in_(ids), runs)
+        ):
             held[job_id] = held.get(job_id, 0) + processors
+        of_elements = select(Job.array_id, Subjob.processors).join(Job, Subjob.job_id == Job.id)
+        arrays_too = [job.id for job in jobs if job.kind == JobKind.ARRAY]
+        for array_id, processors in session.execute(of_elements.where(Job.array_id.in_(arrays_too), runs)):
+            held[array_id or ""] = held.get(array_id or "", 0) + processors
     return held
 
 
 def job_views(jobs: Sequence[Job], session: Session) -> list[JobView]:
     """Jobs as a list shows them."""
-    held, now = processors_held(jobs, session), time.time()
-    return [JobView(**_job_fields(job, held.get(job.id, 0), now)) for job in jobs]
+    held, now, counts = processors_held(jobs, session), time.time(), elements.counts(session, jobs)
+    return [JobView(**_job_fields(job, held.get(job.id, 0), now, counts.get(job.id))) for job in jobs]
 
 
 def job_detail(job: Job, session: Session) -> JobDetail:
     """A job with its subjobs."""
     subjobs = queries.job_subjobs(session, job.id)
-    held = sum(s.processors for s in subjobs if s.state == SubjobState.RUNNING)
+    held = processors_held([job], session).get(job.id, 0)
+    counts = elements.counts(session, [job]).get(job.id)
     return JobDetail(
-        **_job_fields(job, held, time.time()),
+        **_job_fields(job, held, time.time(), counts),
+        element_indices=elements.indices(session, job.id) if counts is not None else None,
         cwd=str(job.spec.get("cwd", "")),
         command=[str(word) for word in job.spec.get("argv", [])],
         incarnation=job.incarnation,
@@ -120,7 +127,10 @@ def timeline(job: Job, session: Session) -> Timeline:
     )
 
 
-def _job_fields(job: Job, held: int, now: float) -> dict[str, object]:
+def _job_fields(job: Job, held: int, now: float, counts: dict[str, int] | None) -> dict[str, object]:
+    done = progress(job, now)
+    if counts is not None:  # of an array: the share of its elements that have ended
+        done = sum(counts.get(state, 0) for state in TERMINAL_JOB) / max(1, sum(counts.values()))
     return {
         "id": job.id,
         "name": job.name,
@@ -139,7 +149,10 @@ def _job_fields(job: Job, held: int, now: float) -> dict[str, object]:
         "end_s": ended_s(job),
         "rigid_start_s": job.rigid_start_s,
         "expected_completion_s": job.expected_completion_s,
-        "progress": progress(job, now),
+        "progress": done,
         "exit_code": job.exit_code,
         "reason": job.reason,
+        "array": job.array_id,
+        "index": job.array_index,
+        "elements": counts,
     }

@@ -16,7 +16,7 @@ from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import BatchError
 
-_TAG = re.compile(r"ejb-[0-9a-f]{1,32}\.[0-9]{1,9}", re.ASCII)
+_TAG = re.compile(r"ejb-[0-9a-f]{1,32}(?:_[0-9]{1,7})?\.[0-9]{1,9}", re.ASCII)
 
 
 def with_tag(comment: str, tag: str) -> str:

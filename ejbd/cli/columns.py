@@ -24,7 +24,14 @@ class Column:
 
 
 def _state(job: Job) -> str:
-    return f"{job['state']}{'' if job['elastic'] else ' (rigid)'}{' (held)' if job['held'] else ''}"
+    counts = job.get("elements")
+    of = f": {of_array(counts)}" if counts and job["state"] not in TERMINAL_JOB else ""
+    return f"{job['state']}{'' if job['elastic'] else ' (rigid)'}{' (held)' if job['held'] else ''}{of}"
+
+
+def of_array(counts: dict[str, int]) -> str:
+    """How many elements of an array are in each state, in a few words."""
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def _processors(job: Job) -> str:

@@ -203,7 +203,8 @@ def _steer(context: typer.Context, words: list[str], action: str, done: str, qui
             try:
                 id = daemon.request("POST", path(job, f"/{action}")).json()["id"]
                 if out.mode is Mode.HUMAN:
-                    out.line(f"job {id} {done}")
+                    _, some, elements = job.partition("_[")
+                    out.line(f"job {id}{some}{elements} {done}")
             except EjbError as error:
                 worst = worst or out.failure(error)
                 if error.code is Code.UNREACHABLE:

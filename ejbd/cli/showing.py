@@ -40,6 +40,8 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
     for name, value in facts:
         if value != "-":
             out.line(f"{name:<13} {printable(value)}")
+    for state, which in (job.get("element_indices") or {}).items():
+        out.line(f"{state:<13} {job['elements'][state]} of its elements: {shortened(which)}")
     if job["subjobs"]:
         out.line()
         rows = [
@@ -55,6 +57,11 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
             for s in job["subjobs"]
         ]
         out.table(["SUBJOB", "BATCH ID", "STATE", "PROCS", "LIMIT", "START", "NODES"], rows, right=frozenset({3, 4}))
+
+
+def shortened(indices: str, most: int = 90) -> str:
+    """The indices of elements, as many as a line holds."""
+    return indices if len(indices) <= most else indices[:most].rpartition(",")[0] + ",..."
 
 
 def plan(found: dict[str, Any], out: Output) -> None:

@@ -56,6 +56,7 @@ def status(
     queue: Annotated[
         MaybeText, typer.Option("--queue", "-p", help="Only jobs of this queue.", autocompletion=completion.queues)
     ] = None,
+    array: Annotated[MaybeText, typer.Option("--array", help="The elements of this array.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="So many jobs at most.")] = 50,
     every: Annotated[bool, typer.Option("--all", help="All jobs, however many.")] = False,
     chosen: Annotated[
@@ -77,7 +78,7 @@ def status(
         found = daemon.get(path(jobs[0]))
         out.result(found, lambda: showing.job_detail(found, out), quiet=found["state"])
         return
-    query: dict[str, Any] = {"state": states, "queue": queue, "user": user, "name": name}
+    query: dict[str, Any] = {"state": states, "queue": queue, "user": user, "name": name, "array": array}
     query["mine"] = None if everybody or user is not None else "true"
     more = False
     listed: list[JobView]

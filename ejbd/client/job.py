@@ -59,6 +59,10 @@ class Job:
         """Whether it was cancelled."""
         return self.state is JobState.CANCELLED
 
+    def element(self, index: int) -> Job:
+        """Of an elastic array this element, which is a job of its own once its turn has come."""
+        return Job(self.client, f"{self.id}_{index}")
+
     def explain(self) -> dict[str, Any]:
         """Every decision with its reasons, and what holds now, as `ejb explain` shows."""
         found: dict[str, Any] = self.client.get(job_path(self.id, "/explain"))

@@ -13,7 +13,7 @@ from ejbd.core.needs import seen_by
 from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.errors import Code, EjbError
-from ejbd.manager import auto
+from ejbd.manager import auto, dependencies, elements
 from ejbd.manager.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.context import Context
 from ejbd.manager.fitting import fitted
@@ -25,13 +25,17 @@ ENGINES = ("auto", "application", "dmtcp", "none")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through)."""
+    """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through).
+
+    `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing).
+    """
 
     spec: JobSpec
     queue: str
     elastic: bool
     engine: str
     why: str
+    waits_for: str = ""
 
 
 def admit(ctx: Context, job: Reading) -> Admission:
@@ -40,6 +44,15 @@ def admit(ctx: Context, job: Reading) -> Admission:
     A job that asks to be elastic and cannot be is refused. Where that is only what its queue does with jobs it is
     passed through instead: sbatch would have run it.
     """
+    spec, waits_for = dependencies.divided(ctx.session, job.spec)
+    taken = _admitted(ctx, replace(job, spec=spec))
+    if taken.elastic and taken.spec.array is not None:
+        elements.check_size(taken.spec.array, ctx.settings.limits.max_array_size)
+        waits_for = dependencies.of_whole(ctx.session, waits_for)
+    return replace(taken, waits_for=waits_for)
+
+
+def _admitted(ctx: Context, job: Reading) -> Admission:
     queue = queue_for(ctx.view, job.spec)
     first = queue.partition(",")[0]
     fit = fitted(job.spec, ctx.view, first, job.spec.omax or ctx.queue_settings(first).parameters.omax)

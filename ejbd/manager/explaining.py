@@ -9,7 +9,7 @@ from sqlalchemy import select
 from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager import auto, movability, periodic, queuepause
+from ejbd.manager import auto, dependencies, elements, movability, periodic, queuepause
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.history import latest, move_json, run_json, runs_of, speed_json
@@ -17,7 +17,7 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outlook import planned
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
-from ejbd.wire.kinds import DECISION, IntentKind, SubjobRole
+from ejbd.wire.kinds import DECISION, IntentKind, JobKind, SubjobRole
 
 
 def _off(ctx: Context, job: Job) -> str:
@@ -55,7 +55,11 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
     present = _present(world)
     return {
         "state": job.state,
-        "now": _why(ctx, job, present, batch_error) + _resubmission(ctx, job) + _paused(ctx, job) + _off(ctx, job),
+        "now": _why(ctx, job, present, batch_error)
+        + _resubmission(ctx, job)
+        + _paused(ctx, job)
+        + _off(ctx, job)
+        + _memory(world),
         "decisions": decisions,
         "present": present.to_json() if present else None,
         "planned": [interval.to_json() for interval in planned(world)],
@@ -83,6 +87,8 @@ def _present(world: JobWorld) -> Decision | None:
     job = world.job
     if not job.elastic or job.held or job.state not in (JobState.WAITING, JobState.RUNNING):
         return None
+    if job.kind == JobKind.ARRAY:
+        return None
     if job.state == JobState.RUNNING and world.moving:
         return None
     return Decider(world.ctx).present(world)
@@ -94,10 +100,17 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         return f"{job.state}: {job.reason}" if job.reason else job.state
     if batch_error:
         return f"{job.state}; the batch system does not answer: {batch_error}"
+    if job.kind == JobKind.ARRAY and job.state != JobState.RECEIVED:
+        held = ", held" if job.held else ""
+        return f"{job.state}{held}: {elements.in_words(elements.indices(ctx.session, job.id))}"
     if job.held:
         return "held; `ejb release` lets it start"
     if job.state == JobState.UNKNOWN:
         return f"unknown: {job.reason}; EJB goes on asking"
+    if job.state == JobState.RECEIVED and job.reason.startswith(dependencies.NEVER):
+        return f"received: {job.reason}; it stays until it is cancelled (as without --kill-on-invalid-dep=yes)"
+    if job.state == JobState.RECEIVED and job.reason:
+        return f"received: waits for other jobs ({job.reason}), and is handed to the batch system then"
     if job.state == JobState.RECEIVED:
         return f"received: in its turn to be submitted, {ctx.settings.limits.submits_per_s:g} a second at most"
     if not job.elastic:
@@ -107,6 +120,17 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
     kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
     return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
+
+
+def _memory(world: JobWorld) -> str:
+    """That memory, and not what its queue allows, bounds how many of its ranks may share a processor; "" otherwise."""
+    job, needs = world.job, world.needs
+    if not job.elastic or JobState(job.state) in TERMINAL_JOB or needs.omax is None or not needs.memory_mb:
+        return ""
+    ranks = "rank" if needs.omax == 1 else "ranks"
+    return (
+        f"; memory is the bound: at most {needs.omax} {ranks} a processor, of {needs.memory_mb // needs.omax} MB each"
+    )
 
 
 def _paused(ctx: Context, job: Job) -> str:

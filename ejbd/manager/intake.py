@@ -18,17 +18,18 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager import dependencies, elements
 from ejbd.manager.admission import Admission, admit
 from ejbd.manager.context import Context
 from ejbd.manager.history import application_of
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.speculating import run_times
 from ejbd.manager.together import Together
-from ejbd.store.models import Event, IdempotencyKey, Job
+from ejbd.store.models import Array, Dependency, Event, IdempotencyKey, Job
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import NEW_JOBS_TOPIC, add_events, insert_rows, wake
-from ejbd.wire.kinds import EventKind
+from ejbd.wire.kinds import EventKind, JobKind
 
 MOST_DRAWS = 10
 
@@ -117,6 +118,8 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
     jobs: list[dict[str, Any]] = []
     keys: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
+    arrays: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []
     for submission in submissions:
         named = submission.user, submission.key
         try:
@@ -127,12 +130,18 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
         except Exception as refused:  # or a fault, which is nobody else's
             answers.append(refused)
             continue
-        id = secrets.token_hex(4)
+        id = new_id()
         spec = replace(taken.spec, asked=None) if taken.elastic else taken.spec.passed_through()
         learned = submission.walltimes if taken.elastic == submission.elastic else None
         row = columns(taken, spec, submission.user, now, learned)
-        jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": "", **row})
+        reason = dependencies.waits_for(taken.waits_for) if taken.waits_for else ""
+        jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": reason, **row})
         told = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
+        if taken.waits_for:
+            waiting.append({"job_id": id, "conditions": taken.waits_for, "never": False})
+        if taken.elastic and spec.array is not None:
+            arrays.append(elements.new_array(id, spec.array))
+            told["elements"] = spec.array
         events.append({"kind": EventKind.JOB_RECEIVED.value, "at_s": now, "job_id": id, "data": told})
         answers.append(Accepted(id, True, taken.elastic, taken.why))
         if submission.key is not None:
@@ -142,9 +151,18 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
     if jobs:
         insert_rows(session, Job, jobs)
         insert_rows(session, IdempotencyKey, keys)
+        insert_rows(session, Array, arrays)
+        insert_rows(session, Dependency, waiting)
         add_events(session, events)
         wake(session, NEW_JOBS_TOPIC)
     return answers
+
+
+def new_id() -> str:
+    """A job's id: short enough to be typed, and never to be taken for a number of the batch system's."""
+    while (id := secrets.token_hex(4)).isdigit():
+        pass
+    return id
 
 
 def columns(
@@ -157,7 +175,7 @@ def columns(
         "user": user,
         "queue": taken.queue,
         "elastic": taken.elastic,
-        "kind": spec.kind.value,
+        "kind": (JobKind.ARRAY if taken.elastic and spec.array is not None else spec.kind).value,
         "engine": taken.engine,
         "application": application_of(user, spec, taken.engine),
         "processes": spec.processes,

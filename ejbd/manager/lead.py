@@ -92,7 +92,8 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
     if before:  # %N is the first lead's node: the output stays in one piece wherever the lead goes
         output, error = before[0].payload["output"], before[0].payload["error"]
     else:
-        output, error = output_paths(spec, job.id, job.user, node=lead.node, number=variables.job_number(world))
+        number, element = variables.job_number(world), variables.element_of(world)
+        output, error = output_paths(spec, job.id, job.user, node=lead.node, number=number, element=element)
     payload = {
         "run": job.script_run,
         "output": output,

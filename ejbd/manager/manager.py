@@ -25,7 +25,7 @@ from ejbd.config import Settings
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import drains, explaining, pastruns, queuepause, queues, requests, workers
+from ejbd.manager import arraysteps, dependencies, drains, explaining, pastruns, queuepause, queues, requests, workers
 from ejbd.manager.calls import WorkerCalls
 from ejbd.manager.checkpointing import recent_offers
 from ejbd.manager.clock import SteadyClock
@@ -53,14 +53,14 @@ from ejbd.manager.tick import Tick
 from ejbd.manager.workingset import WorkingSet
 from ejbd.store import marks
 from ejbd.store.changes import ANY_JOB_TOPIC
-from ejbd.store.models import Event, Job, Subjob, Worker
+from ejbd.store.models import Dependency, Event, Job, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import INTENTS_TOPIC, LEFT_TOPIC, NEW_JOBS_TOPIC, QUEUES_TOPIC, STARTED_TOPIC, add_event
 from ejbd.userfiles import apart
-from ejbd.wire.kinds import EventKind
+from ejbd.wire.kinds import EventKind, JobKind
 
 log = structlog.get_logger(__name__)
 
@@ -248,6 +248,8 @@ class Manager:
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
+            if await self.store.read(dependencies.any_wait):  # for time, or for jobs that are not EJB's
+                self._work.set()
             self._looked_s = looked_s
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
@@ -361,15 +363,19 @@ class Manager:
         decider = Decider(ctx)
         most = 2 * self.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS - submissions_due(session, ctx.now)
         self._backlog = most <= 0
+        dependencies.step(ctx)
+        more = arraysteps.step(ctx, max(0, min(most, RECEIVED_AT_ONCE)))
         if most <= 0:
             return False  # the executor comes back here once it has made some
-        query = select(Job).where(Job.state == JobState.RECEIVED).order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
+        query = select(Job).where(Job.state == JobState.RECEIVED, Job.kind != JobKind.ARRAY)
+        query = query.where(Job.id.not_in(select(Dependency.job_id)))
+        query = query.order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
         if kept_back := queuepause.kept_back(session, ctx.now):
             query = query.where(Job.queue.not_in(kept_back.wholly))
         jobs = list(session.scalars(query))
         for job in jobs:
             guarded(JobWorld(ctx, job, _subjobs=[]), decider.receive)
-        return len(jobs) == RECEIVED_AT_ONCE and any(job.state != JobState.RECEIVED for job in jobs)
+        return more or (len(jobs) == RECEIVED_AT_ONCE and any(job.state != JobState.RECEIVED for job in jobs))
 
     def _woken(self, topics: frozenset[str]) -> None:
         if INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self._backlog):
@@ -410,6 +416,9 @@ class Manager:
 
     async def cancel(self, job_id: str, by: str) -> None:
         await self.store.write(lambda s: requests.cancel(self._context(s), job_id, by))
+
+    async def cancel_elements(self, job_id: str, elements: str, by: str) -> None:
+        await self.store.write(lambda s: requests.cancel_elements(self._context(s), job_id, elements, by))
 
     async def hold(self, job_id: str, by: str) -> None:
         await self.store.write(lambda s: requests.hold(self._context(s), job_id, by))

@@ -11,15 +11,26 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
 
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
-_NOT_YET = re.compile(r"%\d*[ijJAN]")
+_NOT_YET = re.compile(r"%\d*[ijJANa]")
 
 
-def expand(pattern: str, *, job_id: str, number: str, name: str, user: str, node: str) -> str:
-    """Expand %j %J %A (the batch system's number), %x (name), %u (user), %N (first node), %n %t %s (0), %a (0) and %%;
-    %i, which only the default name has, is EJB's own id. Others stay.
+def expand(
+    pattern: str,
+    *,
+    job_id: str,
+    number: str,
+    name: str,
+    user: str,
+    node: str,
+    element: tuple[str, int] | None = None,
+) -> str:
+    """Expand %j %J (the batch system's number), %A and %a (of an `element`: its array's number, and its index; else as
+    %j, and 0), %x (name), %u (user), %N (first node), %n %t %s (0) and %%; %i, which only the default name has, is
+    EJB's own id. Others stay.
     """
-    values = {"i": job_id, "j": number, "J": number, "A": number, "x": name, "u": user, "N": node, "%": "%"}
-    values.update(dict.fromkeys("nsta", "0"))
+    array, index = element if element is not None else (number, 0)
+    values = {"i": job_id, "j": number, "J": number, "A": array, "x": name, "u": user, "N": node, "%": "%"}
+    values.update(dict.fromkeys("nst", "0"), a=str(index))
 
     def one(match: re.Match[str]) -> str:
         width, letter = match.groups()
@@ -93,18 +104,32 @@ def literally(path: str) -> Path:
 
 
 def output_paths(
-    spec: JobSpec, job_id: str, user: str, *, node: str, number: str | None = None
+    spec: JobSpec,
+    job_id: str,
+    user: str,
+    *,
+    node: str,
+    number: str | None = None,
+    element: tuple[str, int] | None = None,
 ) -> tuple[str, str | None]:
     """Absolute paths of standard output and standard error (None: into standard output).
 
-    `number`: what the job knows as SLURM_JOB_ID; without it, its id.
+    `number`: what the job knows as SLURM_JOB_ID; without it, its id. `element`: its array's number, and its index.
     """
     safe_name = spec.name.replace("/", "_")  # a name is not a way into another folder
 
     def path(pattern: str) -> str:
         return str(
             Path(spec.cwd)
-            / expand(pattern, job_id=job_id, number=number or job_id, name=safe_name, user=user, node=node)
+            / expand(
+                pattern,
+                job_id=job_id,
+                number=number or job_id,
+                name=safe_name,
+                user=user,
+                node=node,
+                element=element,
+            )
         )
 
     return path(spec.output), path(spec.error) if spec.error is not None else None

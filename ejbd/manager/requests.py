@@ -9,22 +9,24 @@ from sqlalchemy import select
 from ejbd.core.needs import PLAIN
 from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
+from ejbd.manager import elements
 from ejbd.manager.admission import Admission, admit
 from ejbd.manager.asking import ask
 from ejbd.manager.concluding import conclude
 from ejbd.manager.context import Context
 from ejbd.manager.intake import columns
 from ejbd.manager.jobspec import Reading
+from ejbd.manager.jobspec.indices import unfolded
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import CancelAsked
 from ejbd.manager.queues import told_slots
 from ejbd.manager.room import Room
 from ejbd.manager.speculating import asked_first_s
 from ejbd.manager.subjobs import add_intent, release
-from ejbd.store.models import Job
-from ejbd.store.states import JobState, SubjobState
-from ejbd.store.transitions import add_event
-from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+from ejbd.store.models import Array, Job
+from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
+from ejbd.store.transitions import NEW_JOBS_TOPIC, add_event, wake
+from ejbd.wire.kinds import EventKind, IntentKind, JobKind, SubjobRole
 
 
 def _unstored(ctx: Context, taken: Admission, user: str, walltimes: dict[str, Any] | None) -> JobWorld:
@@ -76,6 +78,12 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
     add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=job.id, by=by)
     if job.state == JobState.ENDING:
         return  # it is over already, and its output is being collected
+    if job.kind == JobKind.ARRAY:
+        array = ctx.session.get_one(Array, job.id)
+        array.cancelled_by = by
+        elements.drop(array, None)
+        wake(ctx.session, NEW_JOBS_TOPIC)  # the others are cancelled some at a time
+        return
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
             release(world, subjob, f"cancelled by {by}")
@@ -84,10 +92,37 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
     conclude(world, CancelAsked(f"cancelled by {by}"))
 
 
+def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> None:
+    """End these elements of an array (as --array has them) for good. Raises EjbError (CONFLICT) where none is left."""
+    job = _live(ctx, array_id, "cancelled").job
+    if job.kind != JobKind.ARRAY:
+        raise EjbError(Code.NOT_FOUND, f"job {array_id} is no elastic array")
+    try:
+        which = unfolded(wanted)
+    except ValueError:
+        hint = f"such as {array_id}_[1-5,7]"
+        raise EjbError(Code.INVALID, f"{wanted!r} names no elements", where=array_id, hint=hint) from None
+    dropped = elements.drop(ctx.session.get_one(Array, array_id), wanted)
+    query = select(Job.id, Job.array_index).where(Job.array_id == array_id, Job.state.not_in(TERMINAL_JOB))
+    living = [id for id, index in ctx.session.execute(query.order_by(Job.seq)).all() if str(index) in which]
+    if not dropped and not living:
+        raise EjbError(Code.CONFLICT, f"no element of {array_id}_[{wanted}] is left to be cancelled")
+    add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=array_id, by=by, elements=wanted)
+    for id in living:
+        cancel(ctx, id, by)
+    wake(ctx.session, NEW_JOBS_TOPIC)
+
+
 def hold(ctx: Context, job_id: str, by: str) -> None:
     """Keep a waiting job from starting."""
     world = _live(ctx, job_id, "held")
     job = world.job
+    if job.kind == JobKind.ARRAY and not job.held:
+        job.held = True
+        add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
+        for element in _waiting_elements(ctx, job.id, held=False):
+            hold(ctx, element.id, by)
+        return
     if job.state not in (JobState.RECEIVED, JobState.WAITING) or job.members:
         raise EjbError(Code.CONFLICT, f"job {job.id} has started; only a waiting job can be held")
     if job.held:
@@ -107,7 +142,18 @@ def unhold(ctx: Context, job_id: str, by: str) -> None:
         raise EjbError(Code.CONFLICT, f"job {job.id} is not held")
     job.held = False
     add_event(ctx.session, EventKind.JOB_RELEASED, ctx.now, job_id=job.id, by=by)
+    if job.kind == JobKind.ARRAY:
+        ctx.session.get_one(Array, job.id).changed = True
+        for element in _waiting_elements(ctx, job.id, held=True):
+            unhold(ctx, element.id, by)
+    wake(ctx.session, NEW_JOBS_TOPIC)
     _tell_first(ctx, world, IntentKind.RELEASE)
+
+
+def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:
+    states = (JobState.RECEIVED, JobState.WAITING)
+    query = select(Job).where(Job.array_id == array_id, Job.state.in_(states), Job.held.is_(held)).order_by(Job.seq)
+    return [job for job in ctx.session.scalars(query) if not job.members]
 
 
 def _tell_first(ctx: Context, world: JobWorld, kind: IntentKind) -> None:

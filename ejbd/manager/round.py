@@ -22,7 +22,7 @@ from ejbd.manager.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, Wait
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_events
-from ejbd.wire.kinds import SubjobRole
+from ejbd.wire.kinds import JobKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are loaded together, and decided one after the other
 ASKED_AT_ONCE = 16  # of those that are not loaded, between two chances for others to write
@@ -71,7 +71,7 @@ class Round:
             queue = resting[id]
             if queue is not None and queue not in room:
                 room[queue] = bool(self._decider.room.windows(queue).available(0.0))
-            if queue is None or room[queue] or id in self._changed:
+            if row.kind != JobKind.ARRAY and (queue is None or room[queue] or id in self._changed):
                 some.append(row)
             if at % ROWS_AT_ONCE == 0:
                 yield
@@ -103,7 +103,7 @@ class Round:
 
         None: it has to be looked at.
         """
-        if row.state == JobState.RECEIVED:
+        if row.kind == JobKind.ARRAY or row.state == JobState.RECEIVED:
             return ""  # it goes to the batch system first, for which no poll is waited
         if row.state != JobState.WAITING:
             return None

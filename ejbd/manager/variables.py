@@ -15,8 +15,9 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ejbd.core.placing import Seat
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobspec.indices import Indices
 from ejbd.manager.jobworld import JobWorld
-from ejbd.store.models import Job, Launch, Subjob, Worker
+from ejbd.store.models import Array, Job, Launch, Subjob, Worker
 from ejbd.wire.kinds import SubjobRole
 
 
@@ -28,6 +29,33 @@ def job_number(world: JobWorld) -> str:
     first = next((s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER), None)
     given = (first.batch_id or "").partition(".")[0] if first is not None else ""  # PBS: `12.head`
     return given if given.isdigit() else str(world.job.seq)
+
+
+def element_of(world: JobWorld) -> tuple[str, int] | None:
+    """Of an array's element: SLURM_ARRAY_JOB_ID and its index. That of the whole is the number of the element that
+    begins first, from when it does."""
+    job = world.job
+    if job.array_id is None or job.array_index is None:
+        return None
+    array = world.ctx.session.get_one(Array, job.array_id)
+    if array.number is None:
+        array.number = job_number(world)
+    return array.number, job.array_index
+
+
+def _of_array(world: JobWorld) -> dict[str, str]:
+    element, found = element_of(world), Indices.read(world.spec.array or "")
+    if element is None or found is None:
+        return {}
+    every = found.all
+    return {
+        "SLURM_ARRAY_JOB_ID": element[0],
+        "SLURM_ARRAY_TASK_ID": str(element[1]),
+        "SLURM_ARRAY_TASK_COUNT": str(len(every)),
+        "SLURM_ARRAY_TASK_MIN": str(min(every.intiter())),
+        "SLURM_ARRAY_TASK_MAX": str(found.last),
+        "SLURM_ARRAY_TASK_STEP": str(found.step),
+    }
 
 
 def of_script(world: JobWorld, members: Sequence[Subjob]) -> dict[str, str]:
@@ -137,7 +165,7 @@ def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
         found["SLURM_NTASKS_PER_NODE"] = str(spec.processors_per_node)
     if spec.threads_asked:
         found["SLURM_CPUS_PER_TASK"] = str(spec.threads)
-    return {**found, **_memory(world)}
+    return {**found, **_memory(world), **_of_array(world)}
 
 
 def _memory(world: JobWorld) -> dict[str, str]:

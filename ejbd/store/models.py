@@ -70,7 +70,7 @@ class Job(Base):
     state: Mapped[str] = mapped_column(String(16))
     incarnation: Mapped[int] = mapped_column(Integer, default=1)
     elastic: Mapped[bool] = mapped_column(Boolean)
-    kind: Mapped[str] = mapped_column(String(16))  # command | script
+    kind: Mapped[str] = mapped_column(String(16))  # command | script | array
     engine: Mapped[str] = mapped_column(String(32))
     application: Mapped[str] = mapped_column(String(512), default="")  # what measurements are kept under
     processes: Mapped[int] = mapped_column(Integer)
@@ -101,8 +101,42 @@ class Job(Base):
     expected_completion_s: Mapped[float | None]
     # Walltimes that were learned for it (ejbd.manager.speculating). NULL: its user's own is asked for.
     walltimes: Mapped[dict[str, Any] | None]
+    array_id: Mapped[str | None] = mapped_column(String(16))  # of an element of an elastic array: the array's job
+    array_index: Mapped[int | None] = mapped_column(Integer)
 
-    __table_args__ = (Index("ix_jobs_state", "state"), Index("ix_jobs_user_submit", "user", "submit_s"), NEVER_AGAIN)
+    __table_args__ = (
+        Index("ix_jobs_state", "state"),
+        Index("ix_jobs_user_submit", "user", "submit_s"),
+        Index("ix_jobs_array", "array_id", "state"),
+        NEVER_AGAIN,
+    )
+
+
+class Array(Base):
+    """An elastic array, beside the job that stands for it. Its elements become jobs (`Job.array_id`) bit by bit."""
+
+    __tablename__ = "arrays"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    ahead: Mapped[str] = mapped_column(Text)  # indices that are no jobs yet
+    dropped: Mapped[str] = mapped_column(Text, default="")  # indices that were cancelled before they were
+    most: Mapped[int | None] = mapped_column(Integer)  # jobs at a time, as its user says
+    open: Mapped[int] = mapped_column(Integer, default=0)  # jobs of it that have not ended
+    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_ARRAY_JOB_ID, once an element has begun
+    cancelled_by: Mapped[str | None] = mapped_column(String(256))  # then what is open is cancelled bit by bit
+    changed: Mapped[bool] = mapped_column(Boolean, default=True)  # it has to be looked at
+
+    __table_args__ = (Index("ix_arrays_changed", "changed"),)
+
+
+class Dependency(Base):
+    """What a job of EJB waits for before it goes to the batch system; gone once that is there."""
+
+    __tablename__ = "dependencies"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    conditions: Mapped[str] = mapped_column(Text)  # as --dependency has them, on jobs of EJB alone
+    never: Mapped[bool] = mapped_column(Boolean, default=False)  # it can never be met
 
 
 class Subjob(Base):

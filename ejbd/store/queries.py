@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from ejbd.core import overhead
 from ejbd.core.cost import RECENT
 from ejbd.errors import Code, EjbError
-from ejbd.store.models import Epoch, Event, Intent, Job, Overhead, QueuePause, Run, Subjob, Worker
+from ejbd.store.models import Array, Epoch, Event, Intent, Job, Overhead, QueuePause, Run, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import PastInterval, Phase, intervals
 
@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 LAST = re.compile(r"last(?:-([0-9]{1,9}))?")
+ELEMENT = re.compile(r"(?P<array>[A-Za-z0-9-]+)_(?P<index>[0-9]{1,7})", re.ASCII)
 ALL = "all"
 RANGE = ".."
 CANDIDATES_NAMED = 5
@@ -43,15 +44,18 @@ def list_jobs(
     states: Collection[JobState] | None = None,
     queue: str | None = None,
     name: str | None = None,
+    array: str | None = None,
     between: tuple[int, int] | None = None,
     limit: int = 100,
     before_seq: int | None = None,
 ) -> Sequence[Job]:
     """Jobs, newest first. The next page is the one `before_seq` of the last job of this one.
 
-    `between`: the `seq` of two jobs, both of which are meant, too.
+    `between`: the `seq` of two jobs, both of which are meant, too. Elements are listed of one `array` alone: otherwise
+    the job stands for them that the array is.
     """
     query = select(Job).order_by(Job.seq.desc()).limit(limit)
+    query = query.where(Job.array_id.is_(None) if array is None else Job.array_id == array)
     if name is not None:
         query = query.where(Job.name == name)
     if between is not None:
@@ -69,20 +73,23 @@ def list_jobs(
 
 def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
     """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
-    beginning of just one id.
+    beginning of just one id; and any of these with `_7` behind it, the element of an array that is so.
 
     Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).
     """
+    if element := ELEMENT.fullmatch(selector):
+        return _element(session, element, user, everybody=everybody)
     last = LAST.fullmatch(selector)
+    own = select(Job).where(Job.user == user, Job.array_id.is_(None))
     if last is not None:
         back = int(last[1] or 0)
-        newest = session.scalar(select(Job).where(Job.user == user).order_by(Job.seq.desc()).offset(back).limit(1))
+        newest = session.scalar(own.order_by(Job.seq.desc()).offset(back).limit(1))
         if newest is None:
-            count = session.scalar(select(func.count()).select_from(Job).where(Job.user == user))
+            count = session.scalar(select(func.count()).select_from(own.subquery()))
             raise EjbError(Code.NOT_FOUND, f"{user} has {f'{count} jobs' if count else 'no job yet'}", where=selector)
         return newest
-    within = select(Job) if everybody else select(Job).where(Job.user == user)
+    within = select(Job).where(Job.array_id.is_(None)) if everybody else own
     exact = session.scalar(within.where(Job.id == selector))
     if exact is not None:
         return exact
@@ -100,6 +107,18 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
             details={"candidates": named},
         )
     return found[0]
+
+
+def _element(session: Session, named: re.Match[str], user: str, *, everybody: bool) -> Job:
+    array = resolve_job(session, named["array"], user, everybody=everybody)
+    index = int(named["index"])
+    found = session.scalar(select(Job).where(Job.array_id == array.id, Job.array_index == index))
+    if found is not None:
+        return found
+    if session.get(Array, array.id) is None:
+        raise EjbError(Code.NOT_FOUND, f"job {array.id} is no elastic array")
+    hint = f"`ejb status {array.id}` tells which are to come; `ejb cancel` takes them, too"
+    raise EjbError(Code.NOT_FOUND, f"element {index} of array {array.id} is no job (yet)", hint=hint)
 
 
 def resolve_range(session: Session, selector: str, user: str, *, everybody: bool = False) -> tuple[int, int] | None:

@@ -11,6 +11,8 @@ from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, or_,
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from ejbd.store.models import (
+    Array,
+    Dependency,
     Epoch,
     Event,
     IdempotencyKey,
@@ -47,7 +49,7 @@ _MEASURED: tuple[tuple[InstrumentedAttribute[int], ColumnElement[float]], ...] =
     (Obstacle.id, Obstacle.at_s.expression),
     (Overhead.id, Overhead.at_s.expression),
 )
-_FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob)
+_FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob, Array, Dependency)
 
 
 def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) -> int:
@@ -58,7 +60,10 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
     """
     before = now - days * DAY_S
     left = rows
-    for job_id in session.scalars(_old_jobs(before).limit(rows)).all():
+    # An element stays as long as its array goes on, which ends as they did.
+    living = select(Array.job_id).join(Job).where(Job.state.not_in([state.value for state in TERMINAL_JOB]))
+    old = _old_jobs(before).where(or_(Job.array_id.is_(None), Job.array_id.not_in(living)))
+    for job_id in session.scalars(old.limit(rows)).all():
         left -= _delete_job(session, job_id, left)
         if left <= 0:
             return rows - left

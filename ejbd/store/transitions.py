@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from ejbd.store.models import Base, Epoch, Event, Intent, Job, Operation, Subjob
+from ejbd.store.models import Array, Base, Epoch, Event, Intent, Job, Operation, Subjob
 from ejbd.store.states import (
     EPOCH,
     EPOCH_SETBACK,
@@ -110,6 +110,12 @@ def move_job(
     if new.terminal:
         job.end_s = now
     job.reason = reason  # what was said of the state before is over with it
+    if new.terminal or new is JobState.RUNNING:
+        wake(session, NEW_JOBS_TOPIC)  # others may wait for it
+        array = session.get(Array, job.array_id) if job.array_id is not None else None
+        if array is not None:
+            array.open -= new.terminal
+            array.changed = True
     add_event(session, JOB_EVENT[new], now, job_id=job.id, **_step(old.value, reason), **data)
 
 

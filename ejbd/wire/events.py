@@ -46,10 +46,26 @@ class JobStep(Step):
 
 
 class JobReceived(TypedDict):
-    """What a submission has become."""
+    """What a submission has become. `elements`: of an elastic array, its indices; `array`, `index`: of an element."""
 
     queue: str
     elastic: bool
+    reason: str
+    elements: NotRequired[str]
+    array: NotRequired[str]
+    index: NotRequired[int]
+
+
+class CancelAsked(By):
+    """Who asked. `elements`: of an array these alone."""
+
+    elements: NotRequired[str]
+
+
+class Dependency(TypedDict):
+    """Whether what it waited for is there; if not, why it can never be."""
+
+    met: bool
     reason: str
 
 
@@ -376,9 +392,10 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_FAILED: Told("it ended, and not well", JobStep),
     K.JOB_TIMEOUT: Told("its time was up", JobStep),
     K.JOB_CANCELLED: Told("it was cancelled", JobStep),
-    K.JOB_CANCEL_ASKED: Told("somebody asked to cancel it", By),
+    K.JOB_CANCEL_ASKED: Told("somebody asked to cancel it", CancelAsked),
     K.JOB_HELD: Told("it is kept from starting", By),
     K.JOB_RELEASED: Told("it may go on after a hold", By),
+    K.JOB_DEPENDENCY: Told("what it waited for (--dependency) has come, or never will", Dependency),
     K.JOB_NOT_MOVABLE: Told("no checkpoint is asked of it any more", NotMovable),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),

@@ -11,10 +11,12 @@ from ejbd.wire.states import EpochState, IntentState, JobState, SubjobState
 
 
 class JobKind(StrEnum):
-    """COMMAND: one launch of `argv`. SCRIPT: a shell script whose srun/mpirun/mpiexec lines are the launches."""
+    """COMMAND: one launch of `argv`. SCRIPT: a shell script whose srun/mpirun/mpiexec lines are the launches. ARRAY: a
+    job that stands for the elements of an elastic array, each of which is a job of its own."""
 
     COMMAND = "command"
     SCRIPT = "script"
+    ARRAY = "array"
 
 
 class SubjobRole(StrEnum):
@@ -63,6 +65,7 @@ class EventKind(StrEnum):
     JOB_CANCEL_ASKED = "job.cancel-asked"
     JOB_HELD = "job.held"
     JOB_RELEASED = "job.released"
+    JOB_DEPENDENCY = "job.dependency"
     JOB_NOT_MOVABLE = "job.not-movable"
     JOB_AGAIN = "job.again"
     JOB_FAULT = "job.fault"

@@ -64,11 +64,15 @@ class JobView(TypedDict):
     progress: float
     exit_code: int | None
     reason: str
+    array: str | None
+    index: int | None
+    elements: dict[str, int] | None
 
 
 class JobDetail(JobView):
     """A job with all that belongs to it."""
 
+    element_indices: dict[str, str] | None
     cwd: str
     command: list[str]
     incarnation: int

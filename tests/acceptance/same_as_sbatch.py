@@ -188,7 +188,8 @@ class Pair:
 
 def alike(text: str) -> str:
     """Without what differs between any two jobs, and what docs/scripts.md says that differs."""
-    text = re.sub(r"\b(?:slurm-[0-9]+|ejb-[0-9a-f]{8})\.out", "DEFAULT.out", text)  # where no -o is given
+    text = re.sub(r"\b(?:slurm-[0-9]+|ejb-[0-9a-f]{8})(?=(?:_[0-9]+)?\.out)", "DEFAULT", text)  # where no -o is given
+    text = re.sub(r"(?<=-)[0-9]+(?=_[0-9]+\.out)", "NUMBER", text)  # %A_%a
     text = re.sub(r"\bn[0-9]+\b", "NODE", text)
     return re.sub(r"(?<=\.)[0-9]+(?=\.(?:log|out|err)$)", "NUMBER", text)
 
@@ -215,6 +216,7 @@ def pair(folder: Path, cluster: SlurmCluster, settings: Mapping[str, str] | None
         (programs / name).write_text(textwrap.dedent(STAND_IN).format(python=sys.executable))
         (programs / name).chmod(0o755)
     toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{FAST}'
+    toml = toml.replace("[queues.default]", "[queues.default]\nmin_processors = 1")  # scripts of one rank, too
     daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf), **(settings or {})})
     daemon.start()
     assert not daemon.ended(), daemon.log.read_text()

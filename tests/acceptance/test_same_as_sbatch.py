@@ -28,6 +28,14 @@ scontrol show hostnames | wc -l
 srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS, $SLURM_CPUS_PER_TASK' > ranks
 exit 3
 """
+ARRAY = """\
+#!/bin/bash
+#SBATCH -t 5 -n 2 -a {array} -o whole-%A_%a.out -e %x-%a.err
+env | grep -E '^SLURM_ARRAY' | grep -v JOB_ID | sort > told-$SLURM_ARRAY_TASK_ID
+echo "element $SLURM_ARRAY_TASK_ID of $([ "$SLURM_ARRAY_JOB_ID" -gt 0 ] && echo a number)" >&2
+srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS in element $SLURM_ARRAY_TASK_ID'
+exit $SLURM_ARRAY_TASK_ID
+"""
 MOVED = """\
 #!/bin/bash
 #SBATCH -n 8 -t 5 --mem-per-cpu=100M -o moved.out
@@ -84,6 +92,25 @@ def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> No
     plain = both.end_sbatch(both.begin_sbatch(script, MINE="two words"))
     assert ours.code == plain.code == 3
     assert differences(plain, ours) == []
+
+
+@pytest.mark.parametrize("array", ["1-7:3%2", "2,5"])
+def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, array: str) -> None:
+    script = both.folder / "array.sh"
+    script.write_text(ARRAY.format(array=array))
+    id = both.begin_ejb(script, "--elastic", "on")
+    # One more of each kind that goes once the array has ended, which does not end well.
+    later = both.folder / "later.sh"
+    later.write_text("#!/bin/bash\n#SBATCH -t 5 -n 2\nsrun true\n")
+    after = [both.begin_ejb(later, "--elastic", how, "-d", f"afternotok:{id}") for how in ("on", "off")]
+    ours = both.end_ejb(id)
+    plain = both.end_sbatch(both.begin_sbatch(script))
+    assert differences(plain, ours) == []
+    whole = both.daemon.job(id)
+    assert whole["kind"] == "array" and sum(whole["elements"].values()) == len(ours.files) // 3
+    for one in after:
+        assert both.end_ejb(one).code == 0
+        assert both.daemon.job(one)["submit_s"] < whole["end_s"] <= both.daemon.job(one)["start_s"]
 
 
 def test_a_script_whose_ranks_are_moved_reads_and_writes_what_it_would_have(both: Pair, tmp_path: Path) -> None:

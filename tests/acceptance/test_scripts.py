@@ -320,7 +320,7 @@ def test_a_rank_of_a_command_that_dies_is_told_in_its_output(site: Site) -> None
     [
         ("#!/bin/sh\n#SBATCH -n 4 -t 2\nsrun ./a &\nwait\n", "background"),
         ("#!/bin/sh\r\n#SBATCH -n 4 -t 2\r\nsrun ./a\r\n", "DOS line ends"),
-        ("#!/bin/sh\n#SBATCH -n 4 -t 2\n#SBATCH --array=1-3\nsrun ./a\n", "--array"),
+        ("#!/bin/sh\n#SBATCH -n 4 -t 2\n#SBATCH --array=[1-3]\nsrun ./a\n", "indices"),
         ("#!/bin/sh\n#SBATCH -n 400 -t 2\nsrun ./a\n", "400 processors"),
         ("#!/bin/sh\n#SBATCH -n 4\nsrun ./a\n", "walltime"),
         ("#!/bin/sh\n#SBATCH -n 4 -t 2\nsrun ./a | srun ./b\n", "same pipeline"),

@@ -127,6 +127,9 @@ class FakeManager:
     async def cancel(self, job_id: str, by: str) -> None:
         await self.end(job_id, JobState.CANCELLED, reason=f"cancelled by {by}")
 
+    async def cancel_elements(self, job_id: str, elements: str, by: str) -> None:
+        raise EjbError(Code.NOT_FOUND, f"job {job_id} is no elastic array")
+
     async def end(self, job_id: str, state: JobState, exit_code: int | None = None, reason: str = "") -> None:
         def change(session: Session) -> None:
             job = _live(session, job_id)

@@ -150,11 +150,11 @@ def test_the_line_of_a_later_directive_is_named() -> None:
     "option",
     [
         *(
-            "--array=1-3",
-            "-a 1",
+            "--array=[1-3]",
+            "-a 3-1",
             "-C [a*2&b]",
-            "-d singleton",
-            "-d afterok:1a2b3c4d",
+            "-d afterburstbuffer:12",
+            "-d afterok:12?singleton,after:13",
             "-w ./hosts",
             "--exclusive=user",
             "-N 2-4",
@@ -186,7 +186,7 @@ def test_what_only_an_ordinary_job_can_keep(option: str) -> None:
         ("-C a|b -w n[1-2] -x n7", Wants(constraint="a|b", nodelist="n[1-2]", exclude="n7")),
         ("--gres=gpu:a100:2,x:1", Wants(shape=("--gres=gpu:a100:2,x:1",), devices=(("gpu", 2), ("x", 1)))),
         ("--gpus-per-node=k80:2", Wants(shape=("--gpus-per-node=k80:2",), devices=(("gpu", 2),))),
-        ("-b now+1hour -d afterok:1", Wants(first=("--begin=now+1hour", "--dependency=afterok:1"))),
+        ("-b now+1hour -d afterok:1", Wants(first=("--begin=now+1hour",), dependency="afterok:1")),
     ],
 )
 def test_what_a_job_wants_of_its_nodes(lines: str, wants: Wants) -> None:
@@ -334,7 +334,7 @@ def test_any_overrides_are_a_job_or_an_error(some: dict[str, str], more: dict[st
         ("#SBATCH -N 4 -n 2", "2 processes cannot fill 4 nodes"),
         ("#SBATCH -N 2 --ntasks-per-node=4 -n 16", "do not fit on 2 nodes"),
         ("#SBATCH -p batch,whole", "one partition"),
-        ("#SBATCH --array=1-5", "--array"),
+        ("#SBATCH --array=[1-5]", "indices"),
     ],
 )
 def test_what_an_elastic_job_cannot_be_is_left_to_sbatch_where_it_is_passed_through(lines: str, words: str) -> None:

@@ -14,6 +14,7 @@ from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
+from ejbd.manager.jobspec.indices import Indices
 from ejbd.manager.jobspec.layout import read_layout
 from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT
 from ejbd.manager.jobspec.pbslines import PbsLines, read_pbs_lines
@@ -122,6 +123,10 @@ def read(request: JobRequest) -> Reading:
     if (partition := settings.get("partition")) and "," in (partition.value or ""):
         refusals.append(Refusal(partition.where, "an elastic job waits in one partition, not in several"))
         rigid = (*rigid, f"--partition={partition.value}")
+    array = settings.get("array")
+    if array is not None and Indices.read(array.value or "") is None:
+        message = f"nobody but the batch system can read the indices {shortened(array.value or '')}"
+        refusals.append(Refusal(array.where, message, "such as 0-99%10 or 1,3,5-9:2, or --elastic off"))
     cwd = _directory(settings.get("chdir"), request.cwd)
     check_environment(request.env)
     export = settings.get("export")
@@ -155,6 +160,7 @@ def read(request: JobRequest) -> Reading:
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
         learned=values.learned_walltime(settings["ejb:walltime"]) if "ejb:walltime" in settings else None,
+        array=array.value if array is not None else None,
         asked=asked_for(request, settings, typed, cwd, pbs),
         pbs=pbs.present,
         qsub=pbs.shared,

@@ -55,9 +55,9 @@ class JobSpec:
     override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `app` is the
     application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `learned`: its
     walltime is learned from earlier runs, and never above `walltime_s` (None: as the queue says); `rerunnable`: it may
-    be run again from its beginning. `asked` is what a passed-through job needs beside that (None: it is elastic, or was
-    stored by an EJB that did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in
-    front of PBS.
+    be run again from its beginning. `array`: the indices of an elastic array, as --array has them; each element has
+    them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
+    did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of PBS.
     """
 
     name: str
@@ -87,6 +87,7 @@ class JobSpec:
     checkpoint: str | None = None
     app: str | None = None
     learned: bool | None = None
+    array: str | None = None
     asked: Asked | None = None
     tasks_asked: bool = True
     threads: int = 1

@@ -9,12 +9,10 @@ from typing import Any, Self
 
 from ejbd.core.needs import features_of
 from ejbd.manager.jobspec import values
+from ejbd.manager.jobspec.depends import Depends
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
 
 _SIZE = re.compile(r"(?P<count>[0-9]{1,12})(?P<unit>[kKmMgGtT]?)[bB]?", re.ASCII)
-_DEPENDENCY = re.compile(
-    r"(?:(?:after|afterany|afterok|afternotok|aftercorr)(?::[0-9]+(?:[_+][0-9]+)*)+[,?]?)+", re.ASCII
-)
 _MEGABYTES = {"k": 1 / 1024, "": 1.0, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
 _GRES_OF_NODE = ("gres", "gpus-per-node")
 
@@ -26,7 +24,8 @@ class Wants:
     `where`: words of sbatch by which every subjob finds nodes that fit. `nodelist`: names of nodes that J0 asks for as
     they are, and subjobs may use some of. `shape`: words that J0 and all subjobs ask for, which are then of J0's own
     shape (`whole`). `first`: words for J0 alone. `devices`: what of each node is a device, as far as windows count it.
-    `unsized`: the number of ranks was not said, and is that of the processors where nodes are whole.
+    `unsized`: the number of ranks was not said, and is that of the processors where nodes are whole. `dependency`: as
+    --dependency has it, and `kill_invalid`, whether what can never be met ends the job.
     """
 
     memory_per_processor_mb: int | None = None
@@ -39,6 +38,8 @@ class Wants:
     first: tuple[str, ...] = ()
     devices: tuple[tuple[str, int], ...] = ()
     unsized: bool = False
+    dependency: str = ""
+    kill_invalid: bool = False
 
     @property
     def has_gpus(self) -> bool:
@@ -82,9 +83,10 @@ def read_wants(
         message = f"nobody sees which nodes fit the constraint {shortened(constraint.value or '')}"
         refusals.append(Refusal(constraint.where, message, "name features with & or | between them, or --elastic off"))
     dependency = settings.get("dependency")
-    if dependency and not _DEPENDENCY.fullmatch(dependency.value or ""):
-        message = "an elastic job can depend on jobs of the batch system by their numbers alone"
-        refusals.append(Refusal(dependency.where, f"{message}, and not on {shortened(dependency.value or '')}"))
+    if dependency and dependency.value and Depends.read(dependency.value) is None:
+        message = f"nobody but the batch system can read the dependency {shortened(dependency.value)}"
+        refusals.append(Refusal(dependency.where, message, "such as afterok:ID:ID or singleton, or --elastic off"))
+    kill_invalid = settings.get("kill-on-invalid-dep")
     for name in ("nodelist", "exclude"):
         if (given := settings.get(name)) and "/" in (given.value or ""):
             refusals.append(Refusal(given.where, f"--{name} names a file, which the daemon would have to read"))
@@ -99,12 +101,14 @@ def read_wants(
         first=first,
         devices=_devices(settings),
         unsized=unsized,
+        dependency=_text(dependency, empty=True),
+        kill_invalid=kill_invalid is not None and (kill_invalid.value or "").lower() == "yes",
     )
     return wants, tuple(refusals)
 
 
-def _text(given: Given | None) -> str:
-    return values.text(given, f"the value of --{given.name}") if given is not None else ""
+def _text(given: Given | None, *, empty: bool = False) -> str:
+    return values.text(given, f"the value of --{given.name}", empty=empty) if given is not None else ""
 
 
 def megabytes(given: Given) -> int:
