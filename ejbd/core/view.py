@@ -190,7 +190,8 @@ class ClusterView:
     `offers`: what the scheduler itself says can be used now; such rows nest, and no window is wider or longer (None: it
     is not asked; empty: nothing, or it does not answer). `keeps_order`: it plans starts that a job which is let in
     before cannot push back; where it does not, nothing is started while others wait. `windows_by`: whose word windows
-    go by, in plain English ("" where the batch system has but one).
+    go by, in plain English ("" where the batch system has but one). `kills_unmet`: the site ends a job that waits for
+    what can never be, unless the job says otherwise.
     """
 
     time_s: float
@@ -205,6 +206,7 @@ class ClusterView:
     offers: tuple[Offer, ...] | None = None
     keeps_order: bool = True
     windows_by: str = ""
+    kills_unmet: bool = False
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)

@@ -6,7 +6,7 @@ Slurm counts no time of a job that waits for another one, either: it loses no pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
@@ -21,7 +21,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.guard import guarded
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.depends import Condition, Depends, When
-from ejbd.manager.jobspec.indices import unfolded
+from ejbd.manager.jobspec.indices import Indices, unfolded
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.outcomes import CancelAsked
 from ejbd.manager.subjobs import TAG_PREFIX
@@ -30,7 +30,7 @@ from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, JobKind, SubjobRole
 
-OPTION = "--dependency="
+OPTION, KILL = "--dependency=", "--kill-on-invalid-dep="
 WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"  # as Slurm says it
 
 
@@ -88,7 +88,9 @@ def divided(session: Session, spec: JobSpec) -> tuple[JobSpec, str]:
     singles = [] if found.either else [one for one in ours if one.when is When.SINGLETON]
     first = tuple(word for word in spec.wants.first if not word.startswith(OPTION))
     if theirs:
-        first = (*first, OPTION + str(found.only(theirs)))
+        kill = spec.wants.kill_invalid
+        said = () if kill is None else (KILL + ("yes" if kill else "no"),)
+        first = (*first, OPTION + str(found.only(theirs)), *said)
     spec = replace(spec, wants=replace(spec.wants, first=first))
     if not ours:
         return spec, ""
@@ -116,17 +118,28 @@ def of_whole(session: Session, conditions: str) -> str:
     return str(found.only(one for one in found.conditions if one.when is not When.AFTERCORR or one.job not in arrays))
 
 
-def of_elements(session: Session, spec: JobSpec) -> list[str]:
-    """The arrays for whose elements those of this array wait, index by index (aftercorr)."""
+def of_elements(session: Session, spec: JobSpec, indices: Iterable[int]) -> dict[int, str]:
+    """What these elements of an array wait for, index by index (aftercorr): the element of the other array that has
+    the same index, or, where it has none, the other array. Empty where they wait for nothing of their own."""
     if When.AFTERCORR not in spec.wants.dependency:
-        return []
+        return {}
     found = Depends.read(divided(session, spec)[1])
-    return _corresponding(session, found) if found is not None else []
+    others = _corresponding(session, found) if found is not None else {}
+    if not others:
+        return {}
+    return {
+        at: ",".join(
+            str(Condition(When.AFTERCORR, f"{id}_{at}" if theirs is not None and at in theirs else id))
+            for id, theirs in others.items()
+        )
+        for at in indices
+    }
 
 
-def _corresponding(session: Session, depends: Depends) -> list[str]:
+def _corresponding(session: Session, depends: Depends) -> dict[str, Indices | None]:
     targets = [one.job for one in depends.conditions if one.when is When.AFTERCORR]
-    return list(session.scalars(select(Job.id).where(Job.id.in_(targets), Job.kind == JobKind.ARRAY)))
+    arrays = session.execute(select(Job.id, Job.spec).where(Job.id.in_(targets), Job.kind == JobKind.ARRAY))
+    return {id: Indices.read(str(spec["array"])) for id, spec in arrays}
 
 
 def _known(session: Session, id: str) -> str | None:
@@ -140,8 +153,17 @@ def _known(session: Session, id: str) -> str | None:
             job = session.scalar(j0.order_by(Subjob.created_s.desc()).limit(1))
     if job is None or not index:
         return job
-    kind = session.scalar(select(Job.kind).where(Job.id == job))
-    return f"{job}_{index}" if kind == JobKind.ARRAY else None
+    array = session.scalar(select(Job).where(Job.id == job, Job.kind == JobKind.ARRAY))
+    if array is None:
+        return None
+    indices = str(array.spec["array"])
+    found = Indices.read(indices)
+    if found is None or int(index) not in found:
+        message = f"array {job} has no element {int(index)} to depend on"
+        raise EjbError(
+            Code.INVALID, message, where="--dependency", hint=f"its elements are {indices.partition('%')[0]}"
+        )
+    return f"{job}_{int(index)}"
 
 
 def waits_for(conditions: str) -> str:
@@ -216,7 +238,8 @@ def _look(world: JobWorld, dependency: Dependency) -> None:
         return
     dependency.never = True
     job.reason = f"{NEVER}: {why}"
-    if world.spec.wants.kill_invalid:
+    asked = world.spec.wants.kill_invalid
+    if asked or (asked is None and ctx.view is not None and ctx.view.kills_unmet):
         conclude(world, CancelAsked(job.reason))
 
 

@@ -16,7 +16,6 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager import dependencies
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.jobspec.depends import When
 from ejbd.manager.jobspec.indices import Indices, folded, ranges, unfolded
 from ejbd.store.models import Array, Dependency, Job
 from ejbd.store.states import JobState
@@ -62,12 +61,12 @@ def unfold(ctx: Context, array: Array, job: Job, most: int) -> int:
             for at, id in ids.items()
         ],
     )
-    targets = dependencies.of_elements(ctx.session, JobSpec.from_json(job.spec))
-    if targets:
-        waits = {id: ",".join(f"{When.AFTERCORR}:{element_id(one, at)}" for one in targets) for at, id in ids.items()}
-        insert_rows(
-            ctx.session, Dependency, [{"job_id": id, "conditions": text, "never": False} for id, text in waits.items()]
-        )
+    waits = dependencies.of_elements(ctx.session, JobSpec.from_json(job.spec), some)
+    insert_rows(
+        ctx.session,
+        Dependency,
+        [{"job_id": ids[at], "conditions": text, "never": False} for at, text in waits.items()],
+    )
     ahead.difference_update(ranges(some))
     array.ahead = folded(ahead)
     array.open += len(some)

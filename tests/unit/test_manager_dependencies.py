@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy.orm import Session
 
-from ejbd.errors import EjbError
+from ejbd.errors import Code, EjbError
 from ejbd.manager import dependencies, explaining
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.depends import Depends
@@ -94,6 +95,37 @@ async def test_what_can_never_be_met_ends_the_job_where_it_says_so(live: LiveWor
     assert live.job(second).state == "cancelled" and NEVER in live.job(second).reason
 
 
+@pytest.mark.parametrize(("said", "becomes"), [("yes", "cancelled"), ("no", "received"), (None, "cancelled")])
+async def test_a_site_that_ends_such_jobs_does_unless_the_job_says_otherwise(
+    live: LiveWorld, said: str | None, becomes: str
+) -> None:
+    await live.poll()
+    first = await submit(live)
+    words = () if said is None else (f"--kill-on-invalid-dep={said}",)
+    second = await submit(live, f"--dependency=afterok:{first}", *words)
+    assert live.manager.view is not None
+    live.manager.view = replace(live.manager.view, kills_unmet=True)
+    await moves_to(live, first, *BADLY)
+    assert live.job(second).state == becomes and NEVER in live.job(second).reason
+
+
+async def test_what_the_batch_system_is_to_end_it_is_told(live: LiveWorld) -> None:
+    await live.poll()
+    job = await submit(live, "--dependency=afterok:987654", "--kill-on-invalid-dep=yes")
+    assert live.job(job).spec["wants"]["first"] == ["--dependency=afterok:987654", "--kill-on-invalid-dep=yes"]
+
+
+async def test_elements_that_no_array_has_are_refused(live: LiveWorld) -> None:
+    await live.poll()
+    array, job = await submit(live, "--array=1-7:3%2"), await submit(live)
+    await submit(live, f"--dependency=afterok:{array}_4")
+    for text in (f"{array}_5", f"{array}_8", f"{job}_1"):
+        with pytest.raises(EjbError) as refused:
+            await submit(live, f"--dependency=afterok:{text}")
+        assert refused.value.code is Code.INVALID
+    assert f"there is no job '{job}_1'" in refused.value.message
+
+
 async def test_all_of_several_or_any_of_them(live: LiveWorld) -> None:
     await live.poll()
     first, second = await submit(live), await submit(live)
@@ -155,6 +187,17 @@ async def test_each_element_of_an_array_waits_for_its_own(live: LiveWorld) -> No
     await live.act()
     assert [live.job(f"{second}_{index}").state for index in range(3)] == ["received", "waiting", "received"]
     assert NEVER in live.job(f"{second}_2").reason
+
+
+async def test_an_element_without_a_counterpart_waits_for_the_whole_array(live: LiveWorld) -> None:
+    await live.poll()
+    first = await submit(live, "--array=0")
+    second = await submit(live, "--array=0-1", f"--dependency=aftercorr:{first}")
+    await live.act()
+    assert {live.job(f"{second}_{index}").state for index in range(2)} == {"received"}
+    await moves_to(live, f"{first}_0", *WELL)
+    await live.act()
+    assert {live.job(f"{second}_{index}").state for index in range(2)} == {"waiting"}
 
 
 async def test_the_whole_of_an_array_is_waited_for(live: LiveWorld) -> None:

@@ -56,10 +56,10 @@ async def test_a_job_number_that_comes_twice_is_drawn_anew(
     try:
         live = LiveWorld(tmp_path, store)
         await live.poll()
-        drawn = itertools.chain(["0badcafe", "0badcafe"], (f"{n:08x}" for n in itertools.count(1)))
+        drawn = itertools.chain(["0badcafe", "0badcafe"], (f"a{n:07x}" for n in itertools.count(1)))
         monkeypatch.setattr(secrets, "token_hex", lambda _: next(drawn))
         for n in range(2):
             await live.manager.submit(Reading(spec(live)), "ada", f"key-{n}", "hash")
-        assert await store.read(lambda s: set(s.scalars(select(Job.id)))) == {"0badcafe", "00000001"}
+        assert await store.read(lambda s: set(s.scalars(select(Job.id)))) == {"0badcafe", "a0000001"}
     finally:
         store.close()

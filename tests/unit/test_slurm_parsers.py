@@ -122,6 +122,18 @@ def test_what_the_site_says_of_memory() -> None:
     assert commands.memory_rules({}) == MemoryRules()
 
 
+@pytest.mark.parametrize(
+    ("line", "kills"),
+    [
+        ("DependencyParameters = kill_invalid_depend,max_depend_depth=5", True),
+        ("SchedulerParameters = bf_interval=30,kill_invalid_depend", True),
+        ("DependencyParameters = (null)", False),
+    ],
+)
+def test_whether_the_site_ends_what_waits_for_ever(line: str, kills: bool) -> None:
+    assert commands.kills_unmet(commands.ShowConfig().parse(line)) is kills
+
+
 def test_windows_from_the_recording() -> None:
     listing = SINFO.parse(SINFO_TEXT)
     jobs = in_order(list(recorded_jobs().values()), listing.tiers)

@@ -28,7 +28,7 @@ from ejbd.batch.reading import beside
 from ejbd.batch.slurm import checks, commands, refusals, script
 from ejbd.batch.slurm.listing import JobRow, NodeListing, Sinfo, Squeue, in_order, new_separator
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
-from ejbd.core.view import BatchJobView, ClusterView, MemoryRules, Reservations, base_id
+from ejbd.core.view import BatchJobView, ClusterView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.sbatch import export_parts
@@ -93,6 +93,7 @@ class SlurmBatch:
             raise _unreadable("sinfo", nodes_text)
         if unparsed and not jobs:
             raise _unreadable("squeue", jobs_text)
+        settings = await self._settings()
         return ClusterView(
             time_s=now_s,
             nodes=listing.nodes,
@@ -101,16 +102,17 @@ class SlurmBatch:
             reservations=Reservations.NODES,
             walltime_quantum_s=MINUTE_S,
             unparsed=unparsed + listing.unparsed + self._reserved_unparsed,
-            memory=await self._memory_rules(),
+            memory=commands.memory_rules(settings),
+            kills_unmet=commands.kills_unmet(settings),
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
         )
 
-    async def _memory_rules(self) -> MemoryRules:
-        """By the settings, which are read once; a poll does not fail for them."""
+    async def _settings(self) -> dict[str, str]:
+        """The site's settings, which are read once; a poll does not fail for them."""
         try:
-            return commands.memory_rules(await self.config())
+            return await self.config()
         except BatchError:
-            return MemoryRules()
+            return {}
 
     async def _ask_for_reservations(self) -> None:
         """Once a minute at most; where Slurm does not answer, what it told last holds."""

@@ -227,6 +227,12 @@ def memory_rules(config: Mapping[str, str]) -> MemoryRules:
     )
 
 
+def kills_unmet(config: Mapping[str, str]) -> bool:
+    """Whether the site ends jobs that wait for what can never be (DependencyParameters; SchedulerParameters once)."""
+    said = ",".join(config.get(name, "") for name in ("DependencyParameters", "SchedulerParameters"))
+    return "kill_invalid_depend" in said.lower().split(",")
+
+
 def propagated_limits(config: Mapping[str, str]) -> list[str]:
     """The resource limits that the site takes from a submission to its job, by the names of :data:`LIMITS`."""
     settings = ("PropagateResourceLimits", "PropagateResourceLimitsExcept")

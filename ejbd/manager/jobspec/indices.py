@@ -37,6 +37,9 @@ class Indices:
             return None
         return cls(tuple(parts), int(most or 0) or None)
 
+    def __contains__(self, index: int) -> bool:
+        return any(index in part for part in self.parts)
+
     @property
     def last(self) -> int:
         return max(part[-1] for part in self.parts)

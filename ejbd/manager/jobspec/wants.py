@@ -25,7 +25,7 @@ class Wants:
     they are, and subjobs may use some of. `shape`: words that J0 and all subjobs ask for, which are then of J0's own
     shape (`whole`). `first`: words for J0 alone. `devices`: what of each node is a device, as far as windows count it.
     `unsized`: the number of ranks was not said, and is that of the processors where nodes are whole. `dependency`: as
-    --dependency has it, and `kill_invalid`, whether what can never be met ends the job.
+    --dependency has it, and `kill_invalid`, whether what can never be met ends the job (None: as the site has it).
     """
 
     memory_per_processor_mb: int | None = None
@@ -39,7 +39,7 @@ class Wants:
     devices: tuple[tuple[str, int], ...] = ()
     unsized: bool = False
     dependency: str = ""
-    kill_invalid: bool = False
+    kill_invalid: bool | None = None
 
     @property
     def has_gpus(self) -> bool:
@@ -102,7 +102,7 @@ def read_wants(
         devices=_devices(settings),
         unsized=unsized,
         dependency=_text(dependency, empty=True),
-        kill_invalid=kill_invalid is not None and (kill_invalid.value or "").lower() == "yes",
+        kill_invalid=values.switch(kill_invalid) if kill_invalid is not None else None,
     )
     return wants, tuple(refusals)
 
