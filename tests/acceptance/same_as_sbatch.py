@@ -191,6 +191,7 @@ def alike(text: str) -> str:
     text = re.sub(r"\b(?:slurm-[0-9]+|ejb-[0-9a-f]{8})(?=(?:_[0-9]+)?\.out)", "DEFAULT", text)  # where no -o is given
     text = re.sub(r"(?<=-)[0-9]+(?=_[0-9]+\.out)", "NUMBER", text)  # %A_%a
     text = re.sub(r"\bn[0-9]+\b", "NODE", text)
+    text = re.sub(r"\bjob[0-9]{5,}(?=/slurm_script)", "JOB", text)  # where Slurm keeps a script
     return re.sub(r"(?<=\.)[0-9]+(?=\.(?:log|out|err)$)", "NUMBER", text)
 
 
