@@ -15,7 +15,7 @@ from ejbd.core.delta import rate_with
 from ejbd.manager import movability, node_limit, pbsvariables, queuepause, variables
 from ejbd.manager.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.concluding import conclude
-from ejbd.manager.deaths import REFUSED_LAUNCH, last_words, note_deaths, note_refusal
+from ejbd.manager.deaths import REFUSED_LAUNCH, for_memory, last_words, note_deaths, note_refusal
 from ejbd.manager.ending import finish, stop_ranks, workers_with_ranks
 from ejbd.manager.generations import FAILED_RESTART_S, RIGHT_AFTER, UNPROVED_RESTART_S, drop_older, resume_from
 from ejbd.manager.jobworld import JobWorld, holds_shell
@@ -307,7 +307,7 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
     add_event(ctx.session, EventKind.LAUNCH_ENDED, ctx.now, job_id=job.id, ordinal=launch.ordinal, code=code)
     said = last_words(world)
     if job.kind == JobKind.COMMAND:
-        _end_by_code(world, code, said[0] if said else f"the application ended with code {code}")
+        _end_by_code(world, code, for_memory(world) or (said[0] if said else f"the application ended with code {code}"))
         return True
     set_rate(job, 1.0, ctx.now)  # the script's own steps take what they would take at full width
     lead = world.worker(job.lead_worker)

@@ -9,15 +9,20 @@ from sqlalchemy import select
 
 from ejbd.manager.jobspec.shell import read_script
 from ejbd.manager.jobworld import JobWorld
-from ejbd.store.models import Epoch, Event
+from ejbd.store.models import Epoch, Event, Worker
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
 REFUSED_LAUNCH = 2  # what a shim returns for a launch that EJB refuses
 
 
-def how(code: int) -> str:
+OUT_OF_MEMORY = "OUT_OF_MEMORY"  # Slurm's word
+
+
+def how(code: int, *, memory: bool = False) -> str:
     """An exit code in srun's words; a signal by its name (128 + number, as in a shell)."""
+    if memory:
+        return "Out Of Memory"
     if 128 < code < 128 + signal.NSIG:
         return signal.strsignal(code - 128) or f"signal {code - 128}"
     return f"Exited with exit code {code}"
@@ -27,10 +32,11 @@ def note_deaths(world: JobWorld, epoch: Epoch, bad: Sequence[tuple[int, int]]) -
     """Event `rank.failed`: the first rank that died, and sentences about all that had died by then."""
     node_of = {worker.id: worker.node for worker in world.workers}
     nodes = {seat.rank: node_of.get(seat.worker, "?") for seat in epoch.placement}
-    groups: dict[tuple[str, int], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
+    memory = _killed_for_memory(world, epoch)
     for rank, code in bad:
-        groups.setdefault((nodes.get(rank, "?"), code), []).append(rank)
-    said = [f"{node}: {_tasks(ranks)}: {how(code)}" for (node, code), ranks in groups.items()]
+        groups.setdefault((nodes.get(rank, "?"), how(code, memory=rank in memory)), []).append(rank)
+    said = [f"{node}: {_tasks(ranks)}: {died}" for (node, died), ranks in groups.items()]
     left = epoch.size - len(epoch.exits)
     if left > 0:
         said.append(f"{left} other task{'s were' if left > 1 else ' was'} ended")
@@ -45,6 +51,28 @@ def note_deaths(world: JobWorld, epoch: Epoch, bad: Sequence[tuple[int, int]]) -
         code=code,
         said=said,
     )
+
+
+def note_memory(world: JobWorld, worker: Worker, epoch: int, rank: int) -> None:
+    """Event `rank.memory`: the kernel killed a rank for memory."""
+    ctx = world.ctx
+    node = worker.node
+    add_event(ctx.session, EventKind.RANK_MEMORY, ctx.now, job_id=world.job.id, epoch=epoch, rank=rank, node=node)
+
+
+def _killed_for_memory(world: JobWorld, epoch: Epoch) -> set[int]:
+    query = select(Event.data).where(Event.job_id == world.job.id, Event.kind == EventKind.RANK_MEMORY)
+    return {data["rank"] for data in world.ctx.session.scalars(query) if data["epoch"] == epoch.number}
+
+
+def for_memory(world: JobWorld) -> str:
+    """That memory was what the latest placement died of, in words; "" where it was not."""
+    epoch = world.epoch
+    lost = sorted(_killed_for_memory(world, epoch)) if epoch is not None else []
+    if not lost:
+        return ""
+    hint = "ask for more (--mem-per-cpu, --mem)"
+    return f"{OUT_OF_MEMORY}: {_tasks(lost)} of the last launch {'was' if len(lost) == 1 else 'were'} killed: {hint}"
 
 
 def last_words(world: JobWorld) -> list[str]:

@@ -340,7 +340,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     lives_on_it = subjob.id in job.members or not job.members
     if subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
         setbacks.end_by_time(world, subjob)  # also where its workers have left before, and the job waits again
-    setbacks.leave_subjob(world, subjob)
+    setbacks.leave_subjob(world, subjob, end.why)
     if JobState(job.state).terminal or job.state == JobState.ENDING:
         return
     if subjob.role == SubjobRole.PLACEHOLDER and not subjob.releasing:

@@ -121,10 +121,10 @@ def end_by_time(world: JobWorld, home: Subjob) -> None:
     conclude(world, TimeUsedUp(what, home.walltime_s))
 
 
-def leave_subjob(world: JobWorld, subjob: Subjob) -> None:
-    """A subjob has ended: nobody may be wanted there."""
+def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> None:
+    """A subjob has ended: nobody may be wanted there. `said`: the batch system's word, where it says more."""
     for worker in world.workers_of(subjob.id):
-        lost_worker(world, worker, f"its subjob ended ({subjob.state})")
+        lost_worker(world, worker, f"its subjob ended ({said or subjob.state})")
     if subjob.id in world.job.members:
         world.job.members = [m for m in world.job.members if m != subjob.id]
 

@@ -64,13 +64,14 @@ class ResultReport(Wire):
 
 
 class RankExitReport(Wire):
-    """A rank ended by itself (`code` 128+signal for a signal)."""
+    """A rank ended by itself (`code` 128+signal for a signal). `memory`: the kernel killed it for memory."""
 
     n: Count
     kind: Literal["rank-exit"]
     epoch: Count
     rank: Count
     code: Code
+    memory: bool = False
 
 
 class LaunchReport(Wire):

@@ -228,6 +228,8 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     if kind == "result":
         _result(world, worker, report)
     elif kind == "rank-exit":
+        if report.get("memory"):
+            deaths.note_memory(world, worker, int(report["epoch"]), int(report["rank"]))
         _rank_exits(world, worker, int(report["epoch"]), {str(report["rank"]): int(report["code"])})
     elif kind == "launch":
         _launch(world, worker, report)
@@ -333,4 +335,5 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
     if refused:  # nobody is to take for done what never ran
         conclude(world, ApplicationEnded(deaths.REFUSED_LAUNCH, refused))
         return
-    conclude(world, ApplicationEnded(code, f"the script ended with code {code}" if code else ""))
+    said = "; ".join(part for part in (f"the script ended with code {code}", deaths.for_memory(world)) if part)
+    conclude(world, ApplicationEnded(code, said if code else ""))

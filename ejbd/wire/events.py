@@ -281,6 +281,14 @@ class RankFailed(TypedDict):
     said: list[str]
 
 
+class RankMemory(TypedDict):
+    """A rank that the kernel killed, and on which node: its job's processes there wanted more than they may have."""
+
+    epoch: int
+    rank: int
+    node: str
+
+
 class CheckpointGivenUp(TypedDict):
     """Its restart kept failing; an older one is resumed (null: none, the launch begins anew)."""
 
@@ -446,6 +454,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.EPOCH_RATE: Told("the ranks' progress is measured", EpochRate),
     K.EPOCH_LOST: Told("it had ended, and its end was lost with its subjob", EpochReason),
     K.RANK_FAILED: Told("ranks died", RankFailed),
+    K.RANK_MEMORY: Told("a rank was killed for memory (OUT_OF_MEMORY)", RankMemory),
     K.CHECKPOINT_GIVEN_UP: Told("a checkpoint cannot be restarted", CheckpointGivenUp),
     K.MOVE_FAILED: Told("a checkpoint or a restart failed", EpochReason),
     K.OUTPUT_LOST: Told("the output could not be collected", Reason),

@@ -124,6 +124,7 @@ class EventKind(StrEnum):
     EPOCH_RATE = "epoch.rate"
     EPOCH_LOST = "epoch.lost"
     RANK_FAILED = "rank.failed"
+    RANK_MEMORY = "rank.memory"
     CHECKPOINT_GIVEN_UP = "checkpoint.given-up"
     MOVE_FAILED = "move.failed"
     OUTPUT_LOST = "output.lost"

@@ -193,6 +193,19 @@ async def test_a_rank_that_fails_fails_the_job_with_its_code(live: LiveWorld) ->
     assert "stop" in [k for k, _ in worker.done]
 
 
+async def test_a_rank_that_was_killed_for_memory_is_not_just_killed(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    worker = live.workers[f"{job}.1"]
+    await worker.report("rank-exit", epoch=1, rank=3, code=137, memory=True)
+    await live.work()
+    row = live.job(job)
+    assert row.state == "failed" and row.exit_code == 137
+    assert row.reason.startswith("OUT_OF_MEMORY: task 3 of the last launch was killed")
+    said = [data["said"][0] for kind, data in live.events(job) if kind == "rank.failed"]
+    assert said == [f"{worker.node}: task 3: Out Of Memory"]
+    assert ("rank.memory", {"epoch": 1, "rank": 3, "node": worker.node}) in live.events(job)
+
+
 async def test_moves_off_a_subjob_before_it_ends(live: LiveWorld) -> None:
     """4 processors for long, and 4 more that the batch system grants for 100 s only."""
     job = await live.submit(walltime_s=400.0)

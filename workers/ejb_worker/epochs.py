@@ -6,9 +6,9 @@ import errno
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from . import degrees, leftovers
+from . import degrees, leftovers, linux
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
@@ -26,6 +26,8 @@ Reply = Callable[[bool, str, Dict[str, Any]], None]
 SIGNAL_HOLD_S = 1.0
 """An end by one of ENDING_CODES may be the batch system ending the whole job: it is told if the worker outlives it."""
 ENDING_CODES = frozenset(128 + s for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
+
+KILLED = 128 + signal.SIGKILL
 
 BRING_UP_POLL_S = 0.02
 BRING_UP_S = 60.0
@@ -178,6 +180,8 @@ class EpochRun:
         self._input: Optional[RankInput] = None
         self._stop_replies: List[Reply] = []
         self._stopping = False
+        self._memory_kills = linux.memory_kills()
+        self._killed_for_memory: Set[int] = set()
 
     # `launch_s`: how long the launch took; `first_s`: of it, until its first rank was about to be started.
 
@@ -516,6 +520,8 @@ class EpochRun:
         if self._checkpoint is not None:
             self._advance()
         elif not self._stopping:
+            if code == KILLED and linux.memory_kills() > self._memory_kills:
+                self._killed_for_memory.add(rank)
             self._last_sample()
             if code and self._mpi is not None:
                 self._mpi.tell_if_refused(rank)
@@ -538,8 +544,9 @@ class EpochRun:
             other, code = self._untold.pop(0)
             told = told or other == rank
             if not self._stopping:
+                memory = {"memory": True} if other in self._killed_for_memory else {}
                 for one in self._stands_for(other):
-                    self._report("rank-exit", epoch=self.epoch, rank=one, code=code)
+                    self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **memory)
 
     def _final_code(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""
