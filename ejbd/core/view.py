@@ -179,6 +179,9 @@ class Offer:
     end_s: float | None
 
 
+KILL_WAIT_S = 2.0  # where the batch system does not say
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """Everything one poll saw. `jobs` lists pending jobs in the order in which the scheduler will consider them.
@@ -191,7 +194,7 @@ class ClusterView:
     is not asked; empty: nothing, or it does not answer). `keeps_order`: it plans starts that a job which is let in
     before cannot push back; where it does not, nothing is started while others wait. `windows_by`: whose word windows
     go by, in plain English ("" where the batch system has but one). `kills_unmet`: the site ends a job that waits for
-    what can never be, unless the job says otherwise.
+    what can never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended.
     """
 
     time_s: float
@@ -207,6 +210,7 @@ class ClusterView:
     keeps_order: bool = True
     windows_by: str = ""
     kills_unmet: bool = False
+    kill_wait_s: float = KILL_WAIT_S
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager.deaths import last_words
 from ejbd.manager.generations import drop_all
 from ejbd.manager.jobworld import JobWorld
@@ -20,9 +21,11 @@ OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot 
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
 
 
-def stop_ranks(world: JobWorld, epoch: Epoch) -> None:
+def stop_ranks(world: JobWorld, epoch: Epoch, grace_s: float = KILL_WAIT_S) -> None:
+    """TERM, and KILL after `grace_s` seconds."""
+    told = {"epoch": epoch.number, "grace_s": grace_s}
     for worker in workers_with_ranks(world, epoch):
-        add_operation(world.ctx, worker, OperationKind.STOP, {"epoch": epoch.number, "grace_s": 2}, epoch=epoch.number)
+        add_operation(world.ctx, worker, OperationKind.STOP, told, epoch=epoch.number)
 
 
 def workers_with_ranks(world: JobWorld, epoch: Epoch) -> list[Worker]:
@@ -37,7 +40,7 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
         return
     epoch = world.live_epoch
     if epoch is not None:
-        stop_ranks(world, epoch)
+        stop_ranks(world, epoch, _grace_s(world))
         move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over")
     launch = world.launch
     if launch is not None:
@@ -59,7 +62,7 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
 
 def finish(world: JobWorld) -> bool:
     ctx, job = world.ctx, world.job
-    if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S:
+    if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S + 2 * _grace_s(world):
         if world.operations(OperationKind.STOP, unfinished=True):
             return False
         lead = world.worker(job.lead_worker)
@@ -70,13 +73,19 @@ def finish(world: JobWorld) -> bool:
                 if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
             ]
             if not asked:
-                hand_over(world, lead, _last_words(world))
+                hand_over(world, lead, _last_words(world), _grace_s(world))
             if not finished(asked) or not asked:
                 return False
             _tell_lost_output(world, asked)
     move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
     _release_all(world)
     return True
+
+
+def _grace_s(world: JobWorld) -> float:
+    """What the batch system itself would leave ranks and script between TERM and KILL."""
+    view = world.ctx.view
+    return view.kill_wait_s if view is not None else KILL_WAIT_S
 
 
 def _tell_lost_output(world: JobWorld, asked: Sequence[Operation]) -> None:

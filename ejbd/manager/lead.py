@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager import pbsvariables, variables
 from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.operations import add_operation, finished
@@ -43,12 +44,13 @@ def is_up(world: JobWorld) -> bool:
     return bool(operations) and operations[-1].state == OperationState.DONE
 
 
-def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = ()) -> None:
-    """Have the lead collect the last placement's output to its last byte, end the script, and stop collecting."""
+def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = (), grace_s: float = KILL_WAIT_S) -> None:
+    """Have the lead collect the last placement's output to its last byte, end the script (TERM, and KILL after
+    `grace_s` seconds), and stop collecting."""
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
         add_operation(world.ctx, lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
-    add_operation(world.ctx, lead, OperationKind.UNLEAD, {"grace_s": 2, **({"say": list(say)} if say else {})})
+    add_operation(world.ctx, lead, OperationKind.UNLEAD, {"grace_s": grace_s, **({"say": list(say)} if say else {})})
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from ejbd.core import overhead
@@ -14,6 +14,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.store.models import Array, Epoch, Event, Intent, Job, Overhead, QueuePause, Run, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import PastInterval, Phase, intervals
+from ejbd.wire.kinds import JobKind
 
 __all__ = [
     "PastInterval",
@@ -89,12 +90,15 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
             count = session.scalar(select(func.count()).select_from(own.subquery()))
             raise EjbError(Code.NOT_FOUND, f"{user} has {f'{count} jobs' if count else 'no job yet'}", where=selector)
         return newest
-    within = select(Job).where(Job.array_id.is_(None)) if everybody else own
-    exact = session.scalar(within.where(Job.id == selector))
+    return _by_id(session, select(Job).where(Job.array_id.is_(None)) if everybody else own, selector, selector)
+
+
+def _by_id(session: Session, within: Select[Job], begins: str, selector: str) -> Job:
+    exact = session.scalar(within.where(Job.id == begins))
     if exact is not None:
         return exact
-    query = within.where(Job.id.startswith(selector, autoescape=True)).order_by(Job.seq.desc())
-    found = session.scalars(query.limit(CANDIDATES_NAMED + 1)).all() if selector else []
+    query = within.where(Job.id.startswith(begins, autoescape=True)).order_by(Job.seq.desc())
+    found = session.scalars(query.limit(CANDIDATES_NAMED + 1)).all() if begins else []
     if not found:
         raise EjbError(Code.NOT_FOUND, f"there is no job {selector!r}", hint="`ejb status` lists your jobs")
     if len(found) > 1:
@@ -102,7 +106,7 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
         more = ", ..." if len(found) > CANDIDATES_NAMED else ""
         raise EjbError(
             Code.CONFLICT,
-            f"{selector!r} is the beginning of several jobs' ids: {', '.join(named)}{more}",
+            f"{begins!r} is the beginning of several jobs' ids: {', '.join(named)}{more}",
             hint="give more of the id",
             details={"candidates": named},
         )
@@ -110,7 +114,12 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
 
 
 def _element(session: Session, named: re.Match[str], user: str, *, everybody: bool) -> Job:
-    array = resolve_job(session, named["array"], user, everybody=everybody)
+    if LAST.fullmatch(named["array"]):
+        array = resolve_job(session, named["array"], user)
+    else:
+        arrays = select(Job).where(Job.kind == JobKind.ARRAY)
+        within = arrays if everybody else arrays.where(Job.user == user)
+        array = _by_id(session, within, named["array"], named[0])
     index = int(named["index"])
     found = session.scalar(select(Job).where(Job.array_id == array.id, Job.array_index == index))
     if found is not None:

@@ -192,6 +192,7 @@ def alike(text: str) -> str:
     text = re.sub(r"(?<=-)[0-9]+(?=_[0-9]+\.out)", "NUMBER", text)  # %A_%a
     text = re.sub(r"\bn[0-9]+\b", "NODE", text)
     text = re.sub(r"\bjob[0-9]{5,}(?=/slurm_script)", "JOB", text)  # where Slurm keeps a script
+    text = re.sub(r"^(srun: (?:Step created for j|J)ob) [0-9]+", r"\1 NUMBER", text)
     return re.sub(r"(?<=\.)[0-9]+(?=\.(?:log|out|err)$)", "NUMBER", text)
 
 

@@ -104,6 +104,7 @@ class SlurmBatch:
             unparsed=unparsed + listing.unparsed + self._reserved_unparsed,
             memory=commands.memory_rules(settings),
             kills_unmet=commands.kills_unmet(settings),
+            kill_wait_s=commands.kill_wait_s(settings),
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
         )
 
@@ -318,7 +319,7 @@ class SlurmBatch:
         return self._config
 
     def worker_script(self, request: WorkerScript) -> str:
-        return script.worker_script(request)
+        return script.worker_script(request, commands.kill_wait_s(self._config or {}))
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return script.rigid_command(argv, processors)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ejbd.batch.base import LIMITS, AsAsked, BatchEnd, SubmitRequest, with_tag
 from ejbd.batch.slurm import states
-from ejbd.core.view import MemoryRules
+from ejbd.core.view import KILL_WAIT_S, MemoryRules
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import BatchError
 
@@ -225,6 +225,12 @@ def memory_rules(config: Mapping[str, str]) -> MemoryRules:
         megabytes("DefMemPerNode"),
         megabytes("MaxMemPerCPU"),
     )
+
+
+def kill_wait_s(config: Mapping[str, str]) -> float:
+    """From TERM to KILL where a job is ended (seconds)."""
+    word = config.get("KillWait", "").partition(" ")[0]
+    return float(word) if word.isascii() and word.isdigit() else KILL_WAIT_S
 
 
 def kills_unmet(config: Mapping[str, str]) -> bool:

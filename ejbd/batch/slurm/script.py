@@ -62,12 +62,20 @@ finish "${{ended:-$code}}"
 """
 
 
-def worker_script(request: WorkerScript) -> str:
-    """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too."""
+WORKERS_OWN_S = 7.0
+"""Of the time between TERM and KILL: for the last of the output and the last reports."""
+
+
+def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
+    """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too.
+
+    `kill_wait_s`: from TERM to KILL; the ranks have it but for what the worker needs.
+    """
+    words = [*worker_words(request), "--ending", f"{request.exit_file}.ending"]
+    if kill_wait_s > 2 * WORKERS_OWN_S:
+        words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
     return _SUBJOB.format(
-        exit_file=shlex.quote(str(request.exit_file)),
-        on_node=shlex.quote(_ON_NODE),
-        worker=shlex.join([*worker_words(request), "--ending", f"{request.exit_file}.ending"]),
+        exit_file=shlex.quote(str(request.exit_file)), on_node=shlex.quote(_ON_NODE), worker=shlex.join(words)
     )
 
 
