@@ -36,6 +36,16 @@ echo "element $SLURM_ARRAY_TASK_ID of $([ "$SLURM_ARRAY_JOB_ID" -gt 0 ] && echo 
 srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS in element $SLURM_ARRAY_TASK_ID'
 exit $SLURM_ARRAY_TASK_ID
 """
+# Ranks and script do a last thing when they are told to end, for which Slurm leaves them KillWait.
+SAVING = """\
+#!/bin/bash
+#SBATCH -n 2 -t 1 -o /dev/null
+trap 'echo told > script-told' TERM
+srun sh -c 'trap "sleep 4; echo saved > rank-\\$SLURM_PROCID-saved; exit 0" TERM
+    echo up > rank-$SLURM_PROCID-up; while :; do sleep 0.2; done'
+echo after > script-after
+"""
+KILL_WAIT_S = 60  # far longer than what they do takes, also on a busy machine
 MOVED = """\
 #!/bin/bash
 #SBATCH -n 8 -t 5 --mem-per-cpu=100M -o moved.out
@@ -51,7 +61,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         pytest.skip(reason)
     options = ("--memory=1000", "--gpus=2", "--features=ib,fast")
     with (
-        slurm_cluster(4, 4, *options) as cluster,
+        slurm_cluster(4, 4, *options, more=f"KillWait={KILL_WAIT_S}\n") as cluster,
         pair(tmp_path_factory.mktemp("same"), cluster) as found,
     ):
         yield found
@@ -113,6 +123,24 @@ def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, arra
     for one in after:
         assert both.end_ejb(one).code == 0
         assert both.daemon.job(one)["submit_s"] < whole["end_s"] <= both.daemon.job(one)["start_s"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "timeout"])
+def test_what_is_done_at_a_cancellation_or_at_the_time_limit_is_done_to_its_end(both: Pair, how: str) -> None:
+    if how == "timeout" and os.environ.get("EJB_TEST_SCRIPTS") != "all":
+        pytest.skip("a time limit is a minute at least: EJB_TEST_SCRIPTS=all")
+    script = both.folder / "saving.sh"
+    script.write_text(SAVING)
+    ours, plain = both.begin_ejb(script, "--elastic", "on"), both.begin_sbatch(script)
+    for id in (ours, plain):
+        until(lambda id=id: all(both.text(id, f"rank-{rank}-up") for rank in (0, 1)), "the ranks did not start", 120)  # type: ignore[misc]
+    if how == "cancelled":
+        both.cluster.run("scancel", plain)
+        assert both.daemon.client.post(f"/v1/jobs/{ours}/cancel").is_success
+    there, here = both.end_sbatch(plain), both.end_ejb(ours)
+    assert both.daemon.job(ours)["state"] == how
+    assert {"rank-0-saved", "rank-1-saved", "script-told", "script-after"} <= there.files.keys()
+    assert here.files == there.files
 
 
 def test_a_script_whose_ranks_are_moved_reads_and_writes_what_it_would_have(both: Pair, tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_what_the_site_says_of_memory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "seconds"), [("KillWait                = 30 sec", 30.0), ("KillWait = (null)", 2.0), ("Other = 1", 2.0)]
+)
+def test_how_long_a_job_has_between_term_and_kill(line: str, seconds: float) -> None:
+    assert commands.kill_wait_s(commands.ShowConfig().parse(line)) == seconds
+
+
+@pytest.mark.parametrize(
     ("line", "kills"),
     [
         ("DependencyParameters = kill_invalid_depend,max_depend_depth=5", True),
