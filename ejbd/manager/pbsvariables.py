@@ -82,6 +82,9 @@ def _of_job(world: JobWorld) -> dict[str, str]:
         "PBS_NP": str(job.processes),
         "PBS_WALLTIME": str(round(spec.walltime_s)),
     }
+    if (element := variables.element_of(world)) is not None:
+        array, index = element
+        found |= {"PBS_ARRAY_ID": array, "PBS_ARRAY_INDEX": str(index), "PBS_ARRAYID": str(index)}
     if spec.threads > 1:
         found["OMP_NUM_THREADS"] = spec.env.get("OMP_NUM_THREADS", str(spec.threads))
     return found

@@ -79,6 +79,8 @@ def _further(dialect: Dialect, name: str, value: str, found: Words) -> bool:
     torque = dialect is Dialect.TORQUE
     if name == "dependency" and _DEPENDENCY.fullmatch(value):
         found.argv += ["-W", f"depend={value}"]
+    elif name == "kill-on-invalid-dep" or (name == "dependency" and not value):
+        pass  # PBS ends such a job by itself; it waits for nothing
     elif name == "begin" and (match := _ISO.fullmatch(value) or _MONTH.fullmatch(value)):
         parts = match.groupdict()
         date = "".join(parts.get(part) or "" for part in "ymd")

@@ -21,7 +21,7 @@ _HOSTED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:(?=.)", re.ASCII)
 _VARIABLES = {"PBS_JOBID": "%j", "PBS_JOBNAME": "%x", "PBS_ARRAYID": "%a", "PBS_ARRAY_INDEX": "%a"}
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))|\^array_index\^", re.ASCII)
 _KEY = re.compile(r"[A-Za-z_]+=", re.ASCII)
-_JOB = re.compile(r"(?P<number>[0-9]{1,15})(?:\[\])?(?:\.[A-Za-z0-9._-]+)?", re.ASCII)
+_JOB = re.compile(r"(?P<number>[0-9a-f]{1,16}(?:_[0-9]{1,7})?)(?:\[\])?(?:\.[A-Za-z0-9._-]+)?", re.ASCII)
 _DEPENDENCIES = frozenset({"after", "afterok", "afternotok", "afterany"})
 _MAIL = {"a": "FAIL", "b": "BEGIN", "e": "END"}
 _DATE = re.compile(r"(?P<date>[0-9]{8}|[0-9]{6}|[0-9]{4}|[0-9]{2})?(?P<clock>[0-9]{4})(?:\.(?P<s>[0-9]{2}))?", re.ASCII)
