@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -25,6 +25,7 @@ from ejbd.errors import Code, EjbError
 HEADERS_S = 20.0  # for the headers of a request, from when the connection or their first byte is there
 BODY_S = 120.0  # for its body
 MOST_HEAD_BYTES = 64 * 1024  # request line and headers together
+MOST_GATHERED = 16 * 1024  # bytes that are kept until the event loop's next turn
 STOP_S = 3  # for requests that are under way when the daemon ends
 _LONGEST_SOCKET_PATH = 107  # bytes in sockaddr_un
 _CREDENTIALS = struct.Struct("3i")
@@ -36,6 +37,41 @@ def most_connections() -> int:
     """For each of the two servers: so few that files can still be opened and commands be started."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 2048 if soft == resource.RLIM_INFINITY else max(32, min(2048, (soft - 128) // 3))
+
+
+class _Gathering:
+    """A transport that sends what is written in one turn of the event loop at once: the head of an answer and its body,
+    for which uvicorn writes twice, are one system call, and wake the other side once."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._send)
+        self._pieces.append(data)
+        self._bytes += len(data)
+        if self._bytes > MOST_GATHERED:  # who writes on and on is held up by the transport itself
+            self._send()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._pieces.clear()
+        self._transport.abort()
+
+    def _send(self) -> None:
+        pieces, self._pieces, self._bytes = self._pieces, [], 0
+        if pieces and not self._transport.is_closing():
+            self._transport.write(b"".join(pieces))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class PeerProtocol(HttpToolsProtocol):
@@ -54,7 +90,7 @@ class PeerProtocol(HttpToolsProtocol):
     _fed_bytes = 0  # since the head began, whatever the parser made of them
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _Gathering(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
         self._await("headers", HEADERS_S)
         if len(self.connections) > most_connections():
