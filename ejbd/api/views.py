@@ -33,17 +33,17 @@ def ended_s(job: Job) -> float | None:
 
 
 def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
-    """Processors of the running subjobs of each job; one query."""
+    """Processors of the running subjobs of each job; one query, and another where arrays are among them."""
     ids = [job.id for job in jobs if not JobState(job.state).terminal]
     held: dict[str, int] = {}
+    runs = Subjob.state == SubjobState.RUNNING.value
     if ids:
-        runs = Subjob.state == SubjobState.RUNNING.value
         for job_id, processors in session.execute(
             select(Subjob.job_id, Subjob.processors).where(Subjob.job_id.in_(ids), runs)
         ):
             held[job_id] = held.get(job_id, 0) + processors
+    if arrays_too := [job.id for job in jobs if job.kind == JobKind.ARRAY and not JobState(job.state).terminal]:
         of_elements = select(Job.array_id, Subjob.processors).join(Job, Subjob.job_id == Job.id)
-        arrays_too = [job.id for job in jobs if job.kind == JobKind.ARRAY]
         for array_id, processors in session.execute(of_elements.where(Job.array_id.in_(arrays_too), runs)):
             held[array_id or ""] = held.get(array_id or "", 0) + processors
     return held

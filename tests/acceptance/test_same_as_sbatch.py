@@ -39,7 +39,7 @@ exit $SLURM_ARRAY_TASK_ID
 # Ranks and script do a last thing when they are told to end, for which Slurm leaves them KillWait.
 SAVING = """\
 #!/bin/bash
-#SBATCH -n 2 -t 1 -o /dev/null
+#SBATCH -n 2 -t {minutes} -o /dev/null
 trap 'echo told > script-told' TERM
 srun sh -c 'trap "sleep 4; echo saved > rank-\\$SLURM_PROCID-saved; exit 0" TERM
     echo up > rank-$SLURM_PROCID-up; while :; do sleep 0.2; done'
@@ -130,7 +130,7 @@ def test_what_is_done_at_a_cancellation_or_at_the_time_limit_is_done_to_its_end(
     if how == "timeout" and os.environ.get("EJB_TEST_SCRIPTS") != "all":
         pytest.skip("a time limit is a minute at least: EJB_TEST_SCRIPTS=all")
     script = both.folder / "saving.sh"
-    script.write_text(SAVING)
+    script.write_text(SAVING.replace("{minutes}", "1" if how == "timeout" else "30"))
     ours, plain = both.begin_ejb(script, "--elastic", "on"), both.begin_sbatch(script)
     for id in (ours, plain):
         until(lambda id=id: all(both.text(id, f"rank-{rank}-up") for rank in (0, 1)), "the ranks did not start", 120)  # type: ignore[misc]

@@ -31,6 +31,7 @@ def limited() -> Iterator[Path]:
     try:
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(100 * MEGABYTES))
+        (group / "memory.swappiness").write_text("0")
     except OSError as error:
         with suppress(OSError):
             group.rmdir()
