@@ -1,7 +1,8 @@
-"""A real Slurm of many virtual nodes on this one machine, for trying things out and for the tests.
+"""A real Slurm, or OpenPBS, of many virtual nodes on this one machine, for trying things out and for the tests.
 
     scripts/cluster up DIR [--nodes 8 --cpus 4 --profile fast|fail|easy|acct|multiuser|netns --exclusive]
                         [--memory MB --gpus N --features ib,fast]
+    scripts/cluster up DIR --batch openpbs [--nodes 8 --cpus 4]
     scripts/cluster status DIR [--json]
     scripts/cluster down DIR
 
@@ -9,7 +10,10 @@ Everything lives in DIR, runs as whoever calls (root or not), and listens on loo
 (root only), whose nodes have an address and a host name each. Several clusters run side by side, one a folder. `up` may
 be repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the configuration (an
 Epilog, preemption, more partitions). Standard library only.
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 (status) not up, 69 Slurm is not installed.
+
+OpenPBS is taken from PATH (its `sbin`, where it was built), needs root, and has a host for the server and one for each
+node, as with the profile netns. Its commands are in DIR/bin.
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 (status) not up, 69 Slurm (or OpenPBS) is not installed.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusters import netns
+from clusters import netns, openpbs
 from clusters.configuration import PROFILES, read_settings
 from clusters.errors import ClusterError
 from clusters.processes import end_processes
@@ -30,12 +34,13 @@ from clusters.slurm import describe, down, remove_network, status, up
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="cluster", description="A real Slurm of many virtual nodes on this one machine."
+        prog="cluster", description="A real Slurm, or OpenPBS, of many virtual nodes on this one machine."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     parsers = {name: commands.add_parser(name) for name in ("up", "down", "status")}
     for sub in parsers.values():
         sub.add_argument("directory", type=Path, metavar="DIR", help="where everything of this cluster lives")
+    parsers["up"].add_argument("--batch", choices=("slurm", "openpbs"), default="slurm")
     parsers["up"].add_argument("--nodes", type=int, default=8, help="virtual nodes (8)")
     parsers["up"].add_argument("--cpus", type=int, default=4, help="CPUs a node (4)")
     parsers["up"].add_argument("--profile", choices=PROFILES, default="fast")
@@ -78,6 +83,8 @@ def give_up(directory: Path) -> None:
 
 
 def act(directory: Path, args: argparse.Namespace) -> int:
+    if (args.batch if args.command == "up" else read_settings(directory).get("batch", "slurm")) == "openpbs":
+        return act_openpbs(directory, args)
     if args.command == "status":
         found = status(directory)
         if args.json:
@@ -108,5 +115,44 @@ def act(directory: Path, args: argparse.Namespace) -> int:
             give_up(directory)
             raise ClusterError(f"{error.cmd[0]} hung for {error.timeout:g} s; see {directory / 'log'}") from error
     print(f"up: {describe(read_settings(directory))}\nuse it with\n  export SLURM_CONF={directory}/slurm.conf")
+    print(f"end it with\n  {sys.argv[0]} down {args.directory}")
+    return 0
+
+
+_FOR_SLURM = ("profile", "exclusive", "memory", "gpus", "features", "base_port")
+
+
+def act_openpbs(directory: Path, args: argparse.Namespace) -> int:
+    if args.command == "status":
+        found = openpbs.status(directory)
+        if args.json:
+            print(json.dumps(found, indent=2))
+        elif found["up"]:
+            print(f"up: {openpbs.describe(found)}\n  export PATH={found['bin']}:$PATH")
+        else:
+            print(f"not up: {directory} ({found['nodes_responding']} nodes answer)")
+        return 0 if found["up"] else 3
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if args.command == "down":
+            openpbs.down(directory)
+            print(f"down: {directory}")
+            return 0
+        if odd := [name for name in _FOR_SLURM if getattr(args, name) not in (0, "", False, "fast")]:
+            raise ClusterError(f"--{odd[0].replace('_', '-')} is for Slurm", code=2)
+        if read_settings(directory).get("batch", "openpbs" if not read_settings(directory) else "slurm") != "openpbs":
+            raise ClusterError(f"{directory} holds a cluster of another kind; take it down first", code=2)
+        try:
+            openpbs.up(directory, args)
+        except (ClusterError, netns.NetworkError, subprocess.TimeoutExpired) as error:
+            if getattr(error, "code", 1) == 1:
+                openpbs.down(directory)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise ClusterError(f"{error.cmd[-1]} hung for {error.timeout:g} s; see {directory / 'log'}") from error
+            raise
+    settings = read_settings(directory)
+    print(f"up: {openpbs.describe(settings)}\nuse it with\n  export PATH={directory}/bin:$PATH")
+    print(f'or in ejbd.toml\n  batch = "pbs"\n  [pbs]\n  bin = "{directory}/bin"')
     print(f"end it with\n  {sys.argv[0]} down {args.directory}")
     return 0

@@ -447,3 +447,17 @@ def test_any_complaint_becomes_one_sentence(stderr: str, code: int) -> None:
     assert error.message and "\n" not in error.message.replace(stderr, "")
     refusals.version(stderr)
     refusals.cancel_refusal(CommandResult("qdel", code, "", stderr, 0.0))
+
+
+def test_rows_of_several_jobs_say_what_their_json_would() -> None:
+    """`qstat -f -F json A B` has the first alone."""
+    text = (
+        "Job Id: 3.head|Job_Name=a\\|b\\\\|Job_Owner=ada@head|job_state=F|queue=batch|substate=91"
+        "|Resource_List.ncpus=12|Resource_List.walltime=00:10:00|Variable_List=PBS_O_HOME=/root,EJB_TAG=ejb-1.1"
+        "|Exit_status=0\n\nJob Id: 4.head|Job_Name=x|Job_Owner=ada@head|job_state=Q|queue=batch|Resource_List.ncpus=2\n"
+    )
+    rows, unparsed = openpbs.jobs(text, "ada", 0.0)
+    assert unparsed == 0
+    first, second = (row.view for row in rows)
+    assert (first.id, first.name, first.state, first.processors) == ("3.head", "a|b\\", BatchState.CANCELLED, 12)
+    assert (first.mark, second.id, second.state) == ("ejb-1.1", "4.head", BatchState.PENDING)

@@ -1,4 +1,4 @@
-"""What OpenPBS lists: `qstat -f -F json`, `pbsnodes -a -F json`, `pbs_rstat -F`.
+"""What OpenPBS lists: `qstat -f -F json` (and `-F dsv`), `pbsnodes -a -F json`, `pbs_rstat -F`.
 
 Its JSON turns words that look like numbers into numbers, names a key twice now and then, and in some versions escapes
 what JSON does not know. Numbers are therefore taken as they are written, the first of two equal keys counts, and a
@@ -57,7 +57,7 @@ def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
 
     Only for the answer of a command that ended with 0: with the server away it is valid, too, and has no jobs.
     """
-    listed = document(text).get("Jobs", {})
+    listed = apart(text) if text.startswith(_JOB) else document(text).get("Jobs", {})
     if not isinstance(listed, dict):
         raise Unreadable(f"{str(listed)[:60]!r} is no list of jobs")
     found, unparsed = [], 0
@@ -76,6 +76,36 @@ def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
         except (ValueError, OverflowError):
             unparsed += 1
     return found, unparsed
+
+
+_JOB = "Job Id: "
+_FIELD = re.compile(r"(?:[^|\\]|\\.)+", re.DOTALL)
+_VARIABLE = re.compile(r"(?:[^,\\]|\\.)+", re.DOTALL)
+
+
+def apart(text: str) -> dict[str, dict[str, Any]]:
+    """What `qstat -f -F dsv` says of each job, as its JSON would: of several jobs asked for by their ids JSON has the
+    first alone (seen in 23.06.06). Fields have bars between them, and a backslash before each bar of their own.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for row in re.split(rf"^{_JOB}", text, flags=re.MULTILINE)[1:]:
+        id, *fields = _FIELD.findall(row.rstrip("\n"))
+        job = found.setdefault(id, {})
+        for field in fields:
+            name, _, value = field.partition("=")
+            part, dot, key = name.partition(".")
+            if name == "Variable_List":
+                words = (word.partition("=") for word in _VARIABLE.findall(_unescaped(value)))
+                job[name] = {variable: _unescaped(word) for variable, _, word in words}
+            elif dot:
+                job.setdefault(part, {}).setdefault(key, _unescaped(value))
+            else:
+                job.setdefault(name, _unescaped(value))
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([|\\])", r"\1", text)
 
 
 def nodes(text: str) -> tuple[list[NodeRow], int]:

@@ -19,7 +19,12 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 _HEAD = r"""#!/bin/sh
 cd -- {workdir} || exit 1
-{umask}EJB_STDOUT={output} EJB_STDERR={error} EJB_PBSDSH=$(command -v pbsdsh)
+{umask}EJB_STDOUT={output} EJB_STDERR={error}
+EJB_PBSDSH=$(command -v pbsdsh || {{
+    conf=${{PBS_CONF_FILE:-/etc/pbs.conf}}
+    if [ -r "$conf" ]; then . "$conf"; fi
+    echo "${{PBS_EXEC:-/opt/pbs}}/bin/pbsdsh"
+}})
 export EJB_STDOUT EJB_STDERR EJB_PBSDSH
 : > "$EJB_STDOUT" && [ "$EJB_STDOUT" = "$EJB_STDERR" ] || : > "$EJB_STDERR"
 exec >> "$EJB_STDOUT" 2>> "$EJB_STDERR" < /dev/null
@@ -115,8 +120,9 @@ exec "$@"
 """
 
 # pbsdsh's own exit code is 0 whatever becomes of its task, whose environment is nearly empty. The shell waits for all
-# of them in `wait`, so that it hears a TERM at once; pbsdsh passes signals on. Who ends a job goes by the signal that
-# ended its script: after a TERM it ends itself by one, once the exit file is written.
+# of them in `wait`, so that it hears a TERM at once; pbsdsh passes signals on, though OpenPBS's qdel has killed its
+# task by then. Who ends a job goes by the signal that ended its script: after a TERM it ends itself by one, once the
+# exit file is written.
 _WORKERS = r"""#!/bin/sh
 exit_file={exit_file}
 workers=

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -116,6 +116,28 @@ def openpbs_jobs(world: World, jobs: Iterable[Job], now: float) -> str:
     if listed:
         found["Jobs"] = listed
     return as_json(found) + "\n"
+
+
+def openpbs_rows(world: World, jobs: Iterable[Job], now: float) -> str:
+    """`-F dsv`: a row a job, a backslash before each bar that stands in a value."""
+
+    def fields(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        for name, value in of.items():
+            if name == "Variable_List":
+                yield name, ",".join(f"{key}={word}" for key, word in value.items())
+            elif isinstance(value, dict):
+                yield from ((f"{name}.{key}", str(word)) for key, word in value.items())
+            else:
+                yield name, str(value)
+
+    rows = ""
+    for job in jobs:
+        words = [
+            f"{key}={value.replace(chr(92), chr(92) * 2).replace('|', chr(92) + '|')}"
+            for key, value in fields(openpbs_job(world, job, now))
+        ]
+        rows += "|".join([f"Job Id: {job.number}.{world.head}", *words]) + "\n\n"
+    return rows
 
 
 def openpbs_nodes(world: World, now: float) -> str:

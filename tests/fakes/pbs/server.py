@@ -225,7 +225,7 @@ class Server:
             return (f"pbs_version = {version}\n" if openpbs else f"Version: {version}\nCommit: \n"), "", 0
         letters = "".join(word[1:] for word in words if word.startswith("-"))
         ids = [word for index, word in enumerate(words) if not word.startswith("-") and words[index - 1] != "-F"]
-        ids = [word for word in ids if word != "json"]
+        ids = [word for word in ids if word not in ("json", "dsv")]
         if "Q" in letters:
             return listings.queues(world), "", 0
         if "B" in letters:
@@ -255,7 +255,10 @@ class Server:
                 or (not openpbs and (job.end_s or 0) > now - FORGOTTEN_S)
             ]
         if openpbs:
-            if "f" in letters:
+            if "dsv" in words:
+                out = listings.openpbs_rows(world, found, now)
+            elif "f" in letters:
+                found = found[:1] if ids else found  # so does 23.06.06
                 out = listings.openpbs_jobs(world, found, now) if found or not code else ""
             else:
                 out = listings.table(world, found)
