@@ -12,6 +12,7 @@ from ejbd.batch.pbs.rows import TAG_VARIABLE
 from tests.acceptance.sites import POLL_S, BatchJob
 from tests.fakes.daemon import FAST, until
 from tests.fakes.pbs.site import PbsSite
+from tests.integration.pbs_clusters import PbsCluster
 
 
 @dataclass
@@ -75,6 +76,40 @@ class PbsBackground:
                 job["state"] not in "FC",
             )
             for job in stored["jobs"]
+        ]
+
+    def close(self) -> None:
+        self.site.empty()
+
+
+@dataclass
+class OpenPbsBackground(PbsBackground):
+    """The same on a real OpenPBS, whose nodes reach the daemon over the network of the cluster."""
+
+    site: PbsCluster  # type: ignore[assignment]
+
+    @property
+    def toml(self) -> str:
+        top = f'batch = "pbs"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n'
+        top += f'listen = "{self.site.machine}:0"\n'
+        return f'{top}{self.settings}{FAST}\n[pbs]\nbin = "{self.site.bin}"\n'
+
+    def start(self, name: str, processors: int, walltime_s: int = 3600) -> None:
+        script = f"#!/bin/sh\nuntil [ -e '{self.folder}/end-{name}' ]; do sleep 0.3; done\n"
+        words = ["-l", f"select={processors}:ncpus=1", "-l", f"walltime={walltime_s}", "-N", name, "-j", "oe"]
+        done = self.site.run("qsub", *words, "-o", "/dev/null", stdin=script, cwd=self.folder)
+        self.ids[name] = int(done.partition(".")[0])
+
+    def jobs(self) -> list[BatchJob]:
+        listed = json.loads(self.site.run("qstat", "-x", "-f", "-F", "json")).get("Jobs", {})
+        return [
+            BatchJob(
+                id,
+                str(job.get("Variable_List", {}).get(TAG_VARIABLE, job["Job_Name"])),
+                job["job_state"],
+                job["job_state"] not in "FX",
+            )
+            for id, job in listed.items()
         ]
 
     def close(self) -> None:
