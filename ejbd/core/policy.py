@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
-from ejbd.core.decision import Decision
+from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.lending import Borrower, Lending
 from ejbd.core.parameters import Parameters
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.state import ElasticState
@@ -28,6 +29,7 @@ class Situation(StrEnum):
     WAIT = "wait"  # the job waits, and may start or resume on what is free
     RUNNING = "running"  # it runs on subjobs, and may get more
     PLACEHOLDER_STARTED = "placeholder_started"  # the batch system has started J0
+    ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and somebody who waits would fit into it
     SUBJOB_ENDS = "subjob_ends"  # it runs on subjobs, of which some may end before it does
     ENDED = "ended"  # the application has ended, with an outcome
 
@@ -74,6 +76,14 @@ class Policy(ABC):
     @abstractmethod
     def subjob_ends(self, state: ElasticState, now: float) -> Decision:
         """NOTHING where the subjobs held carry the job to its end, else LEAVE, SUSPEND or GIVE_UP, and when."""
+
+    def borrows(self, state: ElasticState, now: float) -> Borrower | None:
+        """What a running job may be made to give back for somebody who waits; None: it keeps what it holds."""
+        return None
+
+    def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
+        """SUSPEND, for one of those who wait; or NOTHING. Only asked of a job that `borrows`."""
+        return Decision(DecisionKind.NOTHING, state.job, now, "the policy gives nothing back")
 
     @abstractmethod
     def ended(self, state: ElasticState, now: float, outcome: str) -> Decision:

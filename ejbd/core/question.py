@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self
 
 from ejbd.core.decision import Decision
+from ejbd.core.lending import Lending
 from ejbd.core.parameters import Parameters
 from ejbd.core.policy import Situation, policy_named
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
@@ -24,7 +25,8 @@ _STATE_BEFORE = {"together": "node_limit"}  # fields of a state by the names tha
 class Question:
     """One job's state, the slots that can be used at `now_s` (absolute seconds), the policy and its parameters.
 
-    `outcome`: how the application has ended, where that is asked about.
+    `outcome`: how the application has ended, where that is asked about. `lending`: who waits and who borrows, where a
+    job may have to give back what it holds.
     """
 
     situation: Situation
@@ -34,6 +36,7 @@ class Question:
     parameters: Parameters
     policy: str = BUNDLING
     outcome: str = ""
+    lending: Lending | None = None
 
     def answer(self) -> Decision:
         """Ask the policy. Raises LookupError where there is none of that name."""
@@ -44,6 +47,8 @@ class Question:
             return policy.runs(self.state, self.slots, self.now_s)
         if self.situation is Situation.PLACEHOLDER_STARTED:
             return policy.placeholder_started(self.state, self.now_s)
+        if self.situation is Situation.ASKED_BACK and self.lending is not None:
+            return policy.asked_back(self.state, self.lending, self.now_s)
         if self.situation is Situation.SUBJOB_ENDS:
             return policy.subjob_ends(self.state, self.now_s)
         return policy.ended(self.state, self.now_s, self.outcome)
@@ -58,7 +63,7 @@ class Question:
             "parameters": self.parameters.to_json(),
             "policy": self.policy,
             "outcome": self.outcome,
-        }
+        } | ({} if self.lending is None else {"lending": self.lending.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -74,6 +79,7 @@ class Question:
             policy_named(policy).declares.from_json(data["parameters"]),
             policy,
             data.get("outcome", ""),
+            Lending.from_json(data["lending"]) if data.get("lending") else None,
         )
 
 

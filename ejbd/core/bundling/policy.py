@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ejbd.core.bundling import handlers
+from ejbd.core.bundling import giving, handlers
 from ejbd.core.bundling.candidates import visit_key
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.decision import Decision
+from ejbd.core.lending import Borrower, Lending
 from ejbd.core.parameters import Parameters
 from ejbd.core.policy import Policy, register
 from ejbd.core.shapes import BackfillSlot
@@ -45,6 +46,12 @@ class Bundling(Policy):
 
     def subjob_ends(self, state: ElasticState, now: float) -> Decision:
         return handlers.plan_leaving(state, now, self.parameters)
+
+    def borrows(self, state: ElasticState, now: float) -> Borrower | None:
+        return giving.borrowed(state, now, self.parameters)
+
+    def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
+        return giving.plan_giving_back(state, lending, now, self.parameters)
 
     def ended(self, state: ElasticState, now: float, outcome: str) -> Decision:
         return handlers.plan_completion(state, now, outcome)

@@ -1,0 +1,93 @@
+"""Giving back what is held over-subscribed, asked and explained; the rule is that of `guard` beside this module."""
+
+from __future__ import annotations
+
+import sys
+
+from ejbd.core.bundling.guard import give_back, may_give_back
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.plan import expected_completion, rules_for
+from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.lending import Borrower, Lending, Waiting
+from ejbd.core.shapes import UNLIMITED
+from ejbd.core.state import ElasticState
+from ejbd.core.timeline import PlannedInterval, PlannedKind
+
+
+def borrowed(state: ElasticState, now: float, params: BundlingParameters) -> Borrower | None:
+    """What the job may be made to give back, in its own places; None: it may keep what it holds.
+
+    What cannot go back to waiting with its work kept does not give back, and neither does what is being moved or runs
+    on J0.
+    """
+    stalled = state.stalled_until_s is not None and state.stalled_until_s > now
+    if state.on_placeholder or stalled or not (state.subjobs and state.movable and state.suspendable):
+        return None
+    rules = rules_for(state, params)
+    done_s = expected_completion(state, now, params)[0] - now
+    room_s = max(subjob.end_s for subjob in state.subjobs) - now
+    if not may_give_back(state.processes, state.processors, done_s, room_s, rules):
+        return None
+    return Borrower(state.job, state.processors, room_s, params.lambda_s)
+
+
+def givers(lending: Lending) -> dict[str, Waiting]:
+    """Who gives back what he holds, and for whom."""
+    waiting, borrowers = lending.waiting, lending.borrowers
+    gives = [-1] * len(borrowers)
+    give_back(
+        # Whoever did not start on room that he was given keeps his place in the queue, and is given no more.
+        [sys.maxsize if one.in_vain else one.processors for one in waiting],
+        [one.walltime_s for one in waiting],
+        [int(one.served) for one in waiting],
+        len(waiting),
+        lending.available,
+        lending.coming,
+        [one.held for one in borrowers],
+        [one.room_s for one in borrowers],
+        [one.move_s for one in borrowers],
+        len(borrowers),
+        gives,
+    )
+    return {one.job: waiting[at] for one, at in zip(borrowers, gives, strict=True) if at >= 0}
+
+
+def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: BundlingParameters) -> Decision:
+    """SUSPEND where a job that waits fits into what this one holds over-subscribed, else NOTHING."""
+    if borrowed(state, now, params) is None:
+        return Decision(DecisionKind.NOTHING, state.job, now, "nothing that it holds would be worth giving back")
+    found = givers(lending)
+    to = found.get(state.job)
+    if to is None:
+        return Decision(DecisionKind.NOTHING, state.job, now, "nobody who waits would fit into what it holds")
+    begin, end = now, now + params.lambda_s
+    held = next(one.held for one in lending.borrowers if one.job == state.job)
+    leaves = tuple(subjob.id for subjob in state.subjobs)
+    moves = PlannedInterval(PlannedKind.MOVE, begin, end, state.processors, 0)
+    waits = PlannedInterval(PlannedKind.SUSPENDED, end, UNLIMITED, 0, 0)
+    return Decision(
+        DecisionKind.SUSPEND,
+        state.job,
+        now,
+        _why(state.job, to, held, lending, sum(one is to for one in found.values())),
+        cancel=leaves,
+        timeline=(moves, waits) if end > begin else (waits,),
+        begin_s=begin,
+        end_s=end,
+    )
+
+
+def _why(job: str, to: Waiting, held: int, lending: Lending, givers: int) -> str:
+    """`job 123 of alice, which waits first, fits into the 8 processors that this job holds over-subscribed`."""
+    who = f"job {to.id} of {to.user}"
+    if to.of:
+        who = f"J0 of {'this job' if to.of == job else f'job {to.of}'} ({to.id})"
+    place = lending.waiting.index(to) + 1
+    waits = "which waits first" if place == 1 else f"number {place} of those who wait"
+    processors = "processor" if held == 1 else f"{held} processors"
+    into = f"the {processors} that this job holds over-subscribed"
+    if lending.available > 0:
+        into += f" and the {lending.available} that are free"
+    if givers > 1:
+        into += f", with what {givers - 1} more give back"
+    return f"{who}, {waits}, fits into {into}"

@@ -1,0 +1,80 @@
+"""Who waits, and who holds room that it only borrows: what a policy is told where a job may have to give room back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ejbd.core.shapes import UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that waits for processors only, in whole units of them.
+
+    `walltime_s`: infinite where it has none. `of`: the elastic job whose J0 it is, "" for any other. `served`: that job
+    runs elsewhere meanwhile. `in_vain`: room was given back to it, and it did not start.
+    """
+
+    id: str
+    user: str
+    processors: int
+    walltime_s: float = UNLIMITED
+    of: str = ""
+    served: bool = False
+    in_vain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """An elastic job that may be made to give back what it holds: so many processors, for so many seconds from now.
+
+    `move_s`: what a checkpoint costs before they are free, its lambda.
+    """
+
+    job: str
+    held: int
+    room_s: float
+    move_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """The queue in front of some nodes, in its order, and those who borrow of them, in the order in which they came.
+
+    `available` processors are free, or are being given back already (`coming`, of all of them).
+    """
+
+    waiting: tuple[Waiting, ...]
+    available: int
+    coming: int
+    borrowers: tuple[Borrower, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; what has no end becomes None (null)."""
+        return {
+            "waiting": [{name: _finite(getattr(one, name)) for name in Waiting.__slots__} for one in self.waiting],
+            "available": self.available,
+            "coming": self.coming,
+            "borrowers": [{name: _finite(getattr(one, name)) for name in Borrower.__slots__} for one in self.borrowers],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        return cls(
+            tuple(Waiting(**_endless(one)) for one in data["waiting"]),
+            data["available"],
+            data["coming"],
+            tuple(Borrower(**_endless(one)) for one in data["borrowers"]),
+        )
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def _endless(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: UNLIMITED if value is None else value for key, value in data.items()}
