@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.view import ClusterView
 from ejbd.manager.history import History, Remembered
+from ejbd.manager.promises import Promises
 from ejbd.manager.spool import Spool
 from ejbd.manager.subscribers import Subscribers
 from ejbd.store.changes import WriterSession
@@ -58,6 +59,7 @@ class Context:
     subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
     overridden: Overridden = field(default_factory=Overridden)
     auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
+    promises: Promises = field(default_factory=Promises)  # of room to those who wait
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:

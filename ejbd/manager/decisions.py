@@ -28,14 +28,19 @@ def record(world: JobWorld, question: Question, decision: Decision) -> None:
         return
     job.decision_key, job.expected_completion_s = key, decision.expected_completion_s
     kind = decision_event(decision.kind.value)
-    data: dict[str, Any] = {
+    data = told(world, question, decision)
+    if isinstance(job, WaitingJob):
+        job.told = (kind, data)
+    else:
+        add_event(world.ctx.session, kind, world.ctx.now, job_id=job.id, **data)
+
+
+def told(world: JobWorld, question: Question, decision: Decision) -> dict[str, Any]:
+    """A decision with what was asked, and what things were thought to cost."""
+    return {
         "decision": decision.to_json(),
         "question": question.to_json(),
         "cost": world.cost.to_json(),
         "penalty": world.penalty.to_json(),
         "overheads": world.overheads.to_json(),
     }
-    if isinstance(job, WaitingJob):
-        job.told = (kind, data)
-    else:
-        add_event(world.ctx.session, kind, world.ctx.now, job_id=job.id, **data)

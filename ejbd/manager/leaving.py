@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Situation
+from ejbd.core.question import Question
 from ejbd.manager import application, movability, node_limit, setbacks
 from ejbd.manager.concluding import conclude
+from ejbd.manager.decisions import told, verdict
 from ejbd.manager.jobworld import JobWorld, holds_shell
 from ejbd.manager.outcomes import Again, PlanOutlived
 from ejbd.manager.times import work_now
@@ -56,7 +59,14 @@ def _begins_anew(world: JobWorld, ends: Decision) -> None:
         setbacks.start_over(world, epoch, f"{ends.reason}, and it cannot be moved")
 
 
-def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision) -> None:
+def gives_back(world: JobWorld, question: Question, decision: Decision, to: str) -> None:
+    """Checkpoint and wait again, since a batch job (`to`) that waits fits into what this one holds."""
+    world.job.decision_key, world.job.expected_completion_s = verdict(decision), None
+    _tell_leaving(world, EventKind.DECISION_SUSPEND, decision, given_to=to, **told(world, question, decision))
+    _suspend(world)
+
+
+def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision, **more: Any) -> None:
     job = world.job
     add_event(
         world.ctx.session,
@@ -68,6 +78,7 @@ def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision) -> None:
         end_s=ends.end_s,
         work_s=work_now(job, world.ctx.now),
         reason=ends.reason,
+        **more,
     )
 
 

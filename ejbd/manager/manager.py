@@ -43,6 +43,7 @@ from ejbd.manager.jobworld import JobWorld
 from ejbd.manager.looks import Looks
 from ejbd.manager.measuring import learn_of_end
 from ejbd.manager.policyends import ask_policy
+from ejbd.manager.promises import Promises
 from ejbd.manager.retrying import take_next
 from ejbd.manager.roster import Specs, SubjobRow
 from ejbd.manager.spool import Spool
@@ -121,6 +122,7 @@ class Manager:
         self._executor: Executor | None = None
         self._fitting: dict[tuple[str, str], float] = {}
         self._auto_on: dict[str, bool] = {}
+        self._promises = Promises()
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -183,6 +185,7 @@ class Manager:
             fitting=self._fitting,
             overridden=self._overridden,
             auto_on=self._auto_on,
+            promises=self._promises,
         )
 
     async def prune(self) -> None:
@@ -286,6 +289,7 @@ class Manager:
         for times in (self._seen, self._fitting):
             for key in times:
                 times[key] += by_s  # type: ignore[index]
+        self._promises.shift(by_s)
         self._work.set()
 
     def _asks(self, subjob: SubjobRow) -> bool:

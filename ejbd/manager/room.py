@@ -21,6 +21,8 @@ from ejbd.wire.kinds import SubjobRole
 class Room:
     """The windows of each queue, found when they are first asked for. `ctx` is the transaction that is under way.
 
+    Room that is given back to somebody who waits, and what is free beside it, is kept for him: there are none then.
+
     `remembers`: a look counts for how long a job has fitted. Whoever only wants to know leaves no trace.
     """
 
@@ -63,6 +65,8 @@ class Room:
             for id in known.keys() - fitting.keys():
                 del ctx.fitting[queue, id]
             ctx.fitting.update({(queue, id): since for id, since in fitting.items()})
+        if ctx.promises.kept_for(ctx.view, queue) is not None:
+            return replace(found, steps=())
         return less_what_is_coming(found, _in_places(_coming(ctx, queue), needs))
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, select, update
 from ejbd.core.bundling.handlers import plan_wait
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.state import ElasticState
+from ejbd.manager import giving
 from ejbd.manager.context import Context
 from ejbd.manager.decide import Decider
 from ejbd.manager.decisions import verdict
@@ -62,6 +63,9 @@ class Round:
 
     def pieces(self) -> Iterator[None]:
         """Every job that is not over. One job's fault is its own."""
+        ctx = self.ctx
+        if ctx.view is not None:
+            ctx.promises.look(ctx.session, ctx.view, ctx.now, ctx.settings.poll_s)
         some: list[JobRow] = []
         roster, resting = self._roster, self._roster.resting
         room: dict[str, bool] = {"": False}
@@ -97,6 +101,23 @@ class Round:
             yield
         self._store()
         self._specs.keep(self._roster.jobs)
+        yield from self._give_back()
+
+    def _give_back(self) -> Iterator[None]:
+        """Over-subscribed jobs into whose room somebody who waits would fit are suspended, and give it back."""
+        ids = [row.id for row in self._roster.jobs.values() if row.elastic and row.state == JobState.RUNNING]
+        if not ids or not giving.anybody_waits(self.ctx):
+            return
+        holders: list[giving.Holder] = []
+        for at in range(0, len(ids), JOBS_AT_ONCE):
+            worlds = self._load(ids[at : at + JOBS_AT_ONCE])
+            found = (giving.holder(worlds[id]) for id in ids[at : at + JOBS_AT_ONCE] if id in worlds)
+            holders += [one for one in found if one is not None]
+            yield
+        for id, what in giving.asked_back(self.ctx, holders):
+            for world in self._load([id]).values():
+                guarded(world, lambda world, what=what: giving.give_back(world, what))  # type: ignore[misc]
+            yield
 
     def _rests(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> str | None:
         """A look at a job would change nothing, by its rows alone, while this queue has no room ("": whatever it has).

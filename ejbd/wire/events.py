@@ -96,13 +96,22 @@ class Decided(TypedDict):
 
 
 class Leaving(TypedDict):
-    """Subjobs that are left before they end (at `end_s`), and those that stay; W by then."""
+    """Subjobs that are left before they end (at `end_s`), and those that stay; W by then.
+
+    `given_to`: the batch job that waits for what is left; then there is also what the policy was asked, and its answer.
+    """
 
     leaves: list[str]
     stays: list[str]
     end_s: float
     work_s: float
     reason: str
+    given_to: NotRequired[str]
+    decision: NotRequired[dict[str, Any]]
+    question: NotRequired[dict[str, Any]]
+    cost: NotRequired[dict[str, Any]]
+    penalty: NotRequired[dict[str, Any]]
+    overheads: NotRequired[dict[str, Any]]
 
 
 class CheckpointDue(TypedDict):

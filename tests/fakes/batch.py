@@ -82,7 +82,7 @@ class MemoryBatch:
             nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, self.queues))
             free -= nodes[-1].free
         queues = tuple(QueueView(name, True, None, 1, self.total, name == "batch") for name in self.queues)
-        jobs = tuple(self.jobs.values()) + tuple(self.others)
+        jobs = (*self.others, *self.jobs.values())  # others were there before
         by = Reservations.PROCESSORS
         return ClusterView(self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved)
 
