@@ -28,6 +28,16 @@ def _off(ctx: Context, job: Job) -> str:
     return f"; it is not started early: {why}" if why else ""
 
 
+def _kept(ctx: Context, job: Job) -> str:
+    """That room is kept for somebody else, of a job that would take it."""
+    if not job.elastic or job.state not in (JobState.WAITING, JobState.RUNNING) or ctx.view is None:
+        return ""
+    to = ctx.promises.kept_for(ctx.view, job.queue)
+    if to is None:
+        return ""
+    return f"; room is kept for job {to.to} of {to.who}, to whom elastic jobs have given theirs back"
+
+
 def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
     """Every decision about a job with its reasons, and what the policy says right now.
 
@@ -59,6 +69,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         + _resubmission(ctx, job)
         + _paused(ctx, job)
         + _off(ctx, job)
+        + _kept(ctx, job)
         + _memory(world),
         "decisions": decisions,
         "present": present.to_json() if present else None,

@@ -1,0 +1,231 @@
+"""The guard, live: what is held over-subscribed goes back to whoever waits and would fit, and to nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.core.question import Question
+from ejbd.core.view import BatchJobView, BatchState, SiteReservation
+from ejbd.manager import promises
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+WAITS = BatchJobView("77", "other", "eve", "batch", BatchState.PENDING, 4, 600.0, reason="Resources")
+
+
+@pytest.fixture
+def world(tmp_path: Path, store: Store) -> Callable[..., LiveWorld]:
+    return lambda **queue: LiveWorld(tmp_path, store, **queue)
+
+
+async def over_subscribed(live: LiveWorld, processes: int = 16, **spec: Any) -> str:
+    """A job of 16 ranks on the only 4 processors that were free, with an end that is far away."""
+    live.batch.free = 4
+    job = await live.submit(processes, walltime_s=1000.0, **spec)
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.poll(20)
+    assert (live.job(job).state, live.epochs(job)[-1].state) == ("running", "running"), live.events(job)
+    return job
+
+
+def given(live: LiveWorld, job: str) -> list[dict[str, Any]]:
+    """The decisions of a job to give back."""
+    return [data for kind, data in live.events(job) if kind == "decision.suspend" and "given_to" in data]
+
+
+async def suspended(live: LiveWorld, job: str) -> None:
+    """Its checkpoint is written, and its subjob ends."""
+    await live.work()
+    await live.act()
+    live.batch.end(f"ejb-{job}.1")
+
+
+async def test_a_waiting_job_gets_the_room_and_the_work_is_kept(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    (told,) = given(live, job)
+    assert told["given_to"] == "77" and told["leaves"] == [f"{job}.1"]
+    why = "job 77 of eve, which waits first, fits into the 4 processors that this job holds over-subscribed"
+    assert told["reason"] == told["decision"]["reason"] == why
+    question = Question.from_json(told["question"])
+    assert question.answer().to_json() == told["decision"], "asked again it says the same"
+    assert question.to_json() == told["question"]
+
+    await suspended(live, job)
+    row = live.job(job)
+    assert (row.state, row.setbacks, row.overruns) == ("waiting", 0, 0)
+    assert row.work_s == pytest.approx(25 / 4, abs=1.5)
+    assert live.epochs(job)[-1].state == "stopped"
+    explained = await live.manager.explain(job)
+    assert explained["decisions"][-1]["decision"]["reason"] == why
+
+    live.batch.free = 4
+    await live.poll(1)
+    await live.poll(30)
+    assert len(live.subjobs(job)) == 2, "it is kept for who waits"
+    assert "room is kept for job 77 of eve" in (await live.manager.explain(job))["now"]
+    live.batch.others = [replace(WAITS, state=BatchState.RUNNING, end_s=live.clock() + 600)]
+    live.batch.free = 0
+    await live.poll(5)
+    live.batch.others, live.batch.free = [], 4
+    await live.poll(5)
+    assert len(live.subjobs(job)) == 3, "and is free again once he has started and ended"
+    live.batch.free = 0
+    await live.begin(f"{job}.2")
+    await live.poll(1)
+    await live.work()
+    assert [epoch.restart_from for epoch in live.epochs(job)] == [None, 1]
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        replace(WAITS, blocked=True, reason="Dependency"),
+        replace(WAITS, state=BatchState.HELD, reason="JobHeldUser"),
+        replace(WAITS, processors=5),
+        replace(WAITS, queue="elsewhere"),
+    ],
+    ids=["dependent", "held", "too wide", "another queue"],
+)
+async def test_nobody_else_gets_it(world: Callable[..., LiveWorld], who: BatchJobView) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [who]
+    for _ in range(3):
+        await live.poll(5)
+    assert given(live, job) == [] and live.job(job).state == "running"
+
+
+async def test_not_where_the_guard_is_off(world: Callable[..., LiveWorld]) -> None:
+    live = world(guard="off")
+    job = await over_subscribed(live)
+    live.batch.others = [WAITS]
+    for _ in range(3):
+        await live.poll(5)
+    assert given(live, job) == [] and live.job(job).state == "running"
+
+
+async def test_not_from_a_job_on_its_j0_and_not_what_is_free_anyway(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    live.batch.free = 0
+    whole = await live.submit(4, walltime_s=1000.0)
+    await live.begin(f"{whole}.0")
+    await live.poll(20)
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    assert given(live, whole) == [] and live.job(whole).state == "running", "each of its ranks has its processor"
+    live.batch.others = []
+    crowded = await over_subscribed(live)
+    live.batch.others, live.batch.free = [WAITS], 4
+    await live.poll(5)
+    assert given(live, crowded) == [], "the batch system is about to start it"
+
+
+async def test_not_for_one_who_could_not_start_before_a_maintenance(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [WAITS]
+    live.batch.reserved = (SiteReservation("m", live.clock() + 500, live.clock() + 4000, ("n1",)),)
+    await live.poll(5)
+    assert given(live, job) == []
+
+
+async def test_its_own_place_holder_behind_the_head_gets_nothing(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [replace(WAITS, processors=32)]
+    live.batch.free = 12  # with its own four it would be enough for J0
+    live.batch.others[0] = replace(live.batch.others[0], planned_start_s=live.clock())
+    await live.poll(5)
+    assert given(live, job) == []
+
+
+async def test_its_own_place_holder_that_waits_first_gets_it(world: Callable[..., LiveWorld]) -> None:
+    """It cannot grow onto the twelve that are free, and stands in the way of its own J0."""
+    live = world(max_subjobs=1)
+    job = await over_subscribed(live)
+    live.batch.free = 12
+    await live.poll(5)
+    (told,) = given(live, job)
+    why = "J0 of this job (100), which waits first, fits into the 4 processors that this job holds over-subscribed"
+    assert told["reason"] == why + " and the 12 that are free"
+
+
+async def test_room_in_vain_is_used_again_and_not_given_again(world: Callable[..., LiveWorld]) -> None:
+    """Who waits has a reason that nobody tells. He keeps the room for a while, once."""
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    await suspended(live, job)
+    live.batch.free = 4
+    await live.poll(5)
+    waited = 0.0
+    while len(live.subjobs(job)) == 2 and waited < 600:
+        await live.poll(10)
+        waited += 10
+    assert promises.START_S <= waited < promises.START_S + 60
+    live.batch.free = 0
+    await live.begin(f"{job}.2")
+    for _ in range(20):
+        await live.poll(30)
+        await live.work(2)
+    assert len(given(live, job)) == 1 and live.job(job).state == "running"
+
+
+async def test_a_daemon_that_is_restarted_keeps_the_room_too(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    await live.restart()
+    await suspended(live, job)
+    live.batch.free = 4
+    for _ in range(3):
+        await live.poll(10)
+    assert len(live.subjobs(job)) == 2, "it would have been taken at the third look"
+    live.batch.others = []
+    await live.poll(5)
+    assert len(live.subjobs(job)) == 3, "who waited was cancelled"
+
+
+async def test_a_checkpoint_that_never_comes_keeps_the_room_for_a_time_only(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.workers[f"{job}.1"].deaf.add("checkpoint")
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    assert live.manager._promises.standing
+    for _ in range(60):
+        await live.poll(30)
+    assert not live.manager._promises.standing
+
+
+async def test_a_dry_run_sees_that_room_is_kept(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    live.batch.free = 8
+    spec = JobSpec(
+        name="heat", kind=JobKind.COMMAND, argv=("./heat",), processes=16, walltime_s=100.0, cwd="/", output="out",
+        engine="application",
+    )  # fmt: skip
+    await live.poll(1)
+    said = await live.manager.plan(Reading(spec), "ada")
+    other = await live.submit()
+    await live.poll(5)
+    done = next(data["decision"] for kind, data in live.events(other) if kind.startswith("decision."))
+    assert said["decision"]["kind"] == done["kind"] == "nothing"
+    assert said["decision"]["reason"] == done["reason"]
+    assert given(live, job)
