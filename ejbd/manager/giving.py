@@ -6,7 +6,7 @@ for both. Who waits is what the batch system lists as waiting for room, in its o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import select
@@ -78,7 +78,8 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
     left = list(holders)
     for pool in pools(view, ctx.now, LOOKED_AT, ours.subjobs):
         borrowers = [(one.borrower, [running[tag] for tag in one.tags if tag in running]) for one in left]
-        what = lending(pool, ours.placeholders, ctx.promises.in_vain, borrowers, leaves, _asked(pool, ours))
+        placeholders = _placeholders(ctx, pool, ours.served)
+        what = lending(pool, placeholders, ctx.promises.in_vain, borrowers, leaves, _asked(pool, ours))
         gone = givers(what)
         found += [(id, what) for id in gone]
         leaves += [job for one, jobs in borrowers if one.job in gone for job in jobs]
@@ -110,46 +111,42 @@ def _state(world: JobWorld) -> ElasticState:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """Of the daemon's own batch jobs: J0s that wait, by batch id; subjobs that have not started, by batch id; tags of
-    running subjobs that are being left. `planned`: (queue, processors) of subjobs not submitted yet."""
+    """Of the daemon's own subjobs: those that wait to start, by their batch id, and `planned` ones, which were not
+    submitted yet, each with its queue and processors; tags of running ones that are being left; jobs that have any."""
 
-    placeholders: dict[str, PlaceHolder]
     subjobs: dict[str, tuple[str, int]]
-    leaving: list[str]
     planned: list[tuple[str, int]]
+    leaving: list[str]
+    served: set[str]
 
 
 def _ours(ctx: Context, view: ClusterView) -> _Ours:
-    """From a few columns of the subjobs that any of this could be true of."""
-    placeholders: dict[str, PlaceHolder] = {}
-    subjobs: dict[str, tuple[str, int]] = {}
-    left: list[str] = []
-    planned: list[tuple[str, int]] = []
-    columns = (Subjob.id, Subjob.tag, Subjob.role, Subjob.state, Subjob.processors, Subjob.releasing)
-    query = select(*columns, Job.id.label("job"), Job.state.label("job_state"), Job.queue, Job.members, Job.elastic)
-    query = query.join(Job, Subjob.job_id == Job.id)
     waiting = {job.mark: job.id for job in view.jobs if job.state is BatchState.PENDING and _is_ours(job)}
-    rows = list(
-        ctx.session.execute(
-            query.where(
-                Subjob.role == SubjobRole.SUBJOB,
-                Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING, SubjobState.RUNNING)),
-            )
-        )
-    )
-    for row in rows:
+    ours = _Ours({}, [], [], set())
+    query = select(
+        Subjob.id, Subjob.tag, Subjob.state, Subjob.processors, Subjob.releasing, Subjob.job_id, Job.queue, Job.members
+    ).join(Job, Subjob.job_id == Job.id)
+    open_ones = (SubjobState.PLANNED, SubjobState.PENDING, SubjobState.RUNNING)
+    for row in ctx.session.execute(query.where(Subjob.role == SubjobRole.SUBJOB, Subjob.state.in_(open_ones))):
+        if not row.releasing:
+            ours.served.add(row.job_id)
         if row.state == SubjobState.RUNNING:
             if row.releasing or row.id not in row.members:
-                left.append(row.tag)
+                ours.leaving.append(row.tag)
         elif row.tag in waiting:
-            subjobs[waiting[row.tag]] = row.queue, 0 if row.releasing else row.processors
+            ours.subjobs[waiting[row.tag]] = row.queue, 0 if row.releasing else row.processors
         elif not row.releasing:
-            planned.append((row.queue, row.processors))
-    first = list(waiting)[: 4 * LOOKED_AT]
-    for row in ctx.session.execute(query.where(Subjob.role == SubjobRole.PLACEHOLDER, Subjob.tag.in_(first))):
-        served = row.job_state == JobState.RUNNING or bool(row.members)
-        placeholders[waiting[row.tag]] = PlaceHolder(row.job, served)
-    return _Ours(placeholders, subjobs, left, planned)
+            ours.planned.append((row.queue, row.processors))
+    return ours
+
+
+def _placeholders(ctx: Context, pool: Pool, served: Collection[str]) -> dict[str, PlaceHolder]:
+    """Whose J0s are among those who wait, by their batch ids."""
+    waiting = {job.mark: job.id for job in pool.waiting if _is_ours(job)}
+    if not waiting:
+        return {}
+    query = select(Subjob.tag, Subjob.job_id).where(Subjob.role == SubjobRole.PLACEHOLDER, Subjob.tag.in_(waiting))
+    return {waiting[row.tag]: PlaceHolder(row.job_id, row.job_id in served) for row in ctx.session.execute(query)}
 
 
 def _is_ours(job: BatchJobView) -> bool:

@@ -159,7 +159,7 @@ def _compared(setting: LiveSetting, given: _Given, overheads: Overheads, unit: i
         walltime_quantum_s=QUANTUM_S,
         suspend=setting.suspend,
         order=Order.LEAST_WORK,
-        guard=Guard.OFF,  # the live manager gives nothing back to waiting jobs
+        guard=Guard.ON,  # as queues have it
         start_up_s=overheads.start_up_s,
         giving_back_s=overheads.giving_back_s,
     )

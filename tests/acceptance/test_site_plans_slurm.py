@@ -151,3 +151,31 @@ def test_an_operator_gets_nodes_free_and_a_job_goes_on_beside_them(cluster: Slur
     assert set().union(*(nodes[id] for id in last)) <= {"n3", "n4"}, (ran, nodes)
     assert "epoch.failed" not in daemon.kinds(job)
     assert ejb(daemon, "drain", "n[1-2]", "--cancel").strip() == "EJB drains no nodes"
+
+
+def test_who_waits_gets_what_is_held_over_subscribed(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """Sixteen ranks on the four processors that were free; a job that needs four comes, and is served first."""
+    blocks = [
+        cluster.sbatch("--ntasks=4", "--nodes=1", f"--nodelist=n{i}", "--time=40", script="sleep 900")
+        for i in (1, 2, 3)
+    ]
+    cluster.until(lambda: all(cluster.states().get(id) == "RUNNING" for id in blocks), "nobody is there")
+    job = submit(daemon, steps=300, time="10")
+    with one_copy_only(job):
+        daemon.wait_event(job, "epoch.running")
+        until(lambda: daemon.job(job)["progress"] > 0.002, "it does not get on", 60, daemon.trace(job))
+        rigid = cluster.sbatch("--ntasks=4", "--nodes=1", "--time=2", script="sleep 6")
+        cluster.until(lambda: cluster.states().get(rigid) == "PENDING", "it does not wait", 5)
+        daemon.wait_event(job, "decision.suspend")
+        cluster.until(lambda: cluster.states().get(rigid) in ("RUNNING", "COMPLETED"), "nobody made room", 90)
+        assert daemon.job(job)["state"] == "waiting", daemon.trace(job)()
+        daemon.wait_event(job, "epoch.running", 2, timeout_s=120)
+        assert cluster.states().get(rigid) == "COMPLETED"
+        cluster.run("scancel", *blocks)
+        completed(daemon, cluster, job, 300)
+    (told,) = [e["data"] for e in daemon.events(job) if e["kind"] == "decision.suspend" and "given_to" in e["data"]]
+    assert told["given_to"] == rigid
+    assert f"job {rigid} of " in told["reason"] and "into the 4 processors that this job holds" in told["reason"]
+    launches = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+    assert launches[:2] == [None, 1], "it goes on with its work"
+    assert "epoch.failed" not in daemon.kinds(job)

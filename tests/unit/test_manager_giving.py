@@ -161,6 +161,28 @@ async def test_its_own_place_holder_that_waits_first_gets_it(world: Callable[...
     assert told["reason"] == why + " and the 12 that are free"
 
 
+async def test_who_has_just_been_given_room_of_his_own_is_served(world: Callable[..., LiveWorld]) -> None:
+    """A second elastic job starts on two processors at the very poll at which it might have asked for four."""
+    live = world()
+    job = await over_subscribed(live)
+    live.batch.others = [replace(WAITS, processors=32, walltime_s=9000.0)]
+    other = await live.submit(4, walltime_s=300.0)
+    live.batch.free = 2
+    await live.poll(5)
+    assert "decision.start" in live.kinds(other) and given(live, job) == []
+
+
+async def test_a_job_that_is_passed_through_waits_like_any_other(world: Callable[..., LiveWorld]) -> None:
+    live = world(min_processors=8)
+    job = await over_subscribed(live)
+    rigid = await live.submit(4, walltime_s=300.0)
+    await live.poll(5)
+    assert not live.job(rigid).elastic
+    live.batch.others = [replace(WAITS, processors=32, walltime_s=9000.0)]
+    await live.poll(5)
+    assert [told["given_to"] for told in given(live, job)] == [live.subjobs(rigid)[0].batch_id]
+
+
 async def test_room_in_vain_is_used_again_and_not_given_again(world: Callable[..., LiveWorld]) -> None:
     """Who waits has a reason that nobody tells. He keeps the room for a while, once."""
     live = world()
