@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import select
 
 from ejbd.core.bundling.giving import givers
-from ejbd.core.bundling.guard import LOOKED_AT
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
 from ejbd.core.decision import DecisionKind
 from ejbd.core.lending import Borrower, Lending
 from ejbd.core.policy import Situation
@@ -57,7 +57,7 @@ def holder(world: JobWorld) -> Holder | None:
     j0 = world.placeholder
     if j0 is not None and (j0.state == SubjobState.RUNNING or j0.id in job.members):
         return None
-    if ctx.now < epoch.running_s + world.cost.lambda_s:
+    if ctx.now < epoch.running_s + max(world.cost.lambda_s, COMPUTES_S):
         return None
     found = world.policy.borrows(_state(world), ctx.now)
     members = [s for s in world.open_subjobs if s.id in job.members and s.state == SubjobState.RUNNING]

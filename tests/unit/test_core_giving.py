@@ -10,7 +10,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from ejbd.core.bundling.giving import borrowed, givers
-from ejbd.core.bundling.guard import LOOKED_AT
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
 from ejbd.core.bundling.parameters import BundlingParameters, Guard
 from ejbd.core.bundling.plan import expected_completion
 from ejbd.core.lending import Borrower, Lending
@@ -100,7 +100,7 @@ def simulated(jobs: list[One], free: int, params: BundlingParameters) -> set[str
         w.work[number] = one.share * one.walltime_s
         if one.held:
             begin_on_slots(w, number, rules)
-            w.stalled[number] = NOW_S + 30 if one.moving else NOW_S
+            w.stalled[number] = NOW_S + 30 if one.moving else NOW_S - COMPUTES_S
             w.expected[number] = expected_completion(state_of(number, one), NOW_S, params)[0]
             w.leaving[number] = one.leaves
             w.leave_at[number] = NOW_S + 30
