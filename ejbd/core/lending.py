@@ -44,7 +44,8 @@ class Borrower:
 class Lending:
     """The queue in front of some nodes, in its order, and those who borrow of them, in the order in which they came.
 
-    `available` processors are free, or are being given back already (`coming`, of all of them).
+    `available` processors are free, or are being given back already. So many of them are `coming` to somebody: being
+    given back, or free by now and waiting for him.
     """
 
     waiting: tuple[Waiting, ...]

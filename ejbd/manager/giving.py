@@ -64,6 +64,13 @@ def holder(world: JobWorld) -> Holder | None:
     return None if found is None else Holder(found, tuple(subjob.tag for subjob in members))
 
 
+def look(world: JobWorld, found: list[Holder]) -> None:
+    """Add a job that may be made to give back what it holds."""
+    one = holder(world)
+    if one is not None:
+        found.append(one)
+
+
 def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lending]]:
     """The jobs that are asked to give back, and what each of them is asked by. Those of one pool after another."""
     view = ctx.view
@@ -79,7 +86,8 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
     for pool in pools(view, ctx.now, LOOKED_AT, ours.subjobs):
         borrowers = [(one.borrower, [running[tag] for tag in one.tags if tag in running]) for one in left]
         placeholders = _placeholders(ctx, pool, ours.served)
-        what = lending(pool, placeholders, ctx.promises.in_vain, borrowers, leaves, _asked(pool, ours))
+        promised = ctx.promises.free_for({job.id for job in pool.waiting})
+        what = lending(pool, placeholders, ctx.promises.in_vain, borrowers, leaves, _asked(pool, ours), promised)
         gone = givers(what)
         found += [(id, what) for id in gone]
         leaves += [job for one, jobs in borrowers if one.job in gone for job in jobs]
@@ -100,8 +108,9 @@ def give_back(world: JobWorld, what: Lending) -> None:
     if decision.kind is not DecisionKind.SUSPEND:
         return
     to = givers(what)[world.job.id]
+    held = next(one.held for one in what.borrowers if one.job == world.job.id)
     leaving.gives_back(world, question, decision, to.id)
-    ctx.promises.make(to.id, to.user, world.job.id, decision.cancel, ctx.now)
+    ctx.promises.make(to.id, to.user, world.job.id, decision.cancel, held, ctx.now)
 
 
 def _state(world: JobWorld) -> ElasticState:

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.core.bundling.guard import LONGEST_MOVE_S
+from ejbd.core.lending import Lending
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.store.models import Event, Job, Subjob
 from ejbd.store.states import SubjobState
@@ -27,12 +28,13 @@ _REMEMBERED = 200  # decisions that a daemon which has just started looks back a
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """To a batch job: the subjobs of these jobs, given back since `since_s`; all of them free since `free_s`."""
+    """To a batch job: subjobs of these jobs, so many processors, given back since `since_s` and free since `free_s`."""
 
     to: str
     who: str
     givers: tuple[str, ...]
     subjobs: tuple[str, ...]
+    processors: int
     since_s: float
     free_s: float | None = None
 
@@ -48,10 +50,20 @@ class Promises:
     in_vain: dict[str, float] = field(default_factory=dict)
     read: bool = False
 
-    def make(self, to: str, who: str, giver: str, subjobs: Collection[str], now: float) -> None:
+    def make(self, to: str, who: str, giver: str, subjobs: Collection[str], processors: int, now: float) -> None:
         """One more job gives to that batch job."""
-        old = self.standing.get(to) or Promise(to, who, (), (), now)
-        self.standing[to] = replace(old, givers=(*old.givers, giver), subjobs=(*old.subjobs, *subjobs), free_s=None)
+        old = self.standing.get(to) or Promise(to, who, (), (), 0, now)
+        self.standing[to] = replace(
+            old,
+            givers=(*old.givers, giver),
+            subjobs=(*old.subjobs, *subjobs),
+            processors=old.processors + processors,
+            free_s=None,
+        )
+
+    def free_for(self, ids: Collection[str]) -> int:
+        """Processors that are free for those of these batch jobs that they were given back to."""
+        return sum(one.processors for to, one in self.standing.items() if one.free_s is not None and to in ids)
 
     def look(self, session: Session, view: ClusterView, now: float, poll_s: float) -> None:
         """Once a poll: what has been kept, and what was in vain."""
@@ -95,14 +107,10 @@ class Promises:
         for row in reversed(found):
             to = row.data.get("given_to")
             if to is not None and row.job_id is not None:
-                self.make(to, _user(row.data, to), row.job_id, row.data["leaves"], row.at_s)
-
-
-def _user(data: dict[str, object], to: str) -> str:
-    question = data.get("question")
-    lending = question.get("lending") if isinstance(question, dict) else None
-    waiting = lending["waiting"] if lending else ()
-    return next((str(one["user"]) for one in waiting if one["id"] == to), "")
+                lending = Lending.from_json(row.data["question"]["lending"])
+                who = next(one.user for one in lending.waiting if one.id == to)
+                held = next(one.held for one in lending.borrowers if one.job == row.job_id)
+                self.make(to, who, row.job_id, row.data["leaves"], held, row.at_s)
 
 
 def _running(session: Session, ids: Collection[str]) -> tuple[set[str], set[str]]:

@@ -7,6 +7,7 @@ waiting, which are most, is not loaded: the roster's few columns say all that th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from sqlalchemy import bindparam, select, update
 
@@ -111,12 +112,13 @@ class Round:
         holders: list[giving.Holder] = []
         for at in range(0, len(ids), JOBS_AT_ONCE):
             worlds = self._load(ids[at : at + JOBS_AT_ONCE])
-            found = (giving.holder(worlds[id]) for id in ids[at : at + JOBS_AT_ONCE] if id in worlds)
-            holders += [one for one in found if one is not None]
+            for id in ids[at : at + JOBS_AT_ONCE]:
+                if id in worlds:
+                    guarded(worlds[id], partial(giving.look, found=holders))
             yield
         for id, what in giving.asked_back(self.ctx, holders):
             for world in self._load([id]).values():
-                guarded(world, lambda world, what=what: giving.give_back(world, what))  # type: ignore[misc]
+                guarded(world, partial(giving.give_back, what=what))
             yield
 
     def _rests(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> str | None:

@@ -158,6 +158,7 @@ async def test_without_a_plugin_the_application_moves_as_a_whole(live: LiveWorld
     decision = next(data for kind, data in live.events(job) if kind == "decision.expand")["decision"]
     assert decision["reason"].startswith("grow by whole move: all processes to 8 processors on one node (degree 2)")
     assert live.batch.requests[live.batch.of(f"ejb-{job}.2").id].nodes == 1
+    live.batch.free = 0
     await live.begin(f"{job}.2")
     await live.work()
     await live.poll(5)
@@ -171,7 +172,7 @@ async def test_without_a_plugin_it_says_why_it_does_not_grow(live: LiveWorld, in
     live.settings.batch = "slurm"
     live.batch.node_processors = 4
     job, _payload = await launched(live)
-    live.batch.free = 12  # on three nodes
+    live.batch.free = 8  # on two nodes
     await live.poll(10)
     assert "decision.expand" not in live.kinds(job)
     explained = await live.manager.explain(job)

@@ -183,6 +183,34 @@ async def test_a_job_that_is_passed_through_waits_like_any_other(world: Callable
     assert [told["given_to"] for told in given(live, job)] == [live.subjobs(rigid)[0].batch_id]
 
 
+async def test_ranks_of_two_threads_are_two_processors_wide(world: Callable[..., LiveWorld]) -> None:
+    """Four ranks on two places: four processors, which is what somebody waits for."""
+    live = world()
+    job = await over_subscribed(live, 4, threads=2)
+    assert live.subjobs(job)[1].processors == 4
+    live.batch.others = [WAITS]
+    await live.poll(5)
+    (told,) = given(live, job)
+    assert "fits into the 4 processors that" in told["reason"]
+    assert told["question"]["state"]["subjobs"][0]["processors"] == 2
+
+
+async def test_what_is_free_by_now_is_promised_to_one_only(world: Callable[..., LiveWorld]) -> None:
+    """A second one waits for eight: the four that are the first one's are not half of what it needs."""
+    live = world()
+    live.batch.free = 4
+    jobs = [await over_subscribed(live), await over_subscribed(live)]
+    live.batch.others = [replace(WAITS, id="70", processors=32), WAITS]
+    await live.poll(5)
+    (gave,) = [job for job in jobs if given(live, job)]
+    await suspended(live, gave)
+    live.batch.free = 4
+    live.batch.others.append(replace(WAITS, id="78", processors=8))
+    for _ in range(3):
+        await live.poll(5)
+    assert [job for job in jobs if given(live, job)] == [gave]
+
+
 async def test_room_in_vain_is_used_again_and_not_given_again(world: Callable[..., LiveWorld]) -> None:
     """Who waits has a reason that nobody tells. He keeps the room for a while, once."""
     live = world()

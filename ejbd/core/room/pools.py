@@ -107,12 +107,14 @@ def lending(
     in_vain: Collection[str],
     borrowers: Iterable[tuple[Borrower, Sequence[BatchJobView]]],
     leaving: Iterable[BatchJobView],
-    asked: int,
+    asked: int = 0,
+    promised: int = 0,
 ) -> Lending:
     """Who waits for a pool and who borrows of it.
 
     `placeholders` by the ids of batch jobs. `borrowers`: each with the running subjobs that it holds; `leaving`:
-    subjobs that are being given back; `asked`: processors that subjobs will take which have not started.
+    subjobs that are being given back; `asked`: processors that subjobs will take which have not started. `promised`:
+    processors that were given back and are free, and for which the one who waits has not started yet.
     """
     waiting = []
     for job in pool.waiting:
@@ -134,4 +136,5 @@ def lending(
         if held:
             may.append(Borrower(one.job, held, one.room_s, one.move_s))
     coming = sum(map(pool.held, leaving))
-    return Lending(tuple(waiting), max(0, pool.free - asked) + coming, coming, tuple(may))
+    available = max(0, pool.free - asked) + coming
+    return Lending(tuple(waiting), available, min(available, coming + promised), tuple(may))
