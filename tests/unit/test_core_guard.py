@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from ejbd.cli import showing
 from ejbd.cli.options import output
-from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, comes_late, give_back, may_give_back
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, comes_late, give_back, is_dear, may_give_back
 from ejbd.core.bundling.handlers import plan_running, plan_wait
 from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
 from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.delta import parse_delta
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.sim.compiled import can_compile, compiled
@@ -140,6 +141,27 @@ def test_room_that_could_not_be_given_back_within_five_minutes_is_not_taken_over
     assert not comes_late(degree, seconds, replace(OFF, **costs).rules)
 
 
+@pytest.mark.parametrize(
+    ("delta", "degree", "seconds", "dear"),
+    [
+        ("1.59", 2, 5000, False),
+        ("1.6", 2, 5000, True),
+        ("3", 2, 300, False),  # over within five minutes
+        ("3", 2, 301, True),
+        ("3", 1, 5000, False),  # nothing is over-subscribed
+        ("2:1.1,8:1.7", 2, 5000, False),
+        ("2:1.1,8:1.7", 8, 5000, True),
+    ],
+)
+def test_nothing_is_borrowed_at_a_degree_at_which_it_does_too_little(
+    delta: str, degree: int, seconds: float, dear: bool
+) -> None:
+    given = replace(LIVE, delta=parse_delta(delta))
+    assert is_dear(degree, seconds, given.rules) is dear
+    assert is_dear(degree, seconds, replace(given, pace=1.3).rules) is dear, "measured by the pace at full width"
+    assert not is_dear(degree, seconds, replace(given, guard=Guard.OFF).rules)
+
+
 # The same in decisions
 
 
@@ -169,7 +191,25 @@ def test_room_that_ends_is_not_taken_over_subscribed_with_a_long_move_either() -
     assert starts(slow, (8, 1500)).kind is DecisionKind.NOTHING
     assert starts(slow, (4, UNLIMITED), (8, 1500)).kind is DecisionKind.NOTHING
     assert starts(replace(slow, guard=Guard.OFF), (8, 1500)).kind is DecisionKind.START
-    assert starts(slow, (16, 900)).kind is DecisionKind.START, "at full width, until it is suspended"
+
+
+def test_with_long_moves_a_run_that_is_to_be_suspended_is_worth_eight_of_them() -> None:
+    slow, quick = replace(LIVE, lambda_s=310), replace(LIVE, lambda_s=300)  # 310 + 8 * 310 = 2790
+    assert starts(slow, (16, 2791), requested=9000).kind is DecisionKind.START
+    assert starts(slow, (16, 2790), requested=9000).kind is DecisionKind.NOTHING
+    assert starts(replace(slow, guard=Guard.OFF), (16, 700), requested=9000).kind is DecisionKind.START
+    assert starts(quick, (16, 700), requested=9000).kind is DecisionKind.START, "within five minutes as ever"
+
+
+def test_a_dear_start_waits_for_its_full_width_and_says_why() -> None:
+    dear = replace(LIVE, delta=2.0)
+    for room in ([(8, UNLIMITED)], [(8, 3000.0)], [(4, UNLIMITED), (8, 3000.0)]):
+        refused = starts(dear, *room)
+        assert (refused.kind, refused.requests) == (DecisionKind.NOTHING, ())
+    assert "would cost the others too much at this degree: Delta is 2" in starts(dear, (8, UNLIMITED)).reason
+    assert starts(replace(dear, guard=Guard.OFF), (8, UNLIMITED)).kind is DecisionKind.START
+    assert starts(dear, (16, UNLIMITED)).kind is DecisionKind.START
+    assert starts(dear, (8, UNLIMITED), requested=75).kind is DecisionKind.START, "75 s become five minutes"
 
 
 # What start-up, giving back and pace do to decisions

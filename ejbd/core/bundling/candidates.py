@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ejbd.core.bundling.guard import comes_late
+from ejbd.core.bundling.guard import comes_late, is_dear, worth_suspending_s
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.bundling.plan import carrying, walk_plan
 from ejbd.core.kernel import Floats, Ints, kernel
@@ -17,7 +17,7 @@ from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stret
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO, WHOLE_MOVE = 4, 5, 6  # and for a running one
-FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK, LATE = 1, 0, 2, 3, 4, 5
+FEASIBLE, TOO_LATE, TOO_SHORT, NO_EARLIER, MORE_WORK, LATE, DEAR = 1, 0, 2, 3, 4, 5, 6
 MOVE, GO_ON, START_OVER = 1, 2, 3
 
 
@@ -75,7 +75,8 @@ def wait_options(
     First one subjob for the whole run on each slot worth using, that is, one that reaches a lower degree than every
     longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). The earliest completion wins,
     of equals the first. Where nothing carries the job to its end and `suspend` is on, one more option is to use a slot
-    until it ends: the one that makes the most work, if that is worth more than a move.
+    until it ends: the one that makes the most work, if that is worth more than a move (where moves are long and the
+    guard is on: than eight).
     """
     resume = rules.start_up_s + (rules.lambda_s if work_s > 0.0 else 0.0)
     steps = 0
@@ -106,6 +107,9 @@ def wait_options(
         if fits and comes_late(reached, needed, rules):
             options.verdict[steps] = LATE
             fits = False
+        elif fits and is_dear(reached, needed, rules):
+            options.verdict[steps] = DEAR
+            fits = False
         if fits and (best < 0 or options.seconds[steps] < options.seconds[best]):
             best = steps
         steps += 1
@@ -120,15 +124,17 @@ def wait_options(
             _two_subjobs(base, wide, count, resume, work_left_s, slot_durations, rules, options)
             if options.verdict[count] == FEASIBLE and comes_late(options.degree[base], math.inf, rules):
                 options.verdict[count] = LATE
+            elif options.verdict[count] == FEASIBLE and is_dear(options.degree[base], math.inf, rules):
+                options.verdict[count] = DEAR
             if options.verdict[count] == FEASIBLE and (best < 0 or options.seconds[count] < options.seconds[best]):
                 best = count
             count += 1
 
     if best < 0 and rules.suspend:
-        most = rules.lambda_s + rules.start_up_s
+        most = worth_suspending_s(rules)
         for step in range(steps):
             duration = slot_durations[options.slot[step]]
-            if comes_late(options.degree[step], duration, rules):
+            if comes_late(options.degree[step], duration, rules) or is_dear(options.degree[step], duration, rules):
                 continue
             made = (duration - rules.lambda_s - resume) / stretch_by(options.degree[step], rules.delta)
             if made > most:

@@ -4,7 +4,10 @@ Over-subscribed ranks do less in a processor-second than a job in its own shape,
 who could use it makes the whole cluster slower, even where it is right for their own job. So they only borrow: as soon
 as a waiting job would fit into what an over-subscribed job holds, the job is checkpointed and gives it back
 (:func:`give_back`), and nobody takes any room meanwhile. Where a move is so long that giving back would come too late
-to be of use to anybody, room is not taken over-subscribed in the first place (:func:`comes_late`).
+to be of use to anybody, room is not taken over-subscribed in the first place (:func:`comes_late`), nor at full width
+for a while only, if much of that while would go into moves (:func:`worth_suspending_s`). And where over-subscribed
+ranks do too little in a processor-second, even borrowing harms (:func:`is_dear`): a subjob that takes longer has a
+walltime that ends later, by which the batch system plans later starts for who waits, and lets others pass.
 
 Kernels for both worlds.
 """
@@ -13,8 +16,11 @@ from __future__ import annotations
 
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import Floats, Ints, kernel
+from ejbd.core.progress import stretch_by
 
 LONGEST_MOVE_S = 300.0  # start-up and all: with longer moves what is borrowed comes back too late
+DEAREST = 1.6  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
+WORTH_LONG_MOVES = 8.0  # what a suspended run makes, of a move: one of the two that it takes is at most a tenth of it
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
 COMPUTES_S = 1.0  # at least, after a start or a move: who gets the room may not start in it, and it is taken again
 LOOKED_AT = 100  # those who wait, from the head of the queue on
@@ -24,6 +30,21 @@ LOOKED_AT = 100  # those who wait, from the head of the queue on
 def comes_late(degree: int, seconds: float, rules: Rules) -> bool:
     """Whether room that is taken at this degree for so long could not be given back in time."""
     return rules.guard != 0 and degree > 1 and min(seconds, rules.lambda_s + rules.start_up_s) > LONGEST_MOVE_S
+
+
+@kernel
+def is_dear(degree: int, seconds: float, rules: Rules) -> bool:
+    """Whether over-subscription at this degree costs too much to borrow room for so long."""
+    if rules.guard == 0 or degree <= 1 or seconds <= LONGEST_MOVE_S:
+        return False
+    return stretch_by(degree, rules.delta) >= DEAREST * degree * stretch_by(1, rules.delta)
+
+
+@kernel
+def worth_suspending_s(rules: Rules) -> float:
+    """How much work at full speed a run that is to be suspended has to make at least, in seconds."""
+    move_s = rules.lambda_s + rules.start_up_s
+    return move_s if rules.guard == 0 or move_s <= LONGEST_MOVE_S else WORTH_LONG_MOVES * move_s
 
 
 @kernel

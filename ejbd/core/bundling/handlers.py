@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ejbd.core.bundling.candidates import (
     ADD_TWO,
+    DEAR,
     FEASIBLE,
     FULL_WIDTH,
     GROWS,
@@ -47,7 +48,7 @@ from ejbd.core.bundling.candidates import (
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import carriers, carrying, expected_completion, next_shrink, rules_for, vectors
 from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
-from ejbd.core.delta import rate_with
+from ejbd.core.delta import delta_at, rate_with
 from ejbd.core.progress import degree, round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
@@ -187,12 +188,16 @@ def _wait_candidate(
         return Candidate("suspend", True, None, (request,), why)
     feasible = options.verdict[at] == FEASIBLE
     completion = now + options.seconds[at] if feasible else None
-    late = f", and could not be given back in time: a move takes {params.lambda_s + params.start_up_s:.0f} s"
+    guarded = {
+        LATE: f", and could not be given back in time: a move takes {params.lambda_s + params.start_up_s:.0f} s",
+        DEAR: ", and even borrowed, room would cost the others too much at this degree: Delta is "
+        f"{delta_at(params.delta, options.degree[at]):g}",
+    }.get(options.verdict[at])
     if kind == WHOLE_RUN:
         name = "case 1" if slot.duration_s >= params.max_walltime_s else "case 2"
         why = f"{held} take {options.seconds[at]:.0f} s"
-        if options.verdict[at] == LATE:
-            why += late
+        if guarded:
+            why += guarded
         elif not feasible:
             why += f" and may be used for {slot.duration_s:.0f} s"
         return Candidate(name, feasible, completion, (request,) if feasible else (), why)
@@ -205,8 +210,8 @@ def _wait_candidate(
         f"{_processors(processors + more)} (degree {options.degree_2[at]}) for {short:.0f} s, then {processors} "
         f"(degree {options.degree[at]}), take {options.seconds[at]:.0f} s"
     )
-    if options.verdict[at] == LATE:
-        return Candidate("case 3", False, None, (), why + late)
+    if guarded:
+        return Candidate("case 3", False, None, (), why + guarded)
     if not feasible:
         return Candidate("case 3", False, None, (), f"{why}, and the longer slot ends after {slot.duration_s:.0f} s")
     return Candidate("case 3", True, completion, (request, SubjobRequest(more, short, options.slot_2[at])), why)

@@ -86,8 +86,8 @@ class BundlingParameters(Parameters):
         Parameter(
             says="elastic jobs must not cost the others: over-subscribed ones give back what they hold as soon as a "
             "waiting job would fit into it; `auto`: where `suspend` is on",
-            more="and nobody takes over-subscribed room whose moves take longer than 5 minutes (docs/policies.md); the "
-            "paper's algorithm has no guard",
+            more="and nobody takes over-subscribed room whose moves take longer than 5 minutes, or at a degree whose "
+            "Delta is 1.6 or more (docs/policies.md); the paper's algorithm has no guard",
             queue=Guard.ON,
             simulated=Guard.AUTO,
         ),
