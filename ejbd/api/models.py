@@ -555,10 +555,18 @@ class Closed(Api):
     until_s: Annotated[float | None, Field(description="null: nobody knows")]
 
 
+class KeptFor(Api):
+    """A job of the batch system that waits, and that elastic jobs have given room back to."""
+
+    job: str
+    user: str
+
+
 class Window(Api):
     """Processors that jobs of a queue may use now without delaying anybody.
 
-    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere.
+    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere. `kept_for`: who is to have room that
+    elastic jobs have given back; until he has started, no elastic job takes any of the slots.
     """
 
     queue: str
@@ -568,6 +576,7 @@ class Window(Api):
     free: int
     total: int
     by: str = ""
+    kept_for: KeptFor | None = None
 
 
 class Windows(Api):

@@ -43,6 +43,11 @@ def window(
             for one in w["closed"]:
                 until = f" until {clock(one['until_s'])}" if one["until_s"] is not None else ""
                 out.line(printable(f"{w['queue']}: {one['nodes']} not used{until}: {one['what']} {one['name']}"))
+        for w in found["windows"]:
+            kept = w.get("kept_for")
+            if kept:
+                who = f"job {kept['job']} of {kept['user']}"
+                out.line(printable(f"{w['queue']}: kept for {who}; until it starts, elastic jobs take none of it"))
         for by in sorted({w["by"] for w in found["windows"] if w.get("by")}):
             out.line(f"by {by}")
 

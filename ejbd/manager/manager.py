@@ -445,7 +445,7 @@ class Manager:
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         """The slots that could be used now, for one queue or all."""
-        return queues.windows_of(await self._view(), queue)
+        return queues.windows_of(await self._view(), queue, self._promises)
 
     async def _view(self) -> ClusterView:
         await self._see()

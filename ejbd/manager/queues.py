@@ -16,6 +16,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager import drains, queuepause
 from ejbd.manager.admission import queue_allows
 from ejbd.manager.context import Context
+from ejbd.manager.promises import Promises
 from ejbd.policies import known_policies
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import QUEUES_TOPIC, add_event, wake
@@ -40,8 +41,11 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
     ]
 
 
-def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
-    """The slots that could be used as of the view, for one queue or all. Raises EjbError (NOT_FOUND)."""
+def windows_of(view: ClusterView, queue: str | None, promises: Promises) -> list[dict[str, Any]]:
+    """The slots that could be used as of the view, for one queue or all, and for whom room is kept by these promises.
+
+    Raises EjbError (NOT_FOUND).
+    """
     if queue is not None:
         _refuse_unknown(view, queue)
     found = []
@@ -50,6 +54,7 @@ def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
             continue
         slots = windows(view, q.name, view.time_s).slots()
         nodes = [n for n in view.nodes if q.name in n.queues and n.usable]
+        kept = promises.kept_for(view, q.name)
         found.append(
             {
                 "queue": q.name,
@@ -59,6 +64,7 @@ def windows_of(view: ClusterView, queue: str | None) -> list[dict[str, Any]]:
                 "free": sum(n.free for n in nodes),
                 "total": q.total_processors,
                 "by": view.windows_by,
+                "kept_for": {"job": kept.to, "user": kept.who} if kept is not None else None,
             }
         )
     return found

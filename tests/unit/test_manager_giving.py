@@ -74,11 +74,13 @@ async def test_a_waiting_job_gets_the_room_and_the_work_is_kept(world: Callable[
     await live.poll(30)
     assert len(live.subjobs(job)) == 2, "it is kept for who waits"
     assert "room is kept for job 77 of eve" in (await live.manager.explain(job))["now"]
+    assert [w["kept_for"] for w in await live.manager.windows("batch")] == [{"job": "77", "user": "eve"}]
     live.batch.others = [replace(WAITS, state=BatchState.RUNNING, end_s=live.clock() + 600)]
     live.batch.free = 0
     await live.poll(5)
     live.batch.others, live.batch.free = [], 4
     await live.poll(5)
+    assert [w["kept_for"] for w in await live.manager.windows("batch")] == [None]
     assert len(live.subjobs(job)) == 3, "and is free again once he has started and ended"
     live.batch.free = 0
     await live.begin(f"{job}.2")
