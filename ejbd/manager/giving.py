@@ -76,7 +76,8 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
     view = ctx.view
     if view is None or not holders:
         return []
-    # Whom EJB keeps off nodes for an operator is its own jobs only.
+    # For an operator EJB keeps its own jobs off nodes: they are free for anybody else, but no J0 is helped onto them.
+    drained = {name for one in view.site_reservations if one.what == drains.WHAT for name in one.nodes}
     view = replace(view, site_reservations=drains.with_drains(view, ()))
     ours = _ours(ctx, view)
     running = {job.mark: job for job in view.jobs if job.state.holds_processors and job.mark}
@@ -87,7 +88,8 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
         borrowers = [(one.borrower, [running[tag] for tag in one.tags if tag in running]) for one in left]
         placeholders = _placeholders(ctx, pool, ours.served)
         promised = ctx.promises.free_for({job.id for job in pool.waiting})
-        what = lending(pool, placeholders, ctx.promises.in_vain, borrowers, leaves, _asked(pool, ours), promised)
+        vain = set(ctx.promises.in_vain).union(() if drained.isdisjoint(pool.nodes) else placeholders)
+        what = lending(pool, placeholders, vain, borrowers, leaves, _asked(pool, ours), promised)
         gone = givers(what)
         found += [(id, what) for id in gone]
         leaves += [job for one, jobs in borrowers if one.job in gone for job in jobs]

@@ -108,6 +108,18 @@ async def test_nobody_else_gets_it(world: Callable[..., LiveWorld], who: BatchJo
     assert given(live, job) == [] and live.job(job).state == "running"
 
 
+async def test_not_for_the_j0_of_a_job_where_nodes_are_drained_for_an_operator(world: Callable[..., LiveWorld]) -> None:
+    live = world()
+    live.settings.batch = "slurm"  # whose submissions can be kept off nodes
+    live.batch.node_processors = 4
+    job = await over_subscribed(live)
+    await live.manager.drain("n[1-8]", live.clock() + 900, "root")
+    live.batch.free = 12  # with the 4 that it holds its J0 would fit
+    for _ in range(3):
+        await live.poll(5)
+    assert given(live, job) == [] and live.job(job).state == "running"
+
+
 async def test_not_where_the_guard_is_off(world: Callable[..., LiveWorld]) -> None:
     live = world(guard="off")
     job = await over_subscribed(live)
