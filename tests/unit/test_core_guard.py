@@ -193,10 +193,10 @@ def test_room_that_ends_is_not_taken_over_subscribed_with_a_long_move_either() -
     assert starts(replace(slow, guard=Guard.OFF), (8, 1500)).kind is DecisionKind.START
 
 
-def test_with_long_moves_a_run_that_is_to_be_suspended_is_worth_eight_of_them() -> None:
-    slow, quick = replace(LIVE, lambda_s=310), replace(LIVE, lambda_s=300)  # 310 + 8 * 310 = 2790
-    assert starts(slow, (16, 2791), requested=9000).kind is DecisionKind.START
-    assert starts(slow, (16, 2790), requested=9000).kind is DecisionKind.NOTHING
+def test_with_long_moves_a_run_that_is_to_be_suspended_is_worth_twelve_of_them() -> None:
+    slow, quick = replace(LIVE, lambda_s=310), replace(LIVE, lambda_s=300)  # 310 + 12 * 310 = 4030
+    assert starts(slow, (16, 4031), requested=9000).kind is DecisionKind.START
+    assert starts(slow, (16, 4030), requested=9000).kind is DecisionKind.NOTHING
     assert starts(replace(slow, guard=Guard.OFF), (16, 700), requested=9000).kind is DecisionKind.START
     assert starts(quick, (16, 700), requested=9000).kind is DecisionKind.START, "within five minutes as ever"
 

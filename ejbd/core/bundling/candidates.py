@@ -76,7 +76,7 @@ def wait_options(
     longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). The earliest completion wins,
     of equals the first. Where nothing carries the job to its end and `suspend` is on, one more option is to use a slot
     until it ends: the one that makes the most work, if that is worth more than a move (where moves are long and the
-    guard is on: than eight).
+    guard is on: than twelve).
     """
     resume = rules.start_up_s + (rules.lambda_s if work_s > 0.0 else 0.0)
     steps = 0

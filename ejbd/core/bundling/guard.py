@@ -20,7 +20,7 @@ from ejbd.core.progress import stretch_by
 
 LONGEST_MOVE_S = 300.0  # start-up and all: with longer moves what is borrowed comes back too late
 DEAREST = 1.6  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
-WORTH_LONG_MOVES = 8.0  # what a suspended run makes, of a move: one of the two that it takes is at most a tenth of it
+WORTH_LONG_MOVES = 12.0  # what a suspended run makes, of a move: the two that it takes are at most a seventh of it all
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
 COMPUTES_S = 1.0  # at least, after a start or a move: who gets the room may not start in it, and it is taken again
 LOOKED_AT = 100  # those who wait, from the head of the queue on
