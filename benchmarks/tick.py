@@ -30,11 +30,11 @@ from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.manager.clock import SteadyClock
-from ejbd.manager.intake import Submission
-from ejbd.manager.intake import store as store_jobs
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.manager import Manager
-from ejbd.manager.tick import Tick
+from ejbd.manager.poll.tick import Tick
+from ejbd.manager.submission.intake import Submission
+from ejbd.manager.submission.intake import store as store_jobs
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.store import Store

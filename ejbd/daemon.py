@@ -69,7 +69,7 @@ async def run(settings: Settings) -> None:
     from ejbd.api.app import create_app
     from ejbd.api.server import serve
     from ejbd.manager.manager import Manager
-    from ejbd.manager.watchdog import feed, notify
+    from ejbd.manager.service.watchdog import feed, notify
     from ejbd.store.engine import place
     from ejbd.store.store import Store
 

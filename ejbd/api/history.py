@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import NAME, PLAIN, Api
 from ejbd.errors import Code, EjbError
-from ejbd.manager import pastruns
-from ejbd.manager.pastruns import Application, Told
+from ejbd.manager.learning import pastruns
+from ejbd.manager.learning.pastruns import Application, Told
 
 MOST_RUNS = 10_000  # that one request brings
 

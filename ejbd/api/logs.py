@@ -21,9 +21,9 @@ from ejbd.api.models import Api
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
 from ejbd.errors import Code, EjbError
-from ejbd.manager import passing
 from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.output import output_paths
+from ejbd.manager.submission import passing
+from ejbd.manager.submission.output import output_paths
 from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAn
 from pydantic_core import PydanticCustomError
 
 from ejbd.config import QueueSettings, changes_schema, check_changes, settings_schema
-from ejbd.manager.outlook import PlannedKind
+from ejbd.manager.planning.outlook import PlannedKind
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
 from ejbd.wire.kinds import JobKind, SubjobRole

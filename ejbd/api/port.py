@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ejbd.config import Settings
-from ejbd.manager.intake import Accepted
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.outlook import PlannedTimeline
-from ejbd.manager.telemetry import Telemetry
+from ejbd.manager.planning.outlook import PlannedTimeline
+from ejbd.manager.service.telemetry import Telemetry
+from ejbd.manager.submission.intake import Accepted
 from ejbd.store.store import Store
 
 

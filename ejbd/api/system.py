@@ -11,7 +11,7 @@ from ejbd.api.metrics import CONTENT_TYPE, exposition
 from ejbd.api.models import Health, Version
 from ejbd.api.problems import MEDIA_TYPE, problem
 from ejbd.errors import Code, EjbError
-from ejbd.manager.worker_models import PROTOCOL
+from ejbd.manager.protocol.worker_models import PROTOCOL
 
 router = APIRouter(tags=["daemon"])
 

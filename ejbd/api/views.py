@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
-from ejbd.manager import arrays, elements
-from ejbd.manager.outlook import PlannedTimeline
+from ejbd.manager.linked import arrays, elements
+from ejbd.manager.planning.outlook import PlannedTimeline
 from ejbd.manager.times import work_now
 from ejbd.store import queries
 from ejbd.store.models import Event, Job, Subjob

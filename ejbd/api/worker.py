@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ejbd.api.auth import Manager
 from ejbd.api.closing import before_closing
-from ejbd.manager.worker_models import PROTOCOL, Accepted, Name, Operations, Registered, Registration, Reports
+from ejbd.manager.protocol.worker_models import PROTOCOL, Accepted, Name, Operations, Registered, Registration, Reports
 
 LONGEST_WAIT_S = 60.0
 

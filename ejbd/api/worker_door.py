@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
 from ejbd.errors import Code, EjbError
-from ejbd.manager import proofs
-from ejbd.manager.proofs import Claim
-from ejbd.manager.worker_models import PROTOCOL
+from ejbd.manager.protocol import proofs
+from ejbd.manager.protocol.proofs import Claim
+from ejbd.manager.protocol.worker_models import PROTOCOL
 
 PREFIX = "/v1/worker/"
 

@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.view import ClusterView
-from ejbd.manager.history import History, Remembered
-from ejbd.manager.promises import Promises
-from ejbd.manager.spool import Spool
+from ejbd.manager.actions.spool import Spool
+from ejbd.manager.learning.history import History, Remembered
+from ejbd.manager.planning.promises import Promises
 from ejbd.manager.subscribers import Subscribers
 from ejbd.store.changes import WriterSession
 from ejbd.store.models import QueueOverride
@@ -49,7 +49,9 @@ class Context:
     view: ClusterView | None = None
     seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
     offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
-    plugin: tuple[str | None, str] | None = None  # of DMTCP, once somebody has asked (ejbd.manager.node_limit)
+    plugin: tuple[str | None, str] | None = (
+        None  # of DMTCP, once somebody has asked (ejbd.manager.placements.node_limit)
+    )
     spool_speed: float | None = None
     remembered: Remembered = field(default_factory=Remembered)  # what earlier transactions read of the history
     up_since: float = 0.0

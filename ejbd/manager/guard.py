@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from ejbd.manager.context import Context
-from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 

@@ -25,33 +25,38 @@ from ejbd.config import Settings
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import arraysteps, dependencies, drains, explaining, pastruns, queuepause, queues, requests, workers
-from ejbd.manager.calls import WorkerCalls
-from ejbd.manager.checkpointing import recent_offers
+from ejbd.manager.actions.executor import SUBMISSIONS_A_PASS, Executor
+from ejbd.manager.actions.intents import submissions_due
+from ejbd.manager.actions.spool import Spool
 from ejbd.manager.clock import SteadyClock
 from ejbd.manager.context import Context, Offer, Overridden
 from ejbd.manager.crashpoints import CrashPoint, reach
-from ejbd.manager.decide import Decider
-from ejbd.manager.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.guard import guarded
-from ejbd.manager.health import Fault, Health
-from ejbd.manager.history import LEARNT_TOPIC, Remembered
-from ejbd.manager.intake import Accepted, Submission
-from ejbd.manager.intents import submissions_due
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.looks import Looks
-from ejbd.manager.measuring import learn_of_end
-from ejbd.manager.policyends import ask_policy
-from ejbd.manager.promises import Promises
-from ejbd.manager.retrying import take_next
-from ejbd.manager.roster import Specs, SubjobRow
-from ejbd.manager.spool import Spool
-from ejbd.manager.submitting import Submissions
+from ejbd.manager.learning import pastruns
+from ejbd.manager.learning.history import LEARNT_TOPIC, Remembered
+from ejbd.manager.learning.measuring import learn_of_end
+from ejbd.manager.learning.retrying import take_next
+from ejbd.manager.linked import arraysteps, dependencies
+from ejbd.manager.placements.checkpointing import recent_offers
+from ejbd.manager.planning import explaining
+from ejbd.manager.planning.decide import Decider
+from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.planning.policyends import ask_policy
+from ejbd.manager.planning.promises import Promises
+from ejbd.manager.poll import drains, queuepause
+from ejbd.manager.poll.looks import Looks
+from ejbd.manager.poll.roster import Specs, SubjobRow
+from ejbd.manager.poll.tick import Tick
+from ejbd.manager.poll.workingset import WorkingSet
+from ejbd.manager.protocol import workers
+from ejbd.manager.protocol.calls import WorkerCalls
+from ejbd.manager.service.health import Fault, Health
+from ejbd.manager.service.telemetry import Telemetry
+from ejbd.manager.submission import queues, requests
+from ejbd.manager.submission.intake import Accepted, Submission
+from ejbd.manager.submission.submitting import Submissions
 from ejbd.manager.subscribers import Subscribers
-from ejbd.manager.telemetry import Telemetry
-from ejbd.manager.tick import Tick
-from ejbd.manager.workingset import WorkingSet
 from ejbd.store import marks
 from ejbd.store.changes import ANY_JOB_TOPIC
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ejbd.manager.outcomes import CancelAsked, End, Outcome
+from ejbd.manager.ends.outcomes import CancelAsked, End, Outcome
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
 if TYPE_CHECKING:  # a job's world holds its context, and that holds these
-    from ejbd.manager.jobworld import JobWorld
+    from ejbd.manager.planning.jobworld import JobWorld
 
 log = structlog.get_logger(__name__)
 

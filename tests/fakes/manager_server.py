@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ejbd.manager import proofs
-from ejbd.manager.worker_models import PROTOCOL
+from ejbd.manager.protocol import proofs
+from ejbd.manager.protocol.worker_models import PROTOCOL
 
 Json = dict[str, Any]
 

@@ -17,9 +17,9 @@ from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager.intake import Accepted
 from ejbd.manager.jobspec import JobSpec, Reading
-from ejbd.manager.telemetry import Telemetry
+from ejbd.manager.service.telemetry import Telemetry
+from ejbd.manager.submission.intake import Accepted
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
@@ -108,7 +108,7 @@ class FakeManager:
         }
 
     def _admit(self, job: Reading) -> tuple[JobSpec, bool, str]:
-        """As :func:`ejbd.manager.admission.admit` does, with a queue that has no limits."""
+        """As :func:`ejbd.manager.submission.admission.admit` does, with a queue that has no limits."""
         spec, why = job.spec, f"elasticity is {self.elasticity} in queue main"
         self._check(spec)
         elastic = spec.elastic if spec.elastic is not None else self.elasticity != "off"

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from ejbd.manager import proofs
-from ejbd.manager.worker_models import PROTOCOL
+from ejbd.manager.protocol import proofs
+from ejbd.manager.protocol.worker_models import PROTOCOL
 
 
 class Proving(httpx.Auth):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ejbd.manager import proofs
+from ejbd.manager.protocol import proofs
 from tests.fakes.worker_process import World, alive, eventually, world
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from ejbd.api.app import create_app
 from ejbd.config import Settings
-from ejbd.manager import proofs
+from ejbd.manager.protocol import proofs
 from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB, FakeManager, new_store
 from tests.fakes.proving import Proving
 

@@ -11,9 +11,18 @@ import pytest
 from sqlalchemy import select
 
 from ejbd.core.view import BatchState
+from ejbd.manager.ends.outcomes import PassedThroughEnded
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.manager.outcomes import PassedThroughEnded
-from ejbd.manager.pastruns import Application, Told, application_of_job, groups, key_of, learned, newest, take_in
+from ejbd.manager.learning.pastruns import (
+    Application,
+    Told,
+    application_of_job,
+    groups,
+    key_of,
+    learned,
+    newest,
+    take_in,
+)
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
 from tests.fakes.api_server import ApiServer

@@ -10,8 +10,8 @@ from ejbd.batch.base import AsAsked, SubmitRequest
 from ejbd.batch.pbs.commands import Qsub, layout
 from ejbd.batch.pbs.states import Dialect
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager import passing
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
+from ejbd.manager.submission import passing
 from ejbd.qsub import BY_LETTER, Use
 
 BODY = "cd $PBS_O_WORKDIR\nmpirun -np $(wc -l < $PBS_NODEFILE) -machinefile $PBS_NODEFILE ./app\n"

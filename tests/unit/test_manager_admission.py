@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import admission
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
-from ejbd.manager.jobworld import JobWorld
+from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.submission import admission
 from ejbd.store.models import Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -117,7 +117,7 @@ def test_nobody_else_asks_a_queue_whether_it_makes_jobs_elastic() -> None:
     package = Path(admission.__file__).parents[1]
     asks = re.compile(r"Elasticity\.(OFF|ON|AUTO)\b|def (settle|elasticity|make_elastic|carried)\(")
     found = {str(file.relative_to(package)) for file in package.rglob("*.py") if asks.search(file.read_text())}
-    assert found == {"manager/admission.py", "manager/auto.py", "config.py"}
+    assert found == {"manager/submission/admission.py", "manager/poll/auto.py", "config.py"}
 
 
 async def test_a_specification_is_parsed_once(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import event, select
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import elements, explaining
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.indices import Indices, folded, unfolded
+from ejbd.manager.linked import elements
+from ejbd.manager.planning import explaining
 from ejbd.store import queries
 from ejbd.store.models import Array, Job, Subjob
 from ejbd.store.store import Store

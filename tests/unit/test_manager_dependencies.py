@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import dependencies, explaining
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.depends import Depends
+from ejbd.manager.linked import dependencies
+from ejbd.manager.planning import explaining
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
 from ejbd.store.store import Store

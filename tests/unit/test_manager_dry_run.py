@@ -19,12 +19,12 @@ from ejbd.core.bundling.parameters import Order
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
-from ejbd.manager import intake, requests
+from ejbd.manager.actions.spool import Spool
 from ejbd.manager.context import Context
-from ejbd.manager.decide import Decider
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
-from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.spool import Spool
+from ejbd.manager.planning.decide import Decider
+from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.submission import intake, requests
 from ejbd.sim.elastic import become_elastic
 from ejbd.sim.offering import offer_slots
 from ejbd.sim.world import Costs

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ejbd.errors import Code
-from ejbd.manager import health
-from ejbd.manager.health import Fault, Health
-from ejbd.manager.watchdog import feed, notify
+from ejbd.manager.service import health
+from ejbd.manager.service.health import Fault, Health
+from ejbd.manager.service.watchdog import feed, notify
 from ejbd.store.store import Store
 from tests.acceptance.sites import small_file_system
 from tests.fakes.daemon import ROOT

@@ -12,11 +12,11 @@ from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager import intake, output, queues, submitting
-from ejbd.manager.admission import Admission, admit
 from ejbd.manager.context import Context
-from ejbd.manager.intake import Accepted
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
+from ejbd.manager.submission import intake, output, queues, submitting
+from ejbd.manager.submission.admission import Admission, admit
+from ejbd.manager.submission.intake import Accepted
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld

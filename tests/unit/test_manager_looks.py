@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.manager import looks
-from ejbd.manager.looks import GAP_S, Looks
+from ejbd.manager.poll import looks
+from ejbd.manager.poll.looks import GAP_S, Looks
 from ejbd.store.store import Store
 from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 from tests.fakes.live import LiveWorld, Worker

@@ -14,9 +14,7 @@ from sqlalchemy import select
 
 from ejbd.config import Elasticity, Limits
 from ejbd.core.view import BatchState
-from ejbd.manager.jobworld import JobWorld
-from ejbd.manager.manager import SUBSCRIBERS
-from ejbd.manager.outcomes import (
+from ejbd.manager.ends.outcomes import (
     PAUSES_S,
     Again,
     ApplicationEnded,
@@ -40,6 +38,8 @@ from ejbd.manager.outcomes import (
     pause_s,
     placement_pause_s,
 )
+from ejbd.manager.manager import SUBSCRIBERS
+from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.subscribers import Subscribers
 from ejbd.store.models import Mark, Run
 from ejbd.store.store import Store

@@ -18,8 +18,8 @@ from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
-from ejbd.manager.pastruns import Application, Told, key_of, take_in
-from ejbd.manager.speculating import Wanted, walltimes_of
+from ejbd.manager.learning.pastruns import Application, Told, key_of, take_in
+from ejbd.manager.learning.speculating import Wanted, walltimes_of
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld

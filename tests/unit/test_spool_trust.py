@@ -15,7 +15,7 @@ from ejbd.batch.starter import worker_words
 from ejbd.config import Settings
 from ejbd.doctor import _spool as look_at_spool
 from ejbd.errors import Code, EjbError
-from ejbd.manager.spool import Spool
+from ejbd.manager.actions.spool import Spool
 from ejbd.paths import distrusted
 from tests.fakes.worker_process import World, world
 

@@ -13,9 +13,9 @@ import pytest
 
 from ejbd import userfiles
 from ejbd.batch.exits import exit_files
-from ejbd.manager import mpi
+from ejbd.manager.actions.spool import write_atomically
 from ejbd.manager.jobspec import JobKind
-from ejbd.manager.spool import write_atomically
+from ejbd.manager.placements import mpi
 from ejbd.store.store import Store
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain, within
 from tests.fakes.live import LiveWorld

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ejbd.manager import proofs, worker_models
+from ejbd.manager.protocol import proofs, worker_models
 from tests.fakes.manager_server import Json
 from tests.fakes.wire_examples import ACCEPTED, OPERATIONS, REGISTERED, REGISTRATION, REPORTS, RESULTS, operation
 from tests.fakes.worker_process import World, eventually, world

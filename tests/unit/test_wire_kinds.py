@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.core.decision import DecisionKind
-from ejbd.manager import worker_models
+from ejbd.manager.protocol import worker_models
 from ejbd.wire import kinds
 from ejbd.wire.kinds import EventKind, OperationKind
 from ejbd.wire.states import EpochState, IntentState, JobState, SubjobState

@@ -1,0 +1,1 @@
+"""What runs teach: the costs of moves and starts, past runs, walltimes."""

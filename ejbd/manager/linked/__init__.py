@@ -1,0 +1,1 @@
+"""Jobs that belong together: arrays, their elements, dependencies."""

@@ -1,0 +1,245 @@
+"""What goes wrong with a placement, and the way back: the last checkpoint, the old place, or waiting again."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from ejbd.manager.actions.operations import abandon
+from ejbd.manager.actions.subjobs import add_whole, release
+from ejbd.manager.ends.concluding import conclude
+from ejbd.manager.ends.ending import stop_ranks
+from ejbd.manager.ends.outcomes import (
+    Again,
+    NothingCameOfIt,
+    PlaceholderEnded,
+    PlacementFailed,
+    ShellLost,
+    TimeUsedUp,
+)
+from ejbd.manager.planning.jobworld import JobWorld, holds_shell
+from ejbd.manager.times import CLOCKS_S, set_rate
+from ejbd.store.models import Epoch, Subjob, Worker
+from ejbd.store.states import EpochState, JobState, SubjobState
+from ejbd.store.transitions import add_event, move_epoch, move_job
+from ejbd.wire.kinds import EventKind, SubjobRole
+
+
+def fail_epoch(
+    world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None, theirs: bool = False
+) -> None:
+    """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before.
+
+    `theirs`: it is the batch system's doing (a preemption), which is no setback of the job.
+    """
+    ctx, job = world.ctx, world.job
+    stop_ranks(world, epoch)
+    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
+    job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
+    decided = conclude(world, PlacementFailed(job.setbacks, why, theirs))
+    if not isinstance(decided, Again) or decided.whole:
+        return
+    if members is None:
+        members = list(epoch.fallback) or list(epoch.members)
+    running = [s for s in world.open_subjobs if s.state == SubjobState.RUNNING and not s.releasing and not s.warned]
+    usable = [s.id for s in running if s.id in members]
+    if not usable:  # the old placement is gone: whatever is there
+        usable = [s.id for s in running if s.id in epoch.members]
+    job.members = usable
+    for subjob in world.open_subjobs:
+        if subjob.id in epoch.members and subjob.id not in usable and not subjob.anchor:
+            release(world, subjob, f"epoch {epoch.number} failed on it")
+
+
+def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
+    """A worker is gone, and its ranks with it."""
+    ctx, job = world.ctx, world.job
+    if not worker.alive:
+        return
+    worker.alive = False
+    add_event(
+        ctx.session,
+        EventKind.WORKER_LOST,
+        ctx.now,
+        job_id=job.id,
+        subjob_id=worker.subjob_id,
+        node=worker.node,
+        reason=why,
+    )
+    epoch = world.live_epoch
+    hit = epoch is not None and any(seat.worker == worker.id for seat in epoch.placement)
+    abandon(world, worker, why)
+    leads = job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id
+    if leads:
+        job.lead_worker = None
+    if end_if_time_is_up(world, [worker.subjob_id]):
+        return
+    if leads and job.state == JobState.RUNNING and holds_shell(job):
+        conclude(world, ShellLost(f"the subjob that held the script was lost: {why}"))
+        return
+    if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
+        ranks = [seat.rank for seat in epoch.placement if seat.worker == worker.id]
+        if any(str(rank) not in epoch.exits for rank in ranks):
+            survivors = [m for m in epoch.members if m != worker.subjob_id]
+            there = world.subjob(worker.subjob_id)
+            theirs = there is not None and there.warned
+            fail_epoch(
+                world,
+                epoch,
+                f"{len(ranks)} ranks lost with the worker on {worker.node}",
+                members=survivors,
+                theirs=theirs,
+            )
+
+
+def end_if_time_is_up(world: JobWorld, subjobs: list[str]) -> bool:
+    """End the job where one of `subjobs`, in which something ended just now, has used up the job's own time.
+
+    Then there is no way back: J0 in the queue once more would give the job its walltime twice. And what ended there, in
+    whatever way, was ended by the limit.
+    """
+    home = next((s for s in world.subjobs if s.id in subjobs and _time_is_up(world, s)), None)
+    if home is not None:
+        end_by_time(world, home)
+    return home is not None
+
+
+def _time_is_up(world: JobWorld, home: Subjob) -> bool:
+    """Whether the job's time ends with that of `home`, and that is now: on J0, and where an ordinary script lives."""
+    job = world.job
+    if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
+        return False
+    on_j0 = home.role == SubjobRole.PLACEHOLDER and (home.id in job.members or not job.members)
+    on_j0 = on_j0 and world.placeholder in (home, None)  # and not on an earlier one of a job that was queued again
+    shell = home.anchor and job.state == JobState.RUNNING and job.script_run > 0 and holds_shell(job)
+    # A limit that somebody shortened is left to the batch system's own word.
+    return (on_j0 or shell) and world.ctx.now >= home.start_s + home.walltime_s - CLOCKS_S
+
+
+def end_by_time(world: JobWorld, home: Subjob) -> None:
+    """The job has used up its time, as it would have by itself."""
+    what = "its subjob" if home.role == SubjobRole.SUBJOB else "it"
+    conclude(world, TimeUsedUp(what, home.walltime_s))
+
+
+def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> None:
+    """A subjob has ended: nobody may be wanted there. `said`: the batch system's word, where it says more."""
+    for worker in world.workers_of(subjob.id):
+        lost_worker(world, worker, f"its subjob ended ({said or subjob.state})")
+    if subjob.id in world.job.members:
+        world.job.members = [m for m in world.job.members if m != subjob.id]
+
+
+def back_to_waiting(world: JobWorld, why: str) -> None:
+    """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
+    ctx, job = world.ctx, world.job
+    if job.script_run and holds_shell(job):
+        conclude(world, ShellLost(f"{why}, and the script cannot be started again behind its launches"))
+        return
+    move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)
+    set_rate(job, 0.0, ctx.now)
+    job.lead_worker = None
+    job.members = []
+    for subjob in world.open_subjobs:
+        if subjob.role == SubjobRole.SUBJOB or _was_left(world, subjob):
+            release(world, subjob, why)
+    ensure_placeholder(world)
+
+
+def _was_left(world: JobWorld, j0: Subjob) -> bool:
+    """Whether the job has just left a J0 that will end before its time: it needs another one."""
+    saved = (world.job.walltimes or {}).get("left") == j0.id  # ejbd.manager.learning.retrying
+    return j0.state == SubjobState.RUNNING and (saved or j0.warned or (world.cut_short(j0) and _was_placed(world, j0)))
+
+
+def ensure_placeholder(world: JobWorld) -> None:
+    """J0: the job in its original shape, so that it never fares worse than it would have without EJB.
+
+    Where the last one was lost it is asked for again, with pauses, and not for ever. A loss counts as a setback once:
+    here, unless a placement on it has failed and was counted.
+    """
+    ctx, job = world.ctx, world.job
+    if world.placeholder is not None:
+        return
+    gone = [s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER]
+    lost = gone[-1] if gone and not _given_up(world, gone[-1]) else None
+    if lost is None:
+        _add_placeholder(world, 0.0)
+        return
+    end = PlaceholderEnded(
+        state=SubjobState(lost.state),
+        released=lost.releasing,
+        counted=lost.warned or _was_placed(world, lost),
+        waiting=job.state == JobState.WAITING or not job.members,
+        setbacks=job.setbacks,
+        id=lost.id,
+    )
+    decided = conclude(world, end)
+    if isinstance(decided, Again) and not decided.whole:
+        add_event(
+            ctx.session,
+            EventKind.PLACEHOLDER_AGAIN,
+            ctx.now,
+            job_id=job.id,
+            setbacks=job.setbacks,
+            pause_s=decided.after_s,
+            reason=decided.reason,
+        )
+        _add_placeholder(world, decided.after_s)
+
+
+def _add_placeholder(world: JobWorld, pause_s: float) -> None:
+    add_whole(world, delay_s=pause_s)
+
+
+def _given_up(world: JobWorld, j0: Subjob) -> bool:
+    """Whether a J0 was given back since the job ran elsewhere without it."""
+    if not j0.releasing:
+        return False
+    end_s = j0.end_s if SubjobState(j0.state).terminal and j0.end_s is not None else world.ctx.now
+    return any(
+        j0.id not in epoch.members
+        and epoch.running_s is not None
+        and epoch.running_s <= end_s
+        and (epoch.ended_s is None or epoch.ended_s >= end_s)
+        for epoch in _epochs(world)
+    )
+
+
+def _was_placed(world: JobWorld, j0: Subjob) -> bool:
+    return any(j0.id in epoch.members for epoch in _epochs(world))
+
+
+def _epochs(world: JobWorld) -> list[Epoch]:
+    return list(world.ctx.session.scalars(select(Epoch).where(Epoch.job_id == world.job.id)))
+
+
+MOST_KEPT_OUT_S = 3600.0  # before another subjob is asked for, however far away the batch system plans the last one
+
+
+def came_to_nothing(
+    world: JobWorld, subjob: Subjob, why: str, *, started: bool = True, until_s: float | None = None
+) -> None:
+    """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows.
+
+    `started`: the batch system had started it, and nobody has taken it away. `until_s`: what keeps it from starting
+    will not be gone before (absolute seconds).
+    """
+    job = world.job
+    if subjob.role != SubjobRole.SUBJOB or subjob.joined:
+        return
+    decided = conclude(world, NothingCameOfIt(job.failed_starts, started, f"{subjob.id} {why}"))
+    job.failed_starts += 1
+    if isinstance(decided, Again) and not decided.whole:
+        kept_out_s = 0.0 if until_s is None else min(until_s - world.ctx.now, MOST_KEPT_OUT_S)
+        job.not_before_s = world.ctx.now + max(decided.after_s, kept_out_s)
+
+
+def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:
+    """Give up what the present launch has done; the next placement begins it anew."""
+    ctx, job, launch = world.ctx, world.job, world.launch
+    stop_ranks(world, epoch)
+    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
+    epoch.restart_from = None
+    epoch.fallback = []
+    job.incarnation += 1
+    job.work_s, job.work_rate, job.work_as_of_s = (launch.work_at_start_s if launch else 0.0), 0.0, ctx.now

@@ -1,0 +1,493 @@
+"""What a poll saw against what the store believes. Absence is not an end (architecture: The live world)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.orm import defer
+
+from ejbd.batch.base import BatchEnd
+from ejbd.core.policy import Situation
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
+from ejbd.manager.actions.subjobs import TAG_PREFIX, add_intent, is_ours, release
+from ejbd.manager.context import Context
+from ejbd.manager.ends.concluding import conclude
+from ejbd.manager.ends.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
+from ejbd.manager.guard import guarded
+from ejbd.manager.learning.overheads import note_given_back
+from ejbd.manager.linked import arrays
+from ejbd.manager.placements import application, node_limit, setbacks
+from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.poll.roster import OPEN_SUBJOB, Roster, SubjobRow
+from ejbd.manager.protocol import workers
+from ejbd.manager.times import CLOCKS_S
+from ejbd.store.models import Intent, Job, Subjob, Worker
+from ejbd.store.states import TERMINAL_JOB, EpochState, IntentState, JobState, SubjobState
+from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+
+JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
+ROWS_AT_ONCE = 200
+SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
+
+_PLAN = (
+    update(Subjob.__table__)  # type: ignore[arg-type]
+    .where(Subjob.id == bindparam("subjob"), Subjob.state == SubjobState.PENDING.value)
+    .values(planned_start_s=bindparam("plan"), reason=bindparam("why"))
+)
+_T = TypeVar("_T")
+
+
+class Reconciler:
+    """Brings every open subjob up to the view: starts, ends, graces, strangers under our names.
+
+    `pieces` goes on by some milliseconds each time; `context` gives the transaction that is under way.
+    """
+
+    def __init__(
+        self, context: Callable[[], Context], view: ClusterView, roster: Roster, outcomes: Mapping[str, BatchEnd]
+    ) -> None:
+        self._context = context
+        self._view = view
+        self._roster = roster
+        self._outcomes = outcomes
+        self._families = arrays.families(view)
+        self.looked_at: set[str] = set()  # jobs that may have changed
+
+    def pieces(self) -> Iterator[None]:
+        listed = {job.id: job for job in self._view.jobs}
+        plans: list[tuple[str, dict[str, Any]]] = []
+        for at, (id, rows) in enumerate(self._roster.subjobs.items()):
+            if not self._as_before(id, rows, listed) and not self._all_go_on(id, rows, listed, plans):
+                self.looked_at.add(id)
+            if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
+                yield
+        yield
+        for some in _batches(plans, ROWS_AT_ONCE):
+            session = self._context().session
+            session.connection().execute(_PLAN, [plan for _, plan in some])
+            wake(session, *(job_topic(job) for job, _ in some))
+            yield
+        # In order of arrival; those whose job is over, and who are on their way out, at last.
+        order = [id for id in self._roster.jobs if id in self.looked_at]
+        order += [id for id in self._roster.subjobs if id in self.looked_at and id not in self._roster.jobs]
+        for ids in _batches(order, JOBS_AT_ONCE):
+            self._look_at(ids, listed)
+            yield
+        _cancel_strangers(self._context(), self._view, self._roster.tags())
+        yield
+        _find_silent_workers(self._context())
+        yield
+
+    def _as_before(self, id: str, rows: Sequence[SubjobRow], listed: Mapping[str, BatchJobView]) -> bool:
+        """Whether nothing has changed about a job that was left alone with nothing to note, neither here nor there."""
+        old = self._roster.seen.get(id)
+        new = listed.get(old.id) if old is not None else None
+        if old is None or new is None:
+            return False
+        return new is old or (
+            new.state is old.state
+            and new.planned_start_s == old.planned_start_s
+            and new.reason == old.reason
+            and new.tag == old.tag
+            and new.name == old.name
+            and new.foreign == old.foreign
+            and new.submit_s == old.submit_s
+        )
+
+    def _all_go_on(
+        self,
+        id: str,
+        rows: Sequence[SubjobRow],
+        listed: Mapping[str, BatchJobView],
+        plans: list[tuple[str, dict[str, Any]]],
+    ) -> bool:
+        noted = len(plans)
+        if not all(self._goes_on(row, _seen(row, listed), plans) for row in rows if row.batch_id is not None):
+            return False
+        if len(rows) == 1 and len(plans) == noted and rows[0].state == SubjobState.PENDING:
+            seen = listed.get(rows[0].batch_id or "")
+            if seen is not None:
+                self._roster.seen[id] = seen
+        return True
+
+    def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[tuple[str, dict[str, Any]]]) -> bool:
+        """Whether there is nothing to do about a subjob but to note what the batch system plans.
+
+        It says so of the many, each of whom would have to be loaded otherwise; whom it does not know goes to
+        :func:`_look`, and nothing is done here that is not what `_look` does.
+        """
+        if seen is None or row.missing_since_s is not None or row.elements is not None:
+            return False
+        if row.state == SubjobState.RUNNING:
+            settled = row.releasing or row.joined or row.role == SubjobRole.RIGID
+            return settled and seen.state.holds_processors and _end(row.start_s, seen) in (None, row.end_s)
+        job = self._roster.jobs.get(row.job_id)
+        waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
+        if not waits or row.role == SubjobRole.SUBJOB or job is None:
+            return False
+        if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
+            return False  # its first promise
+        if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
+            plans.append((row.job_id, {"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason}))
+        return True
+
+    def _look_at(self, ids: Sequence[str], listed: Mapping[str, BatchJobView]) -> None:
+        """Some jobs with whatever is open of them, as they are by now."""
+        ctx = self._context()
+        query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id)
+        query = query.where(Job.id.in_(ids), Subjob.state.in_(OPEN_SUBJOB), Subjob.batch_id.is_not(None))
+        # The specification, with a whole environment in it, is read where it is asked for.
+        query = query.order_by(Job.seq, Subjob.ordinal).options(defer(Job.spec))
+        worlds: dict[str, JobWorld] = {}
+        rows = [(subjob, job) for subjob, job in ctx.session.execute(query)]
+        for subjob, job in rows:
+            world = worlds.setdefault(job.id, JobWorld(ctx, job))
+
+            def look(world: JobWorld, subjob: Subjob = subjob) -> None:
+                id = subjob.batch_id or ""
+                seen = self._as_one(subjob) if id in self._families or subjob.elements else _seen(subjob, listed)
+                _look(world, subjob, seen, self._outcomes.get(id))
+
+            guarded(world, look)
+        _find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows])
+
+    def _as_one(self, subjob: Subjob) -> BatchJobView | None:
+        """An array or a heterogeneous job, with what is said of its elements noted."""
+        rows = [row for row in self._families.get(subjob.batch_id or "", ()) if is_ours(row, subjob)]
+        own = {id: outcome for id, outcome in self._outcomes.items() if base_id(id) == subjob.batch_id}
+        whole = next((job for job in self._view.jobs if job.id == subjob.batch_id), None)
+        if whole is not None and not rows:
+            return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one
+        arrays.note(subjob, rows, own)
+        return arrays.as_one(subjob, rows)
+
+
+def _seen(subjob: Subjob | SubjobRow, listed: Mapping[str, BatchJobView]) -> BatchJobView | None:
+    """What the view shows of a subjob. Not another job that has got its id since."""
+    seen = listed.get(subjob.batch_id or "")
+    return seen if seen is not None and is_ours(seen, subjob) else None
+
+
+def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
+def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
+    # A value that is set is flushed, the same one too.
+    if subjob.planned_start_s != seen.planned_start_s:
+        subjob.planned_start_s = seen.planned_start_s
+    if subjob.reason != seen.reason:
+        subjob.reason = seen.reason
+
+
+def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: BatchEnd | None) -> None:
+    ctx = world.ctx
+    if seen is None:
+        if outcome is not None:
+            _ended(world, subjob, outcome)
+        elif subjob.missing_since_s is None:
+            subjob.missing_since_s = ctx.now
+            add_event(ctx.session, EventKind.SUBJOB_MISSING, ctx.now, job_id=world.job.id, subjob_id=subjob.id)
+        elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
+            if subjob.role == SubjobRole.RIGID and not JobState(world.job.state).terminal:
+                _nobody_knows(world, subjob)
+            else:
+                _ended(world, subjob, BatchEnd(BatchState.NODE_FAIL, None, None, "unknown to the batch system"))
+        return
+    subjob.missing_since_s = None
+    if subjob.role == SubjobRole.RIGID and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
+        world.job.queue = seen.queue  # of several the one in which it runs
+    if world.job.state == JobState.UNKNOWN and not seen.state.ended:
+        back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
+        move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
+    if seen.state.ended:
+        _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason))
+    elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
+        pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
+    elif seen.state.holds_processors:
+        if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
+            _started(world, subjob, seen)
+        else:
+            if (end_s := _end(subjob.start_s, seen)) is not None:
+                subjob.end_s = end_s
+            if subjob.elements is not None:
+                subjob.processors, subjob.nodes = seen.processors, list(seen.nodes)
+                subjob.reason = world.job.reason = seen.reason
+    else:
+        if subjob.state == SubjobState.RUNNING and subjob.role == SubjobRole.RIGID:
+            _waits_again(world, subjob)
+        _still_pending(world, subjob, seen)
+
+
+def _waits_again(world: JobWorld, subjob: Subjob) -> None:
+    """The batch system has put a passed-through job back into its queue: its node died, or somebody said so."""
+    ctx, job, why = world.ctx, world.job, "the batch system has put it back into the queue"
+    move_subjob(ctx.session, subjob, SubjobState.PENDING, ctx.now, reason=why, setback=True)
+    if job.state == JobState.RUNNING:
+        move_job(ctx.session, job, JobState.WAITING, ctx.now, reason=why, setback=True)
+
+
+def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
+    """When a subjob started, by our own clock: not before it was asked for or was last seen waiting, and not later than
+    now, whatever the batch system's clock shows."""
+    if seen.start_s is None:
+        return ctx.now
+    asked_s = subjob.submit_s if subjob.submit_s is not None else subjob.created_s
+    earliest_s = asked_s if ctx.looked_s is None else max(asked_s, ctx.looked_s)
+    return min(max(seen.start_s, earliest_s - CLOCKS_S), ctx.now)
+
+
+def _end(start_s: float | None, seen: BatchJobView) -> float | None:
+    """When the batch system means to end a subjob, by our own clock: what it grants is told by its clock alone."""
+    if seen.end_s is None or seen.start_s is None or start_s is None:
+        return seen.end_s
+    return start_s + (seen.end_s - seen.start_s)
+
+
+def _nobody_knows(world: JobWorld, subjob: Subjob) -> None:
+    """A passed-through job is gone, and neither a listing, accounts nor its exit file say how it ended."""
+    if world.job.state == JobState.UNKNOWN:
+        return
+    reason = f"its batch job {subjob.batch_id} is gone, and nobody knows how it ended"
+    move_job(world.ctx.session, world.job, JobState.UNKNOWN, world.ctx.now, reason=reason)
+
+
+def _speaks(world: JobWorld, subjob: Subjob) -> bool:
+    """Whether a worker of an unlisted subjob is heard of, before the subjob's time is over: then it is not lost."""
+    ctx = world.ctx
+    if subjob.state != SubjobState.RUNNING or (subjob.end_s is not None and ctx.now > subjob.end_s):
+        return False
+    silence_s = ctx.settings.limits.worker_silence_s
+    return any(ctx.now - ctx.seen.get(w.id, w.last_seen_s) <= silence_s for w in world.workers_of(subjob.id))
+
+
+def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
+    ctx, job = world.ctx, world.job
+    subjob.start_s = _start(ctx, subjob, seen)
+    end_s = _end(subjob.start_s, seen)
+    subjob.end_s = end_s if end_s is not None else subjob.start_s + subjob.walltime_s
+    subjob.nodes = list(seen.nodes)
+    move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
+    if subjob.role == SubjobRole.RIGID:
+        subjob.reason = ""
+        subjob.processors = seen.processors or subjob.processors
+        if not job.walltime_s and seen.walltime_s:
+            subjob.walltime_s = seen.walltime_s
+        if job.state == JobState.WAITING:
+            _rigid_runs(world, subjob)
+        return
+    if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
+        j0 = world.placeholder
+        if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
+            release(world, subjob, "it came too late")
+        else:
+            # What moves as a whole leaves the old place for the new one.
+            whole = node_limit.node_room(world, Situation.RUNNING) is not None and application.can_move(world)
+            job.members = [subjob.id] if whole else [*job.members, subjob.id]
+
+
+def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:
+    if world.job.start_s is None:  # of a job that was put back into the queue the first one stays
+        world.job.start_s = subjob.start_s
+    move_job(world.ctx.session, world.job, JobState.RUNNING, world.ctx.now)
+
+
+def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
+    ctx, job = world.ctx, world.job
+    _note_plan(subjob, seen)
+    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
+        job.rigid_start_s = seen.planned_start_s
+        add_event(
+            ctx.session,
+            EventKind.PLACEHOLDER_PLANNED,
+            ctx.now,
+            job_id=job.id,
+            subjob_id=subjob.id,
+            start_s=seen.planned_start_s,
+        )
+    if subjob.role != SubjobRole.SUBJOB or subjob.releasing:
+        return
+    grace_s = ctx.settings.limits.start_grace_s
+    waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
+    until_s = seen.planned_start_s if seen.blocked else None
+    if until_s is not None and until_s > ctx.now + grace_s:  # a reservation is in its way that no window told of
+        why = f"cannot start ({seen.reason})"
+    elif waited > grace_s:
+        why, until_s = f"did not start within {grace_s:g} s", None
+    else:
+        return
+    setbacks.came_to_nothing(world, subjob, why, started=False, until_s=until_s)
+    release(world, subjob, why)
+
+
+def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
+    """One of our batch jobs has ended."""
+    ctx, job, state = world.ctx, world.job, end.state
+    subjob.exit_code = end.exit_code
+    was_running = subjob.state == SubjobState.RUNNING
+    if state is BatchState.PREEMPTED:
+        _preempted(world, subjob)
+    move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
+    if subjob.role == SubjobRole.RIGID:
+        _rigid_ended(world, subjob, end)
+        return
+    note_given_back(world, subjob, end.end_s)
+    if not subjob.releasing:
+        why = f"ended as {subjob.state} before any rank ran"
+        setbacks.came_to_nothing(world, subjob, why, started=was_running and state not in _TAKEN_AWAY)
+    workers.take_left_behind(world, subjob)
+    lives_on_it = subjob.id in job.members or not job.members
+    if subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
+        setbacks.end_by_time(world, subjob)  # also where its workers have left before, and the job waits again
+    setbacks.leave_subjob(world, subjob, end.why)
+    if JobState(job.state).terminal or job.state == JobState.ENDING:
+        return
+    if subjob.role == SubjobRole.PLACEHOLDER and not subjob.releasing:
+        if state is BatchState.CANCELLED and not job.members:
+            setbacks.ensure_placeholder(world)  # which it does not need any more
+            return
+        never_ran = not was_running or subjob.state == SubjobState.LOST
+        if never_ran and state is not BatchState.CANCELLED and job.state == JobState.RUNNING and job.members:
+            setbacks.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
+    application.advance(world)
+
+
+_TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
+
+
+def _preempted(world: JobWorld, subjob: Subjob) -> None:
+    """Without a grace its workers may have told of their end before anybody knew why: that was no setback."""
+    epoch = world.epoch
+    warned, subjob.warned_s = subjob.warned, world.ctx.now
+    if warned or epoch is None:
+        return
+    if epoch.state == EpochState.FAILED and subjob.id in epoch.members and not world.workers_of(subjob.id):
+        world.job.setbacks = max(0, world.job.setbacks - 1)
+
+
+def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
+    """A passed-through job ends as its batch job does."""
+    job = world.job
+    if JobState(job.state).terminal:
+        return
+    if job.start_s is None:
+        job.start_s = subjob.start_s
+    said = f"its batch job {subjob.batch_id} ended as {subjob.state}" + (f" ({end.why})" if end.why else "")
+    if subjob.elements is not None and subjob.elements["ended"]:
+        said = subjob.reason = arrays.counted(subjob.elements, 0)
+    conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s))
+
+
+def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
+    """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
+    suspects = {}
+    for job in view.jobs:
+        mark = job.mark
+        if not mark.startswith(TAG_PREFIX) or job.state.ended:
+            continue
+        known_id = open_tags.get(mark, "")
+        if known_id is not None and known_id != job.id and known_id != job.base_id:
+            suspects[mark] = job
+    if not suspects:
+        return
+    known = {s.tag: s for s in ctx.session.scalars(select(Subjob).where(Subjob.tag.in_(suspects)))}
+    for tag, stranger in suspects.items():
+        subjob = known.get(tag)
+        if subjob is None:
+            continue  # not from this database: another daemon's, or somebody's joke
+        under_way = select(Intent).where(
+            Intent.batch_id == stranger.base_id,
+            Intent.kind == IntentKind.CANCEL,
+            Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)),
+        )
+        recent = select(Intent).where(
+            Intent.batch_id == stranger.base_id,
+            Intent.kind == IntentKind.CANCEL,
+            Intent.done_s.between(ctx.now - 30, ctx.now),  # a time to come is from before the clock was set
+        )
+        if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
+            continue
+        add_event(
+            ctx.session,
+            EventKind.SUBJOB_STRAY,
+            ctx.now,
+            job_id=subjob.job_id,
+            subjob_id=subjob.id,
+            batch_id=stranger.base_id,
+        )
+        add_intent(ctx, IntentKind.CANCEL, subjob.job_id, batch_id=stranger.base_id)
+
+
+def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
+    """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
+    limit = ctx.settings.limits.launch_timeout_s
+    stopped = _suspended(ctx)
+    for world, subjob in looked_at:
+        if world.job.state not in (JobState.WAITING, JobState.RUNNING) or subjob.id in stopped:
+            continue
+        if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
+            continue
+        if ctx.waited_s(subjob.start_s or ctx.now) <= limit or world.ready(subjob):
+            continue
+
+        def give_up(world: JobWorld, subjob: Subjob = subjob) -> None:
+            world.job.members = [m for m in world.job.members if m != subjob.id]
+            setbacks.came_to_nothing(world, subjob, f"ran, and its workers did not come within {limit:g} s")
+            release(world, subjob, f"its workers did not come within {limit:g} s")
+
+        guarded(world, give_up)
+
+
+def _note_silence(ctx: Context, worker: Worker, silent_s: float) -> None:
+    """Keep how long a worker has been silent for the next daemon, lest it begin to count anew. One that is heard of, as
+    nearly all are, costs nothing."""
+    limits = ctx.settings.limits
+    if silent_s > min(SILENT_BEATS * limits.heartbeat_s, limits.worker_silence_s / 4):
+        worker.silent_s = silent_s
+    elif worker.silent_s is not None:
+        worker.silent_s = None
+
+
+def _suspended(ctx: Context) -> frozenset[str]:
+    """Subjobs whose processes the batch system has stopped for a while (gang scheduling, PreemptMode=SUSPEND)."""
+    ids = [job.id for job in ctx.view.jobs if job.state is BatchState.SUSPENDED] if ctx.view is not None else []
+    if not ids:
+        return frozenset()
+    ours = select(Subjob.id).where(Subjob.batch_id.in_(ids), Subjob.state == SubjobState.RUNNING)
+    return frozenset(ctx.session.scalars(ours))
+
+
+def _find_silent_workers(ctx: Context) -> None:
+    """Workers that have not been heard of for too long, though their subjob is said to run."""
+    limit = ctx.settings.limits.worker_silence_s
+    query = (
+        select(Worker, Job)
+        .join(Job, Worker.job_id == Job.id)
+        .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
+        .options(defer(Job.spec))
+    )
+    stopped = _suspended(ctx)
+    for worker, job in list(ctx.session.execute(query)):
+        if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
+            ctx.seen[worker.id] = ctx.now
+        silent_s = ctx.now - ctx.seen.get(worker.id, ctx.now)
+        _note_silence(ctx, worker, silent_s)
+        if silent_s <= limit:
+            continue
+        world = JobWorld(ctx, job)
+
+        def lose(world: JobWorld, worker: Worker = worker) -> None:
+            subjob = world.subjob(worker.subjob_id)
+            setbacks.lost_worker(world, worker, f"silent for more than {limit:g} s")
+            if subjob is not None:
+                world.job.members = [m for m in world.job.members if m != subjob.id]
+                # Its ranks may still run there: the batch system ends them with the subjob.
+                if not subjob.releasing:
+                    setbacks.came_to_nothing(world, subjob, f"ran, and its worker on {worker.node} fell silent")
+                subjob.releasing = False
+                release(world, subjob, f"its worker on {worker.node} is silent")
+
+        guarded(world, lose)

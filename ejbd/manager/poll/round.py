@@ -1,0 +1,184 @@
+"""One poll's decisions about all jobs, by some milliseconds at a time.
+
+Slots that a job takes are gone for those behind it, so that they are visited in their queue's order. Who only goes on
+waiting, which are most, is not loaded: the roster's few columns say all that the policies ask about a waiting job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from sqlalchemy import bindparam, select, update
+
+from ejbd.core.bundling.handlers import plan_wait
+from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.state import ElasticState
+from ejbd.manager.context import Context
+from ejbd.manager.guard import guarded
+from ejbd.manager.planning import giving
+from ejbd.manager.planning.decide import Decider
+from ejbd.manager.planning.decisions import verdict
+from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.poll.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import JobState, SubjobState
+from ejbd.store.transitions import add_events
+from ejbd.wire.kinds import JobKind, SubjobRole
+
+JOBS_AT_ONCE = 8  # that are loaded together, and decided one after the other
+ASKED_AT_ONCE = 16  # of those that are not loaded, between two chances for others to write
+ROWS_AT_ONCE = 200
+NO_ROOM = verdict(plan_wait(ElasticState("", 1, 1.0), (), 0.0, BundlingParameters()))
+"""What every waiting job is told while nothing is free."""
+_KEY = (
+    update(Job.__table__)  # type: ignore[arg-type]
+    .where(Job.seq == bindparam("job"))
+    .values(decision_key=bindparam("key"), expected_completion_s=bindparam("completion"))
+)
+
+
+class Round:
+    """`ctx` is the transaction that is under way; `pieces` goes on, each time for some milliseconds.
+
+    The jobs that are `changed` since the roster was read are loaded whatever it says of them.
+    """
+
+    def __init__(self, ctx: Context, roster: Roster, changed: Collection[str], specs: Specs) -> None:
+        self._decider = Decider(ctx, remembers=True)
+        self._roster = roster
+        self._changed = changed
+        self._specs = specs
+        self._told: list[WaitingJob] = []
+        self._loaded: dict[str, JobWorld] = {}
+
+    @property
+    def ctx(self) -> Context:
+        return self._decider.ctx
+
+    @ctx.setter
+    def ctx(self, ctx: Context) -> None:
+        if ctx is not self._decider.ctx:
+            self._loaded = {}  # rows of a session that has ended
+        self._decider.ctx = ctx
+
+    def pieces(self) -> Iterator[None]:
+        """Every job that is not over. One job's fault is its own."""
+        ctx = self.ctx
+        if ctx.view is not None:
+            ctx.promises.look(ctx.session, ctx.view, ctx.now, ctx.settings.poll_s)
+        some: list[JobRow] = []
+        roster, resting = self._roster, self._roster.resting
+        room: dict[str, bool] = {"": False}
+        for at, (id, row) in enumerate(roster.jobs.items(), 1):
+            if id not in resting:
+                resting[id] = self._rests(row, roster.subjobs.get(id, ()))
+            queue = resting[id]
+            if queue is not None and queue not in room:
+                room[queue] = bool(self._decider.room.windows(queue).available(0.0))
+            if row.kind != JobKind.ARRAY and (queue is None or room[queue] or id in self._changed):
+                some.append(row)
+            if at % ROWS_AT_ONCE == 0:
+                yield
+        yield
+        in_turn = sorted(some, key=self._decider.turn)  # of equals the first to come is the first
+        yield
+        asked = [row.id for row in in_turn if self._may_be_asked(row)]
+        for at in range(0, len(asked), ROWS_AT_ONCE):
+            self._specs.read(self.ctx.session, asked[at : at + ROWS_AT_ONCE])
+            yield
+        asked_of = {id for id in asked if id in self._specs}
+        whole = [row.id for row in in_turn if row.id not in asked_of]
+        done = 0
+        for at, row in enumerate(in_turn, 1):
+            if row.id in asked_of:
+                self._ask(row)
+                if at % ASKED_AT_ONCE:
+                    continue
+            else:
+                self._decide(row.id, whole[done : done + JOBS_AT_ONCE])
+                done += 1
+            self._store()
+            yield
+        self._store()
+        self._specs.keep(self._roster.jobs)
+        yield from self._give_back()
+
+    def _give_back(self) -> Iterator[None]:
+        """Over-subscribed jobs into whose room somebody who waits would fit are suspended, and give it back."""
+        ids = [row.id for row in self._roster.jobs.values() if row.elastic and row.state == JobState.RUNNING]
+        if not ids or not giving.anybody_waits(self.ctx):
+            return
+        holders: list[giving.Holder] = []
+        for at in range(0, len(ids), JOBS_AT_ONCE):
+            worlds = self._load(ids[at : at + JOBS_AT_ONCE])
+            for id in ids[at : at + JOBS_AT_ONCE]:
+                if id in worlds:
+                    guarded(worlds[id], partial(giving.look, found=holders))
+            yield
+        for id, what in giving.asked_back(self.ctx, holders):
+            for world in self._load([id]).values():
+                guarded(world, partial(giving.give_back, what=what))
+            yield
+
+    def _rests(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> str | None:
+        """A look at a job would change nothing, by its rows alone, while this queue has no room ("": whatever it has).
+
+        None: it has to be looked at.
+        """
+        if row.kind == JobKind.ARRAY or row.state == JobState.RECEIVED:
+            return ""  # it goes to the batch system first, for which no poll is waited
+        if row.state != JobState.WAITING:
+            return None
+        if not row.elastic:
+            return ""
+        if row.decision_key != NO_ROOM or row.members_text != "[]" or len(subjobs) != 1:
+            return None
+        j0 = subjobs[0]
+        if j0.role != SubjobRole.PLACEHOLDER or j0.releasing or j0.state == SubjobState.RUNNING:
+            return None
+        return str(row.queue)
+
+    def _may_be_asked(self, row: JobRow) -> bool:
+        """Whether the policy may be asked about a job as the roster shows it."""
+        waits = row.state == JobState.WAITING and row.elastic and row.members_text == "[]"
+        return waits and row.id not in self._changed
+
+    def _ask(self, row: JobRow) -> None:
+        job = WaitingJob(row, self._specs.of(row.id))
+        world = waiting_world(self.ctx, job, self._roster.subjobs.get(row.id, []))
+        if not self._decider.goes_on_waiting(world):
+            self._decide(row.id, [row.id])
+        elif job.told is not None:
+            self._told.append(job)
+
+    def _store(self) -> None:
+        """What was decided about jobs that are not loaded, but for those that wait no longer."""
+        session, told, self._told = self.ctx.session, self._told, []
+        if not told:
+            return
+        waits = select(Job.seq).where(Job.seq.in_([job.seq for job in told]), Job.state == JobState.WAITING)
+        still = set(session.scalars(waits))
+        rows = [(job, *job.told) for job in told if job.told is not None and job.seq in still]
+        if rows:
+            keys = [{"job": j.seq, "key": j.decision_key, "completion": j.expected_completion_s} for j, *_ in rows]
+            session.connection().execute(_KEY, keys)
+            events = [{"kind": kind, "at_s": self.ctx.now, "job_id": job.id, "data": data} for job, kind, data in rows]
+            add_events(session, events)
+
+    def _decide(self, id: str, with_it: Sequence[str]) -> None:
+        """One job as it is by now, loaded along with those whose turn comes next."""
+        if id not in self._loaded:
+            self._loaded |= self._load(with_it)
+        world = self._loaded.get(id)
+        if world is not None and not self._decider.goes_on_waiting(world):
+            guarded(world, self._decider.decide)
+
+    def _load(self, ids: Sequence[str]) -> dict[str, JobWorld]:
+        """These jobs with their subjobs; not those that have ended."""
+        session = self.ctx.session
+        jobs = session.scalars(select(Job).where(Job.id.in_(ids), Job.state.in_(OPEN_JOB)))
+        worlds = {job.id: JobWorld(self.ctx, job, _subjobs=[]) for job in jobs}
+        for subjob in session.scalars(select(Subjob).where(Subjob.job_id.in_(worlds)).order_by(Subjob.ordinal)):
+            worlds[subjob.job_id].subjobs.append(subjob)
+        return worlds

@@ -1,0 +1,182 @@
+"""How a job is taken: whether it is elastic, in which queue, by which engine, and why.
+
+The one answer, for submissions, dry runs and the list of queues. What a job itself rules out is in its
+:class:`ejbd.manager.jobspec.Reading`; what its queue and the site allow is asked here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ejbd.config import Elasticity
+from ejbd.core.needs import seen_by
+from ejbd.core.room.windows import windows
+from ejbd.core.view import ClusterView, QueueView
+from ejbd.errors import Code, EjbError
+from ejbd.manager.context import Context
+from ejbd.manager.jobspec import JobSpec, Reading
+from ejbd.manager.linked import dependencies, elements
+from ejbd.manager.placements.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
+from ejbd.manager.placements.mpi import is_open_mpi
+from ejbd.manager.poll import auto
+from ejbd.manager.submission.fitting import fitted
+
+ENGINES = ("auto", "application", "dmtcp", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through).
+
+    `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing).
+    """
+
+    spec: JobSpec
+    queue: str
+    elastic: bool
+    engine: str
+    why: str
+    waits_for: str = ""
+
+
+def admit(ctx: Context, job: Reading) -> Admission:
+    """How the job would be taken now. Raises EjbError for what cannot be had.
+
+    A job that asks to be elastic and cannot be is refused. Where that is only what its queue does with jobs it is
+    passed through instead: sbatch would have run it.
+    """
+    spec, waits_for = dependencies.divided(ctx.session, job.spec)
+    taken = _admitted(ctx, replace(job, spec=spec))
+    if taken.elastic and taken.spec.array is not None:
+        elements.check_size(taken.spec.array, ctx.settings.limits.max_array_size)
+        waits_for = dependencies.of_whole(ctx.session, waits_for)
+    return replace(taken, waits_for=waits_for)
+
+
+def _admitted(ctx: Context, job: Reading) -> Admission:
+    queue = queue_for(ctx.view, job.spec)
+    first = queue.partition(",")[0]
+    fit = fitted(job.spec, ctx.view, first, job.spec.omax or ctx.queue_settings(first).parameters.omax)
+    if job.spec.elastic and fit.obstacle and not job.refusals:
+        raise EjbError(Code.UNSUPPORTED, fit.obstacle, hint="ask for what the nodes have, or submit with --elastic off")
+    job = replace(job, spec=fit.spec)
+    spec = job.elastic_spec() if job.spec.elastic else job.spec
+    elastic, why = queue_allows(ctx, first, spec.processes * spec.threads, spec.elastic)
+    if not elastic and _waits_until_on(ctx, first, spec):
+        elastic, why = True, f"{why}; until then it waits as it is"
+    if spec.elastic and not elastic:
+        raise _cannot_ask(ctx, first, spec, why)
+    if spec.elastic is False and spec.asked is not None and spec.asked.why:
+        why = spec.asked.why
+    if spec.engine not in ENGINES:
+        raise EjbError(Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(ENGINES)}")
+    engine = "none"
+    if elastic:
+        check_mpi(ctx.settings, spec)
+        engine, about = choose_engine(ctx, spec)
+        about = "; ".join(part for part in (about, fit.said) if part)
+        if is_open_mpi(ctx.settings, spec.mpi):
+            obstacle = open_mpi_obstacle(ctx, spec, first, engine)
+            if obstacle and spec.elastic:
+                raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
+            about = (
+                f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
+            )
+            elastic, why = not obstacle, obstacle or why
+        why = "; ".join(part for part in (why, about) if part) if elastic else why
+    if elastic and fit.obstacle:
+        elastic, why = False, fit.obstacle
+    if elastic and job.refusals and not spec.elastic:
+        elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
+    if not elastic:
+        return Admission(job.passed_through(why), queue, False, "none", why)
+    if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
+        _check_shape(found, spec)
+    return Admission(job.elastic_spec(), queue, True, engine, why)
+
+
+def queue_allows(ctx: Context, queue: str, processes: int, wanted: bool | None = None) -> tuple[bool, str]:
+    """Whether a queue makes a job elastic that arrives now, by its settings and by what the job wants; and why."""
+    settings = ctx.queue_settings(queue)
+    if wanted is False:
+        return False, "the job asked for elastic=off"
+    if settings.elasticity is Elasticity.OFF:
+        return False, f"elasticity is off in queue {queue}"
+    if processes < settings.min_processors:
+        return False, f"{processes} processors are fewer than the queue's minimum of {settings.min_processors}"
+    if settings.elasticity is Elasticity.AUTO:
+        if why := auto.why_off(ctx, queue):
+            return False, why
+        waiting = auto.waiting_in(ctx, queue)
+        at_least = f", at least {settings.auto_queue_length}" if waiting >= settings.auto_queue_length else ""
+        return True, f"{waiting} jobs wait in queue {queue}{at_least}"
+    return True, f"elasticity is on in queue {queue}"
+
+
+def _waits_until_on(ctx: Context, queue: str, spec: JobSpec) -> bool:
+    """Whether a job that comes while `auto` is off has to wait: then it may become elastic yet, in the place that it
+    has by then. What could start at once is passed through as it is."""
+    settings = ctx.queue_settings(queue)
+    if settings.elasticity is not Elasticity.AUTO or spec.elastic is False or ctx.view is None:
+        return False
+    if spec.processes * spec.threads < settings.min_processors or spec.walltime_s is None:
+        return False
+    return windows(seen_by(ctx.view, spec.needs), queue, ctx.now).available(spec.walltime_s) < spec.processes
+
+
+def _cannot_ask(ctx: Context, queue: str, spec: JobSpec, why: str) -> EjbError:
+    settings = ctx.queue_settings(queue)
+    processors = spec.processes * spec.threads
+    narrow = settings.elasticity is not Elasticity.OFF and processors < settings.min_processors
+    change = f"min_processors={processors}" if narrow else "elasticity=on"
+    return EjbError(
+        Code.UNSUPPORTED,
+        f"the job asks for elasticity, but {why}",
+        hint=f"an admin can change that: ejb queue set {queue} {change}",
+    )
+
+
+def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
+    """The queue a job goes to, or several with commas between. Raises EjbError where it does not exist."""
+    if view is None:
+        if spec.queue is None:
+            if spec.elastic is False:
+                return ""  # the batch system will say
+            raise EjbError(
+                Code.BATCH_UNAVAILABLE,
+                "the batch system does not answer, so its default queue is not known",
+                transient=True,
+                hint="name the queue with -p, or try again",
+            )
+        return spec.queue
+    names = ", ".join(q.name for q in view.queues)
+    if spec.queue is not None and "," in spec.queue:
+        for name in spec.queue.split(","):
+            if view.queue(name) is None:
+                raise EjbError(Code.INVALID, f"there is no queue {name!r}", hint=f"the queues are: {names}")
+        return spec.queue
+    if spec.queue is None:
+        found = next((q for q in view.queues if q.default), view.queues[0] if len(view.queues) == 1 else None)
+        if found is None:
+            raise EjbError(Code.INVALID, "the batch system has no default queue", hint=f"name one with -p: {names}")
+    else:
+        found = view.queue(spec.queue)
+        if found is None:
+            raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint=f"the queues are: {names}")
+    return found.name
+
+
+def _check_shape(queue: QueueView, spec: JobSpec) -> None:
+    processors = spec.processes * spec.needs.processors
+    if processors > queue.total_processors:
+        raise EjbError(
+            Code.INVALID,
+            f"{processors} processors are more than queue {queue.name} has ({queue.total_processors})",
+            hint="ask for fewer with -n, or for another queue with -p",
+        )
+    if queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s:
+        raise EjbError(
+            Code.INVALID,
+            f"{spec.walltime_s:g} s are more than queue {queue.name} allows ({queue.max_walltime_s:g} s)",
+            hint="ask for less with -t, or for another queue with -p",
+        )

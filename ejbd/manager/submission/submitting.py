@@ -1,0 +1,160 @@
+"""A submission on its way: looked at, admitted, shown to the batch system where it is passed through, stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from ejbd.batch.base import BatchSystem, Identity
+from ejbd.config import Settings
+from ejbd.errors import BatchError, Code, EjbError
+from ejbd.manager.context import Context
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.manager.learning.speculating import Wanted, note_for, walltimes_of, wanted
+from ejbd.manager.placements.checkpointing import with_mpi
+from ejbd.manager.placements.mpi import LOOK_S
+from ejbd.manager.submission import passing, requests
+from ejbd.manager.submission.admission import Admission, admit
+from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
+from ejbd.manager.submission.output import Outputs, check_output
+from ejbd.manager.submission.together import Together
+from ejbd.store.store import Store
+from ejbd.userfiles import apart
+
+_Look = tuple[Accepted | None, Admission, Wanted | None]
+OVER_S = 1.0  # that a check may take beyond its limit, until its batch command is ended
+
+
+class Submissions:
+    """What users submit, or ask about, to be run as `runs_as`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        batch: BatchSystem,
+        runs_as: str,
+        context: Callable[[Session], Context],
+    ) -> None:
+        self._limits = settings.limits
+        self._store = store
+        self._batch = batch
+        self._runs_as = runs_as
+        self._context = context
+        self._intake = Intake(store, context)
+        self._looks: Together[Submission, _Look] = Together(self._look, "submissions")
+        self._outputs = Outputs()
+        self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
+
+    async def submit(self, submission: Submission) -> Accepted:
+        """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
+        job = await _looked_at(submission.job)
+        submission, elastic_notes = replace(submission, job=job), job.notes
+        notes: tuple[str, ...] = ()
+        if job.spec.asked is not None or job.spec.learned:
+            before, taken, wanted = await self._admitted(submission)
+            if before is not None:
+                return replace(before, notes=elastic_notes if before.elastic else ())
+            if wanted is not None:
+                walltimes = await asyncio.to_thread(walltimes_of, wanted)
+                submission = replace(submission, walltimes=walltimes, elastic=taken.elastic)
+            if not taken.elastic and job.spec.asked is not None:
+                notes = await self._check(taken.spec)
+                submission = replace(submission, job=Reading(taken.spec))
+        answer = await self._intake.store(submission)
+        reach(CrashPoint.JOB_AFTER_COMMIT)
+        said = note_for(submission.walltimes)
+        return replace(answer, notes=(*(elastic_notes if answer.elastic else notes), *([said] if said else ())))
+
+    async def _admitted(self, submission: Submission) -> _Look:
+        """How a job would be taken now, and what its walltime would be learned of; and, where that needs to be known by
+        now, what was answered before."""
+        before, taken, learnt = await self._looks.ask(submission)
+        if before is None and taken.elastic:
+            try:
+                await self._outputs.check(taken.spec, submission.user)
+            except EjbError:
+                before = await self._store.read(lambda s: answered(s, submission))
+                if before is None:
+                    raise
+        return before, taken, learnt
+
+    async def _look(self, submissions: list[Submission]) -> Sequence[_Look | Exception]:
+        return await self._store.read(lambda s: [self._taken(s, one) for one in submissions])
+
+    def _taken(self, session: Session, submission: Submission) -> _Look | Exception:
+        try:
+            taken, learnt = self._admit(session, submission.job, submission.user)
+            return None if taken.elastic else answered(session, submission), taken, learnt
+        except EjbError as refused:
+            error: Exception = refused
+        except DBAPIError:
+            raise  # the transaction that all of them share is lost
+        except Exception as fault:  # which is nobody else's
+            return fault
+        try:
+            before = answered(session, submission)
+        except EjbError as reused:
+            return reused
+        if before is None:
+            return error
+        return before, Admission(submission.job.spec, "", before.elastic, "", str(error)), None
+
+    def _admit(self, session: Session, job: Reading, user: str) -> tuple[Admission, Wanted | None]:
+        ctx = self._context(session)
+        taken = admit(ctx, job)
+        return taken, wanted(ctx, taken, user)
+
+    async def _check(self, spec: JobSpec) -> tuple[str, ...]:
+        """Ask the batch system about a job that would be passed through; notes for its user.
+
+        Raises EjbError (BATCH_REFUSED) where it would not take it. Where it does not answer in time, that is noted.
+        """
+        notes = passing.lowered_limits(spec)
+        limit_s = self._limits.check_timeout_s
+        try:
+            async with asyncio.timeout(limit_s + OVER_S), self._checks:
+                request = await asyncio.to_thread(passing.trial, spec, self._runs_as, self._batch)
+                await self._batch.check(Identity(self._runs_as), request, limit_s)
+        except TimeoutError:
+            return (*notes, f"not checked by the batch system: it did not answer within {limit_s:g} s")
+        except BatchError as error:
+            if not error.transient:
+                raise
+            return (*notes, f"not checked by the batch system: {error.sentence()}")
+        return notes
+
+    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
+        """What submitting would do now (dry run)."""
+        job = await _looked_at(job)
+        _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
+        walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
+        taken, found = await self._store.read(lambda s: requests.plan(self._context(s), job, user, walltimes))
+        if taken.elastic:
+            await asyncio.to_thread(check_output, taken.spec, user)
+        notes = job.notes if taken.elastic else await self._check(taken.spec)
+        return {**found, "notes": list(notes)}
+
+    def refuse_others(self, user: str) -> None:
+        """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""
+        if user != self._runs_as:
+            raise EjbError(
+                Code.FORBIDDEN,
+                f"this daemon runs jobs as {self._runs_as!r} and you are {user!r}",
+                hint="start an ejbd of your own",
+            )
+
+
+async def _looked_at(job: Reading) -> Reading:
+    if job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND:
+        return job
+    try:
+        return replace(job, spec=await apart(lambda: with_mpi(job.spec), LOOK_S))
+    except TimeoutError:
+        return job
