@@ -173,12 +173,19 @@ def nothing_left(daemon: Daemon, site: Site, job: str) -> None:
 
 
 def each_tag_once(daemon: Daemon, site: Site, job: str) -> None:
-    """Every subjob that was submitted is one batch job, and there is no batch job that is no subjob's."""
-    rows = ours(site, job)
-    doubled = {name: count for name, count in Counter(row.name for row in rows).items() if count > 1}
-    assert not doubled, f"more than one batch job under one tag: {rows}"
-    subjobs = {f"ejb-{s['id']}": s["batch_id"] for s in daemon.job(job)["subjobs"] if s["batch_id"] is not None}
-    assert {row.name: row.id for row in rows} == subjobs
+    """Every subjob that was submitted is one batch job, and there is no batch job that is no subjob's.
+
+    A batch job that has just been made is told of by the batch system before the daemon has its number.
+    """
+
+    def agree() -> bool:
+        rows = ours(site, job)
+        doubled = {name: count for name, count in Counter(row.name for row in rows).items() if count > 1}
+        assert not doubled, f"more than one batch job under one tag: {rows}"
+        subjobs = {f"ejb-{s['id']}": s["batch_id"] for s in daemon.job(job)["subjobs"] if s["batch_id"] is not None}
+        return {row.name: row.id for row in rows} == subjobs
+
+    until(agree, "batch jobs and subjobs are not the same", 30, lambda: f"{ours(site, job)}\n{daemon.job(job)}")
 
 
 def made_again(daemon: Daemon, folder: Path, *changes: str) -> dict[str, Any]:

@@ -49,6 +49,21 @@ def test_what_is_told_together_is_seen_together() -> None:
     assert made(Looks(PERIOD_S, 4), 20.0, asks) == [0.0, 10.0, 12.0, 12.0 + GAP_S]
 
 
+def test_what_ends_after_something_else_is_seen_by_the_same_look() -> None:
+    """Two workers leave, one a little after the other: the look for the first would still see the second's subjob."""
+    assert made(Looks(PERIOD_S, 4), 20.0, {12.0: (0.5, True), 12.3: (0.5, True)}) == [0.0, 10.0, 12.8]
+
+
+def test_what_goes_on_ending_puts_a_look_off_by_seconds_at_most() -> None:
+    asks = {12.0 + n / 10: (0.5, True) for n in range(60)}
+    assert made(Looks(PERIOD_S, 4), 14.6, asks)[:3] == [0.0, 10.0, 12.5 + looks.PUT_OFF_S]
+
+
+def test_a_start_is_not_put_off_for_what_ends() -> None:
+    asks = {12.0: (0.5, True), 12.1: (0.0, False), 12.2: (0.5, True)}
+    assert made(Looks(PERIOD_S, 4), 20.0, asks)[:3] == [0.0, 10.0, 12.1]
+
+
 def test_what_is_told_while_a_look_is_under_way_has_one_of_its_own() -> None:
     """It may be too late for that one: the batch system has answered before."""
     timed = Looks(PERIOD_S, 4)

@@ -14,6 +14,7 @@ import math
 GAP_S = 0.25  # between the beginnings of two looks: what is told meanwhile is seen by one
 TIMERS_A_LOOK = 2.0  # the timer's looks in which another early one is earned
 KEPT_FOR_STARTS = 2  # early looks that are not spent on what merely ends
+PUT_OFF_S = 2.0  # at most, for what ends after something else: one look is to see both
 
 
 class Looks:
@@ -26,13 +27,18 @@ class Looks:
         self._saved_as_of_s = 0.0
         self._last_s = -math.inf
         self._asked_s = math.inf  # when an early look is wanted
+        self._latest_s = -math.inf  # up to when that may be put off, where it is for what ends alone
         self._asked = asyncio.Event()
 
     def ask(self, now_s: float, after_s: float = 0.0, *, ends: bool = False) -> None:
         """Have a look made soon, but not before `after_s` seconds. `ends`: for something that ends."""
+        wanted_s = now_s + after_s
+        if ends and now_s < self._asked_s <= self._latest_s:  # the look that is to come would be too early for this one
+            self._asked_s = max(self._asked_s, min(wanted_s, self._latest_s))
+            return
         self._refill(now_s)
-        if self._saved >= (1 + KEPT_FOR_STARTS if ends else 1) and now_s + after_s < self._asked_s:
-            self._asked_s = now_s + after_s
+        if self._saved >= (1 + KEPT_FOR_STARTS if ends else 1) and wanted_s < self._asked_s:
+            self._asked_s, self._latest_s = wanted_s, wanted_s + PUT_OFF_S if ends else -math.inf
             self._asked.set()
 
     def begun(self, now_s: float) -> None:
