@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -270,7 +271,8 @@ def test_the_end_of_the_whole_job_cancels_nothing(there: World) -> None:
     report = launch_reports(there, 1)[0]
     there.manager.run("launch", there.launch_payload(Path(report["file"])))
     for pid in descendants(there.worker.pid):
-        os.kill(pid, 15)
+        with suppress(ProcessLookupError):  # a shell's own helpers come and go
+            os.kill(pid, 15)
     there.worker.terminate()
     assert there.worker.wait(20) == 143
     for kind in ("launch-cancel", "script-exit", "rank-exit"):
@@ -280,9 +282,10 @@ def test_the_end_of_the_whole_job_cancels_nothing(there: World) -> None:
 
 def descendants(pid: int) -> list[int]:
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since it was named
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 

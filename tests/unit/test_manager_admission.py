@@ -114,7 +114,7 @@ async def test_one_that_has_to_wait_until_the_queue_is_longer_is_told_so(live: L
 
 def test_nobody_else_asks_a_queue_whether_it_makes_jobs_elastic() -> None:
     """The settings' words are compared where jobs arrive and where they wait, and one name stands for each answer."""
-    package = Path(admission.__file__).parents[1]
+    package = Path(admission.__file__).parents[2]
     asks = re.compile(r"Elasticity\.(OFF|ON|AUTO)\b|def (settle|elasticity|make_elastic|carried)\(")
     found = {str(file.relative_to(package)) for file in package.rglob("*.py") if asks.search(file.read_text())}
     assert found == {"manager/submission/admission.py", "manager/poll/auto.py", "config.py"}

@@ -158,11 +158,11 @@ async def test_delta_is_measured_at_each_degree_and_planned_with_by_degree(live:
 async def test_a_job_may_say_its_delta(live: LiveWorld) -> None:
     await measured(live)
     live.batch.free = 4
-    job = await live.submit(delta=2.0, walltime_s=1000.0)
-    assert (await penalty(live, job))["why"] == "the job says 2"
+    job = await live.submit(delta=1.5, walltime_s=1000.0)
+    assert (await penalty(live, job))["why"] == "the job says 1.5"
     await live.poll(1)
     await live.begin(f"{job}.1")
-    assert live.job(job).work_rate == 1 / 8
+    assert live.job(job).work_rate == 1 / 6
 
 
 async def test_what_is_learnt_while_a_job_runs_counts_from_then_on(tmp_path: Path, store: Store) -> None:
