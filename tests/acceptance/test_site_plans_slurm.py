@@ -165,10 +165,11 @@ def test_who_waits_gets_what_is_held_over_subscribed(cluster: SlurmCluster, daem
         daemon.wait_event(job, "epoch.running")
         until(lambda: daemon.job(job)["progress"] > 0.002, "it does not get on", 60, daemon.trace(job))
         rigid = cluster.sbatch("--ntasks=4", "--nodes=1", "--time=2", script="sleep 6")
-        cluster.until(lambda: cluster.states().get(rigid) == "PENDING", "it does not wait", 5)
+        cluster.until(lambda: cluster.states().get(rigid) == "PENDING", "it does not wait", 30)
         daemon.wait_event(job, "decision.suspend")
         cluster.until(lambda: cluster.states().get(rigid) in ("RUNNING", "COMPLETED"), "nobody made room", 90)
-        assert daemon.job(job)["state"] == "waiting", daemon.trace(job)()
+        state = daemon.job(job)["state"]
+        assert state == "waiting" or cluster.states().get(rigid) == "COMPLETED", daemon.trace(job)()
         daemon.wait_event(job, "epoch.running", 2, timeout_s=120)
         assert cluster.states().get(rigid) == "COMPLETED"
         cluster.run("scancel", *blocks)
