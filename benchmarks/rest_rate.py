@@ -40,6 +40,7 @@ from ejbd.api.models import JobCreated, JobSubmission
 from ejbd.store.models import Job, Subjob
 from harness import ROOT, daemon_on_full_cluster, folder, machine, spread
 from store_commits import plain
+from tests.fakes.daemon import until
 
 SCRIPT = "#!/bin/bash\n#SBATCH --ntasks=16\n#SBATCH --time=10\n#SBATCH --job-name=heat\nsrun ./heat --steps 1000\n"
 START_S = 20.0
@@ -226,7 +227,9 @@ def run(url: str | None, options: argparse.Namespace) -> None:
     ):
         assert daemon.process is not None
         server = psutil.Process(daemon.process.pid)
-        address = urlsplit(json.loads((daemon.state / "spool" / "manager.json").read_text())["url"])
+        published = daemon.state / "spool" / "manager.json"
+        until(published.exists, "the daemon did not publish its address", 60)
+        address = urlsplit(json.loads(published.read_text())["url"])
         token = daemon.client.post("/v1/tokens", json={"label": "benchmark"}).json()["token"]
         ours = {
             "tcp": Target(None, address.hostname or "", address.port or 0, token),
