@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ def pools(view: ClusterView, now: float, most: int, without: Collection[str] = (
             shapes.setdefault(of_queue[queue.name], []).append(queue.name)
     sizes = {node.name: node.processors for node in view.nodes}
     whole = {shape: sum(sizes[name] for name in shape[0]) for shape in shapes}
+    empty = _Empty(view, now)
     waiting: dict[tuple[frozenset[str], int], list[BatchJobView]] = {}
     for job in view.jobs:
         if job.state is not BatchState.PENDING or job.blocked or job.id in without:
@@ -53,7 +55,7 @@ def pools(view: ClusterView, now: float, most: int, without: Collection[str] = (
         shape = next((of_queue[name] for name in job.queue.split(",") if name in of_queue), None)
         if shape is None or len(waiting.get(shape, ())) >= most or not 0 < job.processors <= whole[shape]:
             continue
-        if not view.site_reservations or _could_start(view, shape[0], job, now):
+        if job.processors <= empty.processors(shape[0], UNLIMITED if job.walltime_s is None else job.walltime_s):
             waiting.setdefault(shape, []).append(job)
     return [_pool(view, shape, tuple(shapes[shape]), tuple(jobs), now) for shape, jobs in waiting.items()]
 
@@ -85,12 +87,28 @@ def _kept(view: ClusterView, now: float, for_s: float) -> dict[str, int]:
     return kept
 
 
-def _could_start(view: ClusterView, names: frozenset[str], job: BatchJobView, now: float) -> bool:
-    """Whether a job could start now if nobody else were there: not where a maintenance is in its way."""
-    walltime_s = UNLIMITED if job.walltime_s is None else job.walltime_s
-    kept = _kept(view, now, walltime_s)
-    left = sum(max(0, node.processors - kept.get(node.name, 0)) for node in view.nodes if node.name in names)
-    return job.processors <= left
+class _Empty:
+    """What a job could have if nobody else were there: less where a maintenance is in its way.
+
+    Of all jobs that wait only as many answers differ as there are reservations: each is worked out once.
+    """
+
+    def __init__(self, view: ClusterView, now: float) -> None:
+        self._view = view
+        self._now = now
+        starts = (one.ends_windows_s(now) for one in view.site_reservations)
+        self._starts_s = sorted(start for start in starts if start is not None)
+        self._found: dict[tuple[frozenset[str], int], int] = {}
+
+    def processors(self, names: frozenset[str], for_s: float) -> int:
+        """Of these nodes, for a job of so many seconds that would start now."""
+        in_its_way = bisect_right(self._starts_s, self._now + for_s)
+        key = names, in_its_way
+        if key not in self._found:
+            kept = _kept(self._view, self._now, for_s)
+            nodes = (node for node in self._view.nodes if node.name in names)
+            self._found[key] = sum(max(0, node.processors - kept.get(node.name, 0)) for node in nodes)
+        return self._found[key]
 
 
 @dataclass(frozen=True, slots=True)
