@@ -12,7 +12,8 @@ from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import NAME, PLAIN, Api
 from ejbd.errors import Code, EjbError
 from ejbd.manager.learning import pastruns
-from ejbd.manager.learning.pastruns import Application, Told
+from ejbd.manager.learning.pastruns import Application
+from ejbd.wire.toldruns import ToldRun
 
 MOST_RUNS = 10_000  # that one request brings
 
@@ -123,8 +124,8 @@ async def take_in(manager: Manager, caller: Caller, body: RunColumns) -> Taken:
             Code.FORBIDDEN, "other users' runs are taken in from an administrator only", hint="send your own alone",
             where="body.user",
         )  # fmt: skip
-    columns = (getattr(body, name) for name in Told._fields)
-    runs = list(map(Told._make, zip(*columns, strict=True)))
+    columns = (getattr(body, name) for name in ToldRun._fields)
+    runs = list(map(ToldRun._make, zip(*columns, strict=True)))
     return Taken(new=await manager.store.write(lambda session: pastruns.take_in(session, runs), patient=True))
 
 

@@ -6,34 +6,19 @@ import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ejbd.accounting.reading import STANDARD, Format, read_runs
 from ejbd.accounting.rows import Oddities
 from ejbd.cli.sim_progress import Shown
 from ejbd.client.client import Client
 from ejbd.sequences import application_of_job_name
+from ejbd.wire.toldruns import ToldRun
 
 AT_ONCE = 10_000  # runs in one request
 _SECONDS = 2**31 - 1  # of an end that fit into a key
 LONGEST_S = 1e9
 MOST_PROCESSORS = 2**31 - 1
-
-COLUMNS = (
-    "key", "user", "application", "input_class", "processors", "run_s", "requested_s", "outcome", "end_s",
-)  # fmt: skip
-
-
-class _Row(NamedTuple):
-    key: int
-    user: str
-    application: str
-    input_class: str
-    processors: int
-    run_s: float
-    requested_s: float | None
-    outcome: str
-    end_s: float
 
 
 def import_runs(
@@ -49,10 +34,10 @@ def import_runs(
     def progress(read: int) -> None:
         shown(f"{what}, {done['read']:,} runs", min(1.0, read / size) if size else None)
 
-    rows: list[_Row] = []
+    rows: list[ToldRun] = []
 
-    def post(ready: list[_Row]) -> None:
-        body = dict(zip(COLUMNS, zip(*ready, strict=True), strict=True))
+    def post(ready: list[ToldRun]) -> None:
+        body = dict(zip(ToldRun._fields, zip(*ready, strict=True), strict=True))
         done["new"] += daemon.request("POST", "/v1/history", body=body).json()["new"]
         done["read"] += len(ready)
 
@@ -116,7 +101,9 @@ def _plain(text: str) -> str:
 Progress = Callable[[int], None]
 
 
-def _of_accounting(file: Path, format: str | None, odd: Oddities, progress: Progress, cluster: str) -> Iterator[_Row]:
+def _of_accounting(
+    file: Path, format: str | None, odd: Oddities, progress: Progress, cluster: str
+) -> Iterator[ToldRun]:
     names: dict[str, str] = {}
     users: dict[str, str] = {}
     for run in read_runs(file, odd, Format(format) if format else None, progress=progress):
@@ -129,7 +116,7 @@ def _of_accounting(file: Path, format: str | None, odd: Oddities, progress: Prog
         if user is None:
             user = users[run.user] = _plain(run.user)[:256]
         asked = run.requested_s if run.requested_s is not None and 0 < run.requested_s <= LONGEST_S else None
-        yield _Row(
+        yield ToldRun(
             _key(f"{cluster}\0{run.job}\0{run.user}\0{run.start_s}\0{run.run_s}", run.end_s), user, application, "",
             run.processors, run.run_s, asked, run.ending.value, run.end_s,
         )  # fmt: skip
@@ -138,7 +125,7 @@ def _of_accounting(file: Path, format: str | None, odd: Oddities, progress: Prog
 _SWF_ENDS = {1: "completed", 0: "failed", 5: "cancelled"}
 
 
-def _of_swf(file: Path, format: str | None, odd: Oddities, progress: Progress, cluster: str) -> Iterator[_Row]:
+def _of_swf(file: Path, format: str | None, odd: Oddities, progress: Progress, cluster: str) -> Iterator[ToldRun]:
     """A log of the archive: users and applications are its numbers; times begin with the log's UnixStartTime."""
     from ejbd.sim.swf import read_swf
 
@@ -167,7 +154,7 @@ def _of_swf(file: Path, format: str | None, odd: Oddities, progress: Progress, c
         if ending != "completed" and asked > 0 and run >= asked:
             ending = "timeout"
         end_s = begun + submit + max(0.0, wait) + run
-        yield _Row(
+        yield ToldRun(
             _key(f"{cluster or file.name}\0{job}\0{user}\0{submit}\0{run}", end_s), f"user{user:.0f}",
             f"application{application:.0f}" if application >= 0 else "job", "", processors, float(run),
             float(asked) if asked > 0 else None, ending, end_s,

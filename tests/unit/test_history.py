@@ -15,7 +15,6 @@ from ejbd.manager.ends.outcomes import PassedThroughEnded
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.learning.pastruns import (
     Application,
-    Told,
     application_of_job,
     groups,
     key_of,
@@ -25,6 +24,7 @@ from ejbd.manager.learning.pastruns import (
 )
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
+from ejbd.wire.toldruns import ToldRun
 from tests.fakes.api_server import ApiServer
 from tests.fakes.live import LiveWorld
 from tests.fakes.me import ME
@@ -33,11 +33,11 @@ from tests.fakes.shell import Shell
 HEADING = "JobIDRaw|User|JobName|AllocCPUS|ElapsedRaw|TimelimitRaw|State|Start|End\n"
 
 
-def told(count: int, user: str = "ada", outcome: str = "completed", first: int = 0) -> list[Told]:
+def told(count: int, user: str = "ada", outcome: str = "completed", first: int = 0) -> list[ToldRun]:
     drawn = random.Random(first)
     times = [drawn.gauss(600, 60) for _ in range(count)]
     return [
-        Told(key_of(user, outcome, first, at), user, "heat", "", 4, time, 3600.0, outcome, 1000.0 + at)
+        ToldRun(key_of(user, outcome, first, at), user, "heat", "", 4, time, 3600.0, outcome, 1000.0 + at)
         for at, time in enumerate(times)
     ]
 

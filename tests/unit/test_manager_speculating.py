@@ -18,10 +18,11 @@ from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
-from ejbd.manager.learning.pastruns import Application, Told, key_of, take_in
+from ejbd.manager.learning.pastruns import Application, key_of, take_in
 from ejbd.manager.learning.speculating import Wanted, walltimes_of
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
+from ejbd.wire.toldruns import ToldRun
 from tests.fakes.live import LiveWorld
 
 OWN_S = 7200.0
@@ -31,7 +32,7 @@ def learn(store: Store, count: int = 40, application: str = "heat", processors: 
     """So many runs of ten minutes, more or less."""
     drawn = random.Random(1)
     runs = [
-        Told(key_of(application, at), "ada", application, "", processors, max(60.0, drawn.gauss(600, 120)), OWN_S,
+        ToldRun(key_of(application, at), "ada", application, "", processors, max(60.0, drawn.gauss(600, 120)), OWN_S,
              "completed", 1000.0 + at)
         for at in range(count)
     ]  # fmt: skip

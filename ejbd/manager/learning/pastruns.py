@@ -18,6 +18,7 @@ from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.times import work_now
 from ejbd.store.models import PastRun
 from ejbd.wire.states import JobState
+from ejbd.wire.toldruns import ToldRun
 
 if TYPE_CHECKING:
     from ejbd.core.speculation.empirical import Run
@@ -41,20 +42,6 @@ class Application(NamedTuple):
     name: str
     processors: int
     input_class: str = ""
-
-
-class Told(NamedTuple):
-    """A run that somebody tells of. `key`: the same for the same run."""
-
-    key: int
-    user: str
-    application: str
-    input_class: str
-    processors: int
-    run_s: float
-    requested_s: float | None
-    outcome: str
-    end_s: float
 
 
 def application_of_job(user: str, spec: JobSpec) -> Application:
@@ -86,7 +73,7 @@ def note_end(world: JobWorld, end: End, outcome: Outcome) -> None:
     if run_s <= 0.0:
         return
     of = application_of_job(job.user, world.spec)
-    told = Told(
+    told = ToldRun(
         key_of("ejb", job.id, job.submit_s), *of[:2], of.input_class, of.processors, run_s, job.walltime_s or None,
         _OUTCOMES[outcome.state] if isinstance(outcome, Final) else "timeout", end_s,
     )  # fmt: skip
@@ -95,7 +82,7 @@ def note_end(world: JobWorld, end: End, outcome: Outcome) -> None:
     take_in(ctx.session, [told])
 
 
-def _forget_cut_short(session: Session, told: Told) -> None:
+def _forget_cut_short(session: Session, told: ToldRun) -> None:
     """What an earlier attempt told of the same run, where this one tells more: it would count twice."""
     session.execute(delete(PastRun).where(PastRun.key == told.key, PastRun.outcome == "timeout"))
 
@@ -106,7 +93,7 @@ def key_of(*what: Any) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def take_in(session: Session, runs: Sequence[Told]) -> int:
+def take_in(session: Session, runs: Sequence[ToldRun]) -> int:
     """Keep those that are new; how many there were."""
     if not runs:
         return 0
@@ -114,8 +101,8 @@ def take_in(session: Session, runs: Sequence[Told]) -> int:
     connection = session.connection()
     # The driver's own words: a million rows are taken in at a time, and SQLAlchemy's would cost three times as much.
     sign = "?" if connection.dialect.name == "sqlite" else "%s"
-    columns = ", ".join('"user"' if name == "user" else name for name in Told._fields)
-    values = ", ".join([sign] * len(Told._fields))
+    columns = ", ".join('"user"' if name == "user" else name for name in ToldRun._fields)
+    values = ", ".join([sign] * len(ToldRun._fields))
     statement = f"INSERT INTO past_runs ({columns}) VALUES ({values}) ON CONFLICT (key) DO NOTHING"
     connection.exec_driver_sql(statement, list(runs))
     return session.scalar(select(func.count()).select_from(PastRun).where(PastRun.id > before)) or 0

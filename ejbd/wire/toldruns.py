@@ -1,0 +1,19 @@
+"""A run of the past, as a client tells the daemon of it: a column of the request for each field."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ToldRun(NamedTuple):
+    """A run that somebody tells of. `key`: the same for the same run."""
+
+    key: int
+    user: str
+    application: str
+    input_class: str
+    processors: int
+    run_s: float
+    requested_s: float | None
+    outcome: str
+    end_s: float
