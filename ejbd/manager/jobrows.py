@@ -115,6 +115,11 @@ class JobRows:
         query = select(Launch).where(Launch.job_id == self.job.id, Launch.state == LaunchState.ACTIVE)
         return self.ctx.session.scalars(query).first()
 
+    @property
+    def launched(self) -> bool:
+        """Whether there has been any launch: of whichever run of the script, on whichever lead."""
+        return self.ctx.session.scalar(select(Launch.ordinal).where(Launch.job_id == self.job.id).limit(1)) is not None
+
     def operations(self, *kinds: OperationKind, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
         query = select(Operation).where(Operation.job_id == self.job.id, Operation.kind.in_(kinds))
         if epoch is not None:

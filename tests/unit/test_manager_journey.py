@@ -114,6 +114,42 @@ async def test_starts_over_on_j0_when_nothing_is_gained_by_moving(live: LiveWorl
     assert live.job(job).incarnation == 2
 
 
+async def appointed(live: LiveWorld, subjob: str, processors: int) -> Worker:
+    """The batch system starts a subjob, and its worker comes, and has done nothing yet."""
+    live.batch.start(f"ejb-{subjob}")
+    await live.poll()
+    live.workers[subjob] = worker = Worker(live, subjob, processors)
+    await worker.register()
+    return worker
+
+
+async def test_a_command_whose_first_lead_was_left_before_it_led_is_launched_on_the_next(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.poll(1)
+    first = await appointed(live, f"{job}.1", 4)
+    j0 = await appointed(live, f"{job}.0", 16)
+    await live.poll()
+    await live.work()
+    await live.poll()
+    await live.work()
+    assert live.job(job).script_run == 2 and "launch" not in [kind for kind, _ in first.done]
+    assert [e.members for e in live.epochs(job)] == [[f"{job}.0"]]
+    await j0.finish_ranks(1)
+    await live.work()
+    await live.act()
+    assert live.job(job).state == "completed" and len(live.launches(job)) == 1
+
+
+async def test_a_command_whose_first_lead_is_lost_before_it_leads_is_launched_on_the_next(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.poll(1)
+    first = await appointed(live, f"{job}.1", 4)
+    await first.register(boot="b")  # its node has started it anew
+    await live.work()
+    assert live.job(job).script_run == 2 and live.job(job).state == "running"
+    assert [e.state for e in live.epochs(job)] == ["running"]
+
+
 async def test_a_failed_checkpoint_leaves_everything_as_it_was(live: LiveWorld) -> None:
     job = await running_on_first(live)
     live.workers[f"{job}.1"].fail["checkpoint"] = {}

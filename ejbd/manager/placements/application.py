@@ -112,11 +112,11 @@ def _between_epochs(world: JobWorld) -> bool:
         if job.start_s is None:
             job.start_s = world.ctx.now
         set_rate(job, 1.0 if job.kind == JobKind.SCRIPT else 0.0, world.ctx.now)
-    if job.kind == JobKind.COMMAND and job.script_run == 1 and not is_up(world):
-        return False  # where its output cannot be written a job does not begin
     if launch is None:
-        if job.kind == JobKind.SCRIPT or job.script_run > 1:
+        if job.kind == JobKind.SCRIPT or world.launched:
             return False  # the script will ask for it; a command has its one launch
+        if not is_up(world):
+            return False  # where its output cannot be written a job does not begin
         launch = add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
     _start_epoch(world, launch, members)
     return True
