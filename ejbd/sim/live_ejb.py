@@ -20,6 +20,7 @@ from ejbd.sim.replay_jobs import JobBook
 from ejbd.wire.kinds import EventKind
 
 CLOSE_S = 30.0
+LISTED = 1000  # living jobs: of others, which come after it, each is asked for
 CUT_S = 0.5  # Slurm tells whole seconds: the mean of what is cut off
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
@@ -64,8 +65,9 @@ class ElasticRuns:
         self._ranks[number] = processors
 
     def running(self) -> int:
+        living = {job["id"] for job in self._daemon.get("/v1/jobs", alive=True, limit=LISTED)["jobs"]}
         for id in self._ids.values():
-            if id not in self._over:
+            if id not in self._over and id not in living:
                 job = self._daemon.get(f"/v1/jobs/{id}")
                 if job["state"] in _OVER and all(subjob["state"] not in _LIVE for subjob in job["subjobs"]):
                     self._over[id] = job

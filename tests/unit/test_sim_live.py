@@ -254,6 +254,8 @@ class FakeDaemon:
     def get(self, path: str, **query: Any) -> Any:
         if path.endswith("/events"):
             return {"events": [{"at_s": at, "kind": kind, "data": data} for at, kind, data in self.events]}
+        if path == "/v1/jobs":
+            return {"jobs": [] if self.over else [{"id": "abc"}]}
         return {
             "state": "completed" if self.over else "running",
             "submit_s": 100.5,
