@@ -190,6 +190,20 @@ def test_which_dialect() -> None:
     assert refusals.version("slurm-wlm 22.05.8") is None
 
 
+@pytest.mark.parametrize(
+    ("stderr", "wraps"),
+    [
+        ("Unknown option: version\nUsage:\n    qstat [-f] [-a|-i|-r]\n", True),
+        ("perl: error: fetch_config: DNS SRV lookup failed\nperl: fatal: Could not establish a source\n", True),
+        ("qstat: invalid option -- 'v'\n", False),
+        ("qstat: cannot connect to server head (errno=15010)\n", False),
+    ],
+)
+def test_slurms_wrappers_are_told_from_what_is_merely_away(stderr: str, wraps: bool) -> None:
+    """As seen of Debian's slurm-wlm-torque 22.05.8: with its Slurm there, and without."""
+    assert refusals.wraps_slurm(stderr) is wraps
+
+
 # ---- Maui and Moab
 
 

@@ -90,6 +90,10 @@ class PbsBatch:
             result = await self.commands.run(["qstat", "--version"], timeout_s=self._timeout_s)
             found = refusals.version(result.stdout + result.stderr)
             if found is None:
+                if refusals.wraps_slurm(result.stderr):
+                    text = "qstat is none of PBS's own: it is Slurm's wrapper with that name (slurm-wlm-torque)"
+                    hint = 'say batch = "slurm", or set bin in [pbs] to the folder of a real PBS\'s commands'
+                    raise BatchError(text, transient=False, hint=hint)
                 if result.code != 0 and refusals.refusal(result, "say").transient:
                     raise refusals.refusal(result, "tell its version")
                 said = (result.stdout + result.stderr).strip()[:80]

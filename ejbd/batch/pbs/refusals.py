@@ -111,3 +111,12 @@ def version(text: str) -> tuple[str, str] | None:
     if found := _TORQUE.search(text):
         return "torque", found[1]
     return None
+
+
+# Debian's slurm-wlm-torque (Slurm's contribs/torque) is Perl: it takes no --version, and without its Slurm says nothing.
+_WRAPPER = re.compile(r"^Unknown option: version$|^perl: (error|fatal): ", re.MULTILINE)
+
+
+def wraps_slurm(text: str) -> bool:
+    """Whether this is what Slurm's wrappers, which have the names of PBS's commands, say to `qstat --version`."""
+    return bool(_WRAPPER.search(text))
