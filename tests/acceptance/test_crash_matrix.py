@@ -1,4 +1,4 @@
-"""The daemon killed with SIGKILL at every crash point of a short journey, on both batch systems, and started again.
+"""The daemon killed with SIGKILL at every crash point of a short journey, on every batch system, and started again.
 
 Four ranks begin on one processor, grow to two, and end; J0 waits all the while and is cancelled at the end. Wherever
 the daemon dies: the journey completes, with the undisturbed result, and no job is lost, doubled or orphaned.
@@ -7,6 +7,7 @@ the daemon dies: the journey completes, with the undisturbed result, and no job 
 from __future__ import annotations
 
 import ast
+import os
 import signal
 import time
 from collections import Counter
@@ -20,9 +21,12 @@ import pytest
 
 from ejbd.manager.crashpoints import CrashPoint
 from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
+from tests.acceptance.pbs_background import OpenPbsBackground, PbsBackground
 from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.fakes.daemon import ROOT, Daemon, until
 from tests.fakes.me import ME
+from tests.fakes.pbs.site import PbsSite, pbs_site
+from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 STEPS = 80
@@ -63,6 +67,13 @@ MOMENTS: dict[CrashPoint, list[Moment]] = {
 CASES = [("local", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
 CASES += [("slurm", point, MOMENTS[point][0]) for point in MOMENTS]
 CASES += [("slurm", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
+# The fake OpenPBS: all of them with EJB_TEST_PBS=all, and these always; the real one: where something has been asked of
+# it and nobody knows the answer, and where it has been asked to end something.
+ALWAYS = [(CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
+CASES += [("openpbs", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
+CASES += [("openpbs-real", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
+CASES += [("openpbs-real", CrashPoint.CANCEL_AFTER_CALL, START)]
+CASES += [("openpbs-real", CrashPoint.TICK_AFTER_COMMIT, Moment("growth", 2))]
 
 
 # On the way from a time-out to the submission with the next walltime; the first submission is the job's own.
@@ -80,11 +91,29 @@ def slurm_of_four() -> Iterator[SlurmCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def fake_of_four() -> Iterator[PbsSite]:
+    with pbs_site("openpbs", nodes=4, cpus=2) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def openpbs_of_four() -> Iterator[PbsCluster]:
+    if reason := missing_openpbs():
+        pytest.skip(reason)
+    with pbs_cluster(4, 2) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     made: Site
     if request.param == "local":
         made = LocalSite(tmp_path)
+    elif request.param == "openpbs":
+        made = PbsBackground(request.getfixturevalue("fake_of_four"), tmp_path)
+    elif request.param == "openpbs-real":
+        made = OpenPbsBackground(request.getfixturevalue("openpbs_of_four"), tmp_path)
     else:
         made = SlurmSite(request.getfixturevalue("slurm_of_four"), tmp_path)
     try:
@@ -135,7 +164,10 @@ class Operator:
 
 def _parameters() -> Iterator[object]:
     for batch, point, moment in CASES:
-        marks = [pytest.mark.slurm, pytest.mark.xdist_group("crash-matrix-slurm")] if batch == "slurm" else []
+        marks = [pytest.mark.slurm] if batch == "slurm" else []
+        marks += [pytest.mark.xdist_group(f"crash-matrix-{batch}")] if batch != "local" else []
+        if batch == "openpbs" and (point, moment) not in ALWAYS and os.environ.get("EJB_TEST_PBS") != "all":
+            marks.append(pytest.mark.skip("the crash matrix on the fake PBS takes minutes: EJB_TEST_PBS=all runs it"))
         yield pytest.param(batch, point, moment, marks=marks, id=f"{batch}-{point.value}-{moment}")
 
 

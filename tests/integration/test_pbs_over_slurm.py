@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -34,7 +35,9 @@ def wrapped(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluste
 
 
 def run(*argv: str, cwd: Path) -> str:
-    done = subprocess.run(argv, env={**os.environ, "PATH": PATH}, cwd=cwd, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        argv, env={**os.environ, "PATH": PATH}, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"{argv}: {done.stderr}"
     return done.stdout
 
@@ -64,7 +67,7 @@ async def test_jobs_of_those_who_use_the_wrappers_are_seen_and_ejbs_own_obey_the
             if found := next((job for job in view.jobs if job.id == id and right(job)), None):
                 return found
             assert time.monotonic() < deadline, view.jobs
-            time.sleep(0.1)
+            await asyncio.sleep(0.1)
 
     script = tmp_path / "theirs.pbs"
     script.write_text(SCRIPT)

@@ -113,7 +113,7 @@ def version(text: str) -> tuple[str, str] | None:
     return None
 
 
-# Debian's slurm-wlm-torque (Slurm's contribs/torque) is Perl: it takes no --version, and without its Slurm says nothing.
+# Debian's slurm-wlm-torque is Perl: it knows no --version, and without its Slurm says nothing else.
 _WRAPPER = re.compile(r"^Unknown option: version$|^perl: (error|fatal): ", re.MULTILINE)
 
 
