@@ -17,10 +17,12 @@ from ejbd.cli.sim_options import (
     Arrivals,
     CancelJ0,
     Check,
+    DefaultMemory,
     ElasticJobs,
     ElasticShare,
     ElasticUsers,
     Limit,
+    Memory,
     ModelName,
     OneNode,
     PolicyOption,
@@ -68,6 +70,8 @@ def run(
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs stay rigid.")] = 8,
     cancel_j0: CancelJ0 = False,
     one_node: OneNode = None,
+    memory: Memory = None,
+    default_memory: DefaultMemory = None,
     elastic_share: ElasticShare = 1.0,
     seed: Seed = 1,
     elastic_users: ElasticUsers = None,
@@ -92,7 +96,7 @@ def run(
     setting = setting_of(
         policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
         arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
-        elastic_jobs=elastic_jobs,
+        elastic_jobs=elastic_jobs, memory=memory, default_memory=default_memory,
     )  # fmt: skip
     with shown():
         workload, outcome, report = play(source_of(trace, procs, limit, rule), setting, checking=check)
@@ -126,6 +130,8 @@ def target(
     min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs are no targets.")] = 9,
     cancel_j0: CancelJ0 = False,
     one_node: OneNode = None,
+    memory: Memory = None,
+    default_memory: DefaultMemory = None,
     elastic_share: ElasticShare = 1.0,
     seed: Seed = 1,
     elastic_users: ElasticUsers = None,
@@ -141,6 +147,7 @@ def target(
     setting = setting_of(
         "ejb", parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
         elastic_share=elastic_share, seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
+        memory=memory, default_memory=default_memory,
     )  # fmt: skip
     if ties is TiesName.batch:
         raise EjbError(Code.INVALID, "targets are simulated with paper or pyss ties", hint="leave --ties batch out")

@@ -10,7 +10,9 @@ import typer
 from ejbd.cli.options import AsJson, output
 from ejbd.cli.output import Output
 from ejbd.cli.sim_options import (
+    DefaultMemory,
     Limit,
+    Memory,
     Procs,
     Rule,
     RuleName,
@@ -41,6 +43,8 @@ def compare(
     limit: Limit = None,
     trim: Trim = TrimName.none,
     rule: Rule = RuleName.archive,
+    memory: Memory = None,
+    default_memory: DefaultMemory = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a log under several settings; changes are against the first.
@@ -52,7 +56,8 @@ def compare(
     from ejbd.sim.comparing import play_all
     from ejbd.sim.settings import Setting, parse_setting
 
-    base = Setting().having({"ties": ties.value, "trim": trim.value})
+    given = {"ties": ties.value, "trim": trim.value, "memory": memory, "default-memory": default_memory}
+    base = Setting().having({key: value for key, value in given.items() if value is not None})
     parsed = [(text, parse_setting(text, base)) for text in settings]
     with shown():
         workload, reports = play_all(source_of(trace, procs, limit, rule), parsed)

@@ -90,6 +90,16 @@ Poll = Annotated[
         "--poll", min=0, metavar="S", help="Keep the margins of a live manager that looks so often (0: none)."
     ),
 ]
+Memory = Annotated[
+    MaybeText,
+    typer.Option("--memory", metavar="SIZE", help="Memory of a processor (512M): bounds how many ranks share one."),
+]
+DefaultMemory = Annotated[
+    MaybeText,
+    typer.Option(
+        "--default-memory", metavar="SIZE", help="With --memory: of a processor, where the log does not say (all)."
+    ),
+]
 Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]
 Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Jobs arrive that many times as fast.")]
 
@@ -108,6 +118,8 @@ def setting_of(policy: str, parameters: Mapping[str, Any], **words: Any) -> Sett
     """
     from ejbd.sim.settings import differing, words_of
 
+    if words.get("default_memory") and not words.get("memory"):
+        raise EjbError(Code.INVALID, "--default-memory says nothing without --memory", hint="such as --memory 512M")
     named = words_of(policy)
     given = {key.replace("_", "-"): _word(value) for key, value in words.items() if value is not None}
     theirs = {one.key for one in declared_by(named["policy"]).values()} if named["policy"] in known_policies() else None

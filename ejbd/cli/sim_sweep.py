@@ -10,8 +10,10 @@ import typer
 
 from ejbd.cli.options import AsJson, output
 from ejbd.cli.sim_options import (
+    DefaultMemory,
     KindName,
     Limit,
+    Memory,
     PolicyOption,
     Procs,
     Rule,
@@ -42,6 +44,8 @@ def sweep(
     ties: TiesOption = TiesName.paper,
     trim: Trim = TrimName.paper,
     policy: PolicyOption = "ejb",
+    memory: Memory = None,
+    default_memory: DefaultMemory = None,
     kind: Annotated[
         KindName, typer.Option("--kind", help="All jobs at once, or one elastic job a simulation.")
     ] = KindName.run,
@@ -60,7 +64,10 @@ def sweep(
         if not equals or not values:
             raise EjbError(Code.INVALID, f"--vary {text} is not KEY=VALUE,...", hint="e.g. --vary omax=2,4,8")
         axes[key] = values.split(",")
-    base = setting_of(policy, {}, ties=ties, trim=trim, min_procs=9 if kind is KindName.target else None)
+    base = setting_of(
+        policy, {}, ties=ties, trim=trim, min_procs=9 if kind is KindName.target else None,
+        memory=memory or ("off" if default_memory else None), default_memory=default_memory,
+    )  # fmt: skip
     sources = [source_of(trace, procs, limit, rule) for trace in traces]
     points = list(sweeps.grid(sources, base, axes, sweeps.Kind(kind.value)))
     if submit is not None:

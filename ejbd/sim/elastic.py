@@ -9,7 +9,7 @@ from ejbd.core.bundling.candidates import (
     MOVE,
     placeholder_choice,
 )
-from ejbd.core.bundling.parameters import Rules
+from ejbd.core.bundling.parameters import Rules, with_omax
 from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import rate_by, round_up
@@ -55,6 +55,12 @@ def held_processors(w: World, job: int) -> int:
     for index in range(w.held_count[job]):
         total += held[index]
     return total
+
+
+@kernel
+def rules_of_job(w: World, job: int, rules: Rules) -> Rules:
+    """The rules as far as the memory of the job's ranks lets it follow them."""
+    return with_omax(rules, w.most_ranks[job])
 
 
 @kernel
@@ -156,7 +162,7 @@ def _shrink(w: World, job: int, rules: Rules) -> tuple[int, int]:
         w.anchors,
         w.held_count[job],
         max(w.clock[NOW], w.stalled[job]),
-        rules,
+        rules_of_job(w, job, rules),
     )
 
 
@@ -353,7 +359,7 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
             w.anchors,
             count,
             begin,
-            rules,
+            rules_of_job(w, job, rules),
             w.scratch.levels,
             w.scratch.log,
         )

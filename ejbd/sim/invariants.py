@@ -21,8 +21,10 @@ from ejbd.sim.world import (
     HEAD_DELAYED,
     KILLED,
     NOW,
+    OUT_OF_MEMORY,
     OVERCOMMITTED,
     QUEUED,
+    RUNNING,
     SHADOW,
     TOO_WIDE,
     TOTAL,
@@ -54,6 +56,8 @@ def check(w: World, policy: int, rules: Rules) -> None:
             w.count[FAULT] = TOO_WIDE
         if w.row[job] >= 0 and w.held_count[job] > 0 and w.held.ends[w.row[job]][0] < now - _SLACK:
             w.count[FAULT] = KILLED
+        if w.mode[job] == RUNNING and held_processors(w, job) * w.most_ranks[job] < w.processors[job]:
+            w.count[FAULT] = OUT_OF_MEMORY
 
 
 @kernel

@@ -27,6 +27,7 @@ from ejbd.sim.elastic import (
     is_late,
     leave_what_is_held,
     plan_next,
+    rules_of_job,
     take_row,
     work_left,
 )
@@ -142,8 +143,9 @@ def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
     again = resumes(w, job)
     shown = show_slots(w, slots, again, rules)
     _, best = wait_options(
-        processes, w.work[job], work_left(w, job), w.slot_processors, w.shown_durations, shown, rules, o
-    )
+        processes, w.work[job], work_left(w, job), w.slot_processors, w.shown_durations, shown,
+        rules_of_job(w, job, rules), o,
+    )  # fmt: skip
     if best < 0:
         return False
     launch_s = begin_on_slots(w, job, rules)
@@ -193,7 +195,7 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
         w.shown_durations,
         shown,
         w.clock[NOW],
-        rules,
+        rules_of_job(w, job, rules),
         w.scratch,
         o,
     )

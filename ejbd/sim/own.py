@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -191,7 +192,13 @@ class _Asking:
         stalled = w.stalled[job] if w.stalled[job] > now else None
         state = ElasticState(number, w.processors[job], w.walltime[job], w.work[job], tuple(held), stalled)
         named = BUNDLING if self.named is None else self.named.name
-        return Question(situation, state, slots, now, self.parameters, named)
+        return Question(situation, state, slots, now, self.parameters_of(job), named)
+
+    def parameters_of(self, job: int) -> Parameters:
+        """As far as the memory of the job's ranks lets it follow them."""
+        if self.w.most_ranks[job] >= self.parameters.omax:
+            return self.parameters
+        return replace(self.parameters, omax=self.w.most_ranks[job])
 
     def placeholder_started(self, job: int) -> bool:
         advance(self.w, job, self.rules)
@@ -247,7 +254,7 @@ class _Asking:
         kind = DecisionKind.START if waits else DecisionKind.EXPAND
         if decision.kind is not kind:
             _refuse(question, f"{decision.kind.value} has requests, which only {kind.value} may have here")
-        _refuse_misfits(question, decision.requests, held_processors(w, job))
+        _refuse_misfits(question, decision.requests, held_processors(w, job), w.most_ranks[job])
         if waits:
             begin_on_slots(w, job, self.rules)
         else:
@@ -259,13 +266,16 @@ class _Asking:
             check_and_plan_next(w, job, self.rules)
 
 
-def _refuse_misfits(question: Question, requests: tuple[SubjobRequest, ...], held: int) -> None:
-    """The subjobs must fit into the slots side by side, and be no more than the job has processes."""
+def _refuse_misfits(question: Question, requests: tuple[SubjobRequest, ...], held: int, most_ranks: int) -> None:
+    """The subjobs must fit into the slots side by side, be no more than the job has processes, and hold their
+    memory."""
     for request in requests:
         if request.processors < 1 or not 0 < request.length_s < math.inf:
             _refuse(question, f"{request.processors} processors for {request.length_s:g} s are no subjob")
     if held + sum(request.processors for request in requests) > question.state.processes:
         _refuse(question, f"more processors than its {question.state.processes} processes can use")
+    if (held + sum(request.processors for request in requests)) * most_ranks < question.state.processes:
+        _refuse(question, f"the memory of a processor holds {most_ranks} of its ranks, and more would share one")
     longest = max(slot.duration_s for slot in question.slots)
     for request in requests:
         if request.length_s > longest + _SLACK:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.cost import move_cost
+from ejbd.core.memory import NONE_FITS
 from ejbd.core.parameters import Declared, Parameters, simulated
 from ejbd.core.policy import UnknownPolicy
 from ejbd.core.room.slots import margins_of
@@ -21,6 +22,7 @@ from ejbd.policies import BUNDLING, declared_by, known_policy
 from ejbd.sim.accounts import read_log
 from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
 from ejbd.sim.fairness import beside
+from ejbd.sim.memory import NO_BOUND, Memory, bounded, memory_of
 from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim
 from ejbd.sim.own import run_policy
 from ejbd.sim.report import rows_told, run_report
@@ -41,7 +43,8 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
-    return ("policy", "ties", "trim", *_CHOICES, "cancel-j0", "one-node", "arrivals", "poll", *policy_keys(policy))
+    others = ("cancel-j0", "one-node", "memory", "default-memory", "arrivals", "poll")
+    return ("policy", "ties", "trim", *_CHOICES, *others, *policy_keys(policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class Source:
 class Setting:
     """Everything but the log. `elastic`: under :attr:`Policy.EJB`, the policy of elastic jobs. `arrivals`: jobs come
     that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `poll_s`: a manager that looks so often
-    keeps the margins of a live one; 0: it keeps none, as in the paper. `changed`: what was set, by its name.
+    keeps the margins of a live one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a
+    processor. `changed`: what was set, by its name.
     """
 
     policy: Policy = Policy.EJB
@@ -79,6 +83,7 @@ class Setting:
     keep_placeholder: bool = True
     arrivals: float = 1.0
     poll_s: float = 0.0
+    memory: Memory = NO_BOUND
     changed: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -148,6 +153,11 @@ class Setting:
             return replace(self, arrivals=_at_least(float(value), 1e-6))
         if key == "poll":
             return replace(self, poll_s=_at_least(float(value), 0))
+        if key == "memory":
+            return replace(self, memory=replace(self.memory, processor_kb=memory_of(value, "memory")))
+        if key == "default-memory":
+            default = None if value == "all" else memory_of(value, "default-memory")
+            return replace(self, memory=replace(self.memory, default_kb=default or None))
         one = policy_keys(self.elastic)[key]
         return replace(self, parameters=replace(self.parameters, **{one.name: one.parse(value)}))
 
@@ -213,7 +223,10 @@ def _load(source: Source, stamp: tuple[int, int]) -> Workload:
 
 
 def _workload(source: Source, setting: Setting) -> Workload:
+    """As the setting has it: when jobs arrive, and how many of their ranks may share a processor."""
     workload = load(source)
+    if setting.policy is Policy.EJB:
+        workload = bounded(workload, setting.memory, setting.parameters.omax)
     return workload if setting.arrivals == 1.0 else scaled_arrivals(workload, setting.arrivals)
 
 
@@ -237,11 +250,14 @@ def play(
         report["parameters"]["arrivals"] = setting.arrivals
     if setting.poll_s and setting.policy is Policy.EJB:
         report["parameters"]["poll_s"] = setting.poll_s
+    if setting.memory.processor_kb and setting.policy is Policy.EJB:
+        report["parameters"] |= {"memory_kb": setting.memory.processor_kb}
+        report["parameters"] |= {"default_memory_kb": setting.memory.default_kb}
     return workload, outcome, report
 
 
 def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: float) -> Outcome:
-    candidates = setting.choice.flags(workload) if setting.policy is Policy.EJB else None
+    candidates = _candidates(workload, setting) if setting.policy is Policy.EJB else None
     if not setting.is_kernel:
         _refuse_for_own(setting)
         return run_policy(
@@ -259,6 +275,12 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
         costs=setting.costs if setting.policy is Policy.EJB else FREE_OF_COSTS,
         again=again,
     )
+
+
+def _candidates(workload: Workload, setting: Setting) -> Any:
+    """Flags of the jobs that may become elastic."""
+    chosen, most = setting.choice.flags(workload), workload.jobs.most_ranks
+    return chosen if most is None else chosen & (most != NONE_FITS)
 
 
 def _refuse_for_own(setting: Setting) -> None:
@@ -308,7 +330,7 @@ def play_targets(
         workload,
         parameters=setting.parameters,
         ties=setting.ties,
-        candidates=setting.choice.flags(workload),
+        candidates=_candidates(workload, setting),
         keep_placeholder=setting.keep_placeholder,
         trim=setting.trimmed,
         every=every,

@@ -39,7 +39,8 @@ class Workload:
     """Jobs in the order of submission for a cluster of `processors`, and what is to be told about the log's rows.
 
     `users`: who submitted each job, by the log's numbers (-1: not known). `read`: rows of the log, played or not.
-    `user_names`: by those numbers, where the log has names.
+    `user_names`: by those numbers, where the log has names. `memory_asked_kb` and `memory_used_kb`: of a processor, as
+    the log has it (-1 or 0: not known). `lines`: of each job in the log.
     """
 
     name: str
@@ -49,6 +50,9 @@ class Workload:
     users: IntArray | None = None
     read: int = 0
     user_names: tuple[str, ...] = ()
+    memory_asked_kb: IntArray | None = None
+    memory_used_kb: IntArray | None = None
+    lines: IntArray | None = None
 
     def __len__(self) -> int:
         return int(self.jobs.submit.shape[0])
@@ -95,8 +99,11 @@ def workload_of(
         rows.width[order].astype(np.int64),
         log.column("job")[order].astype(np.int64),
     )
-    users = log.column("user")[order].astype(np.int64)
-    return Workload(name, processors, jobs, tuple(odd), users, len(log), log.users)
+    users, asked, used = (
+        log.column(field)[order].astype(np.int64) for field in ("user", "requested_memory_kb", "memory_kb")
+    )
+    lines = order + 1 if log.lines is None else log.lines[order]
+    return Workload(name, processors, jobs, tuple(odd), users, len(log), log.users, asked, used, lines)
 
 
 def _cluster(log: SwfLog, name: str, processors: int | None) -> int:

@@ -20,6 +20,8 @@ RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE, RELEASING = 0, 1, 2, 3, 4, 5
 # What a job may become (`candidate`). WITHOUT_J0: J0 is cancelled once a subjob carries the job to its end.
 STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 
+UNBOUNDED = 2**31  # ranks a processor: more than anybody has
+
 # Entries of `count`. UNIT: reservations are of whole units.
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT = range(14)
 COUNTS = 14
@@ -30,6 +32,7 @@ CLOCKS = 11
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
 )
+OUT_OF_MEMORY = 10
 FAULTS = {
     OVERCOMMITTED: "more processors are given out than there are",
     HEAD_DELAYED: "the head of the queue was delayed by a backfill",
@@ -38,6 +41,7 @@ FAULTS = {
     KILLED: "an application was killed by the walltime of its own subjob",
     LATER: "a decision made an expected completion later",
     BAD_FREE: "processors were given back that nobody held",
+    OUT_OF_MEMORY: "more ranks share a processor than its memory holds",
 }
 
 
@@ -85,19 +89,20 @@ class Giving(NamedTuple):
 class World(NamedTuple):
     """The state of one simulation.
 
-    Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `candidate`
-    describe them and are not written to; `start`, `end`, `used` (processor-seconds), `subjobs` and `moves` are what
-    becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed` are the
-    planned releases; the `heap` has the next event of everything that runs. `gives_back` flags who is being suspended
-    for somebody who waits. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a second where
-    they are, and are counted as stalled. `held` is a row for each elastic job that
-    runs, the first `leaving` subjobs of which are being left until `leave_at`.
+    Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `most_ranks`
+    (that may share a processor, by their memory) and `candidate` describe them and are not written to; `start`, `end`,
+    `used` (processor-seconds), `subjobs` and `moves` are what becomes of them. The first QUEUED entries of `queue`
+    wait, in order; the first DUE of `ends` and `freed` are the planned releases; the `heap` has the next event of
+    everything that runs. `gives_back` flags who is being suspended for somebody who waits. Until `meanwhile_until` the
+    ranks of a job that grows do `meanwhile` work a second where they are, and are counted as stalled. `held` is a row
+    for each elastic job that runs, the first `leaving` subjobs of which are being left until `leave_at`.
     """
 
     submit: Floats
     run: Floats
     walltime: Floats
     processors: Ints
+    most_ranks: Ints
     candidate: Ints
 
     start: Floats
@@ -159,13 +164,17 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Jobs(NamedTuple):
-    """A workload as the engine takes it: arrays in the order of submission. Times in seconds; `run` is the truth."""
+    """A workload as the engine takes it: arrays in the order of submission. Times in seconds; `run` is the truth.
+
+    `most_ranks`: how many ranks of each may share a processor, by their memory (None: memory bounds nobody).
+    """
 
     submit: FloatArray
     run: FloatArray
     walltime: FloatArray
     processors: IntArray
     id: IntArray
+    most_ranks: IntArray | None = None
 
 
 def new_world(
@@ -218,7 +227,8 @@ def new_world(
     for index in range(rows):
         spare[index] = rows - 1 - index
     return World(
-        given(jobs.submit), given(jobs.run), given(jobs.walltime), given(jobs.processors), given(candidates),
+        given(jobs.submit), given(jobs.run), given(jobs.walltime), given(jobs.processors),
+        ints(n, UNBOUNDED) if jobs.most_ranks is None else given(jobs.most_ranks), given(candidates),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),

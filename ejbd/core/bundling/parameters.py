@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from ejbd.core.delta import Delta, deltas_for_kernels
-from ejbd.core.kernel import Floats
+from ejbd.core.kernel import Floats, kernel
 from ejbd.core.parameters import Parameter, Parameters
 
 
@@ -141,3 +141,28 @@ def rules_of(parameters: Parameters) -> Rules:
     guard = getattr(parameters, "guard", Guard.OFF)
     guards = guard is Guard.ON or (guard is Guard.AUTO and bool(rules.suspend))
     return rules._replace(delta=deltas, guard=int(guards))  # type: ignore[attr-defined,no-any-return]
+
+
+@kernel
+def with_omax(rules: Rules, omax: int) -> Rules:
+    """The same rules with O_max no higher than `omax`, which is a job's own."""
+    if rules.omax <= omax:
+        return rules
+    return Rules(
+        omax=omax,
+        lambda_s=rules.lambda_s,
+        delta=rules.delta,  # type: ignore[arg-type]
+        start_up_s=rules.start_up_s,
+        giving_back_s=rules.giving_back_s,
+        pace=rules.pace,
+        processor_quantum=rules.processor_quantum,
+        walltime_quantum_s=rules.walltime_quantum_s,
+        max_walltime_s=rules.max_walltime_s,
+        node_limit=rules.node_limit,
+        suspend=rules.suspend,
+        order=rules.order,  # type: ignore[arg-type]
+        whole_slots=rules.whole_slots,
+        act_in_move=rules.act_in_move,
+        min_left_s=rules.min_left_s,
+        guard=rules.guard,  # type: ignore[arg-type]
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,9 +10,8 @@ from ejbd.core.needs import features_of
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.depends import Depends
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
+from ejbd.wire.sizes import SIZE_HINT, kilobytes
 
-_SIZE = re.compile(r"(?P<count>[0-9]{1,12})(?P<unit>[kKmMgGtT]?)[bB]?", re.ASCII)
-_MEGABYTES = {"k": 1 / 1024, "": 1.0, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
 _GRES_OF_NODE = ("gres", "gpus-per-node")
 
 
@@ -114,10 +112,10 @@ def _text(given: Given | None, *, empty: bool = False) -> str:
 def megabytes(given: Given) -> int:
     """A size as sbatch reads it (4G, 500M, 2000; K, M, G, T), rounded up; 0 is all of a node."""
     text = (given.value or "").strip()
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise invalid(given.where, f"{shortened(text)} is not a size of memory", "such as 4G, 500M or 2000")
-    return -int(-int(match["count"]) * _MEGABYTES[match["unit"].lower()] // 1)
+    size_kb = kilobytes(text)
+    if size_kb is None:
+        raise invalid(given.where, f"{shortened(text)} is not a size of memory", SIZE_HINT)
+    return -(-size_kb // 1024)
 
 
 def _devices(settings: Mapping[str, Given]) -> tuple[tuple[str, int], ...]:

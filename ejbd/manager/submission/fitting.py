@@ -7,6 +7,7 @@ from typing import Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from ejbd.core.memory import NONE_FITS, ranks_by_memory
 from ejbd.core.needs import Needs, features_of
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.manager.jobspec import JobSpec
@@ -139,8 +140,8 @@ def _with_memory(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterVie
     share_mb = least * needs.processors // sizes.processors
     if view.memory.most_mb_per_processor:
         share_mb = min(share_mb, view.memory.most_mb_per_processor * needs.processors)
-    most = max(1, min(omax, share_mb // rank_mb))
-    if rank_mb > least:
+    most = ranks_by_memory(rank_mb, share_mb, least, omax)
+    if most == NONE_FITS:
         return Fitted(spec, f"a rank needs {rank_mb} MB, more than a node has ({least} MB)")
     asked = rank_mb * most
     said = f"at most {most} ranks a processor, by their memory of {rank_mb} MB each" if most < omax else ""
