@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,6 +234,18 @@ def test_sbatch_options_in_qsubs_words() -> None:
     assert "-a 203001312330" in line and "-W depend=afterok:12" in line and "-m e" in line
     with pytest.raises(BatchError, match="whole nodes"):
         qsub(Dialect.TORQUE, spec)
+
+
+def test_memory_of_each_node_where_only_the_ranks_of_one_are_said() -> None:
+    """A subjob of whole parts of nodes: each chunk is what one node has of it."""
+    folder = Path("/w")
+    asked = SubmitRequest("ejb-f00d.1", "", "batch", 8, 60.0, "#!/bin/sh\n", folder, folder / "out", tasks_per_node=4)
+    asked = replace(asked, options=("--mem=4096M",))
+    argv = Qsub(Dialect.OPENPBS, asked, layout(Dialect.OPENPBS, asked, {}, 4)).argv()
+    assert "select=2:ncpus=4:mpiprocs=4:mem=4096mb" in argv
+    loose = replace(asked, tasks_per_node=None)
+    with pytest.raises(BatchError, match="memory of each node"):
+        Qsub(Dialect.OPENPBS, loose, layout(Dialect.OPENPBS, loose, {}, 4)).argv()
 
 
 def test_hosts_by_name() -> None:

@@ -132,6 +132,35 @@ def test_nodes_of_both() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("24684084kb", 24105), ("8gb", 8192), ("8GB", 8192), ("2097152", 2), ("1048576b", 1), ("1mw", 8), ("0kb", 0)],
+)
+def test_sizes(text: str, megabytes: int) -> None:
+    assert states.megabytes(text) == megabytes
+
+
+@pytest.mark.parametrize("text", ["", "kb", "-1kb", "1.5gb", "8xb", "8 gb", "lots"])
+def test_what_no_size_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        states.megabytes(text)
+
+
+def test_memory_of_openpbs_nodes() -> None:
+    """What jobs have asked for is taken; what is not told, or cannot be read, costs the node nothing."""
+    found, _ = openpbs.nodes(OPENPBS_NODES)
+    assert {(n.memory_mb, n.free_memory_mb) for n in found} == {(24105, 24105)}
+    some = {"state": "free", "resources_available": {"ncpus": 4, "mem": "8gb"}}
+    nodes = {
+        "a": some | {"resources_assigned": {"ncpus": 1, "mem": "3145728kb"}},
+        "b": some | {"state": "offline"},
+        "c": {"state": "free", "resources_available": {"ncpus": 4, "mem": "lots"}},
+    }
+    found, unparsed = openpbs.nodes(json.dumps({"nodes": nodes}))
+    told = [(n.name, n.free, n.memory_mb, n.free_memory_mb) for n in found]
+    assert told == [("a", 3, 8192, 5120), ("b", 0, 8192, 0), ("c", 4, 0, 0)] and unparsed == 0
+
+
+@pytest.mark.parametrize(
     ("state", "usable"),
     [(state, True) for state in ("free", "job-busy", "job-exclusive", "resv-exclusive")]
     + [(s, False) for s in ("offline", "down", "down,offline", "free,offline", "state-unknown,down", "Stale", "")],

@@ -20,6 +20,7 @@ from ejbd.batch.pbs.rows import JobRow, NodeRow
 from ejbd.batch.pbs.scheduler import RESERVATIONS_S, Maui, in_order, openpbs_reservations, planned
 from ejbd.batch.pbs.states import Dialect
 from ejbd.batch.process import CommandResult, Commands, CommandTimedOut, Surroundings, plain_environment
+from ejbd.batch.reading import beside
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
@@ -133,8 +134,8 @@ class PbsBatch:
             self._query(commands.list_nodes(dialect), "list its nodes"),
             self._look_further(dialect, now_s),
         )
-        jobs, unparsed = self._jobs(dialect, jobs_text, now_s)
-        nodes, torn = self._nodes_of(dialect, nodes_text)
+        jobs, unparsed = await beside(lambda: self._jobs(dialect, jobs_text, now_s))
+        nodes, torn = await beside(lambda: self._nodes_of(dialect, nodes_text))
         if not nodes:
             raise _unreadable("pbsnodes", nodes_text)
         self._nodes = {node.name: node for node in nodes}
@@ -285,7 +286,8 @@ class PbsBatch:
             raise refusals.refusal(result, "tell how jobs ended")
         if not result.stdout.strip():
             return []
-        return self._jobs(dialect, result.stdout, self._clock())[0]
+        jobs, _ = await beside(lambda: self._jobs(dialect, result.stdout, self._clock()))
+        return jobs
 
     # ---- acting
 
@@ -357,7 +359,7 @@ class PbsBatch:
             return {}
         wanted, dialect = set(tags), await self.dialect()
         text = await self._query(commands.list_jobs(dialect, ended=self._history), "list its jobs")
-        jobs, unparsed = self._jobs(dialect, text, self._clock())
+        jobs, unparsed = await beside(lambda: self._jobs(dialect, text, self._clock()))
         if unparsed:
             raise BatchError(f"{unparsed} rows of qstat's answer cannot be read", transient=True)
         ours = [
@@ -474,7 +476,17 @@ def _serves(node: NodeRow, queue: QueueRow) -> bool:
 
 def _node_view(node: NodeRow, queues: Sequence[QueueRow]) -> NodeView:
     serves = tuple(queue.name for queue in queues if _serves(node, queue))
-    return NodeView(node.name, node.processors, node.free, node.usable, serves, node.state, features=node.properties)
+    return NodeView(
+        node.name,
+        node.processors,
+        node.free,
+        node.usable,
+        serves,
+        node.state,
+        node.memory_mb,
+        node.free_memory_mb,
+        node.properties,
+    )
 
 
 def _number(id: str) -> int:

@@ -116,7 +116,7 @@ class Qsub:
         for count, each, host in self._with_hosts(found):
             ranks = each // request.threads if request.asked is not None and each % request.threads == 0 else each
             chunk = [f"{count}:ncpus={each}:mpiprocs={ranks}", *found.each]
-            if found.mb_per_node and request.nodes is None:
+            if found.mb_per_node and request.nodes is None and request.processors_per_node is None:
                 raise _untold("memory of each node (--mem)", "say --mem-per-cpu, or how many nodes")
             if mb := found.mb_per_node or found.mb_per_processor * each:
                 chunk.append(f"mem={mb}mb")

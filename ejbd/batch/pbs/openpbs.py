@@ -119,7 +119,7 @@ def nodes(text: str) -> tuple[list[NodeRow], int]:
             if not isinstance(attributes, dict) or not name.strip():
                 raise ValueError("no node")
             plain, has = _plain(attributes), _part(attributes, "resources_available")
-            taken = _part(attributes, "resources_assigned").get("ncpus", "0")
+            given = _part(attributes, "resources_assigned")
             state = plain.get("state", "")
             processors = states.slots(f"0*{has.get('ncpus', plain.get('pcpus', '0'))}")
             sharing = plain.get("sharing", "")
@@ -127,17 +127,27 @@ def nodes(text: str) -> tuple[list[NodeRow], int]:
                 NodeRow(
                     name=name,
                     processors=processors,
-                    taken=processors if node_full(state) else states.slots(f"0*{taken}"),
+                    taken=processors if node_full(state) else states.slots(f"0*{given.get('ncpus', '0')}"),
                     state=state,
                     usable=node_usable(state),
                     exclusive="excl" in sharing,
                     bound_to=plain.get("queue", ""),
+                    memory_mb=_megabytes(has.get("mem", "")),
+                    taken_mb=_megabytes(given.get("mem", "")),
                     properties=tuple(n if value == "True" else f"{n}={value}" for n, value in sorted(has.items())),
                 )
             )
         except (ValueError, OverflowError):
             unparsed += 1
     return found, unparsed
+
+
+def _megabytes(text: str) -> int:
+    """0 where it cannot be read: a node is not left out for its memory."""
+    try:
+        return states.megabytes(text)
+    except ValueError:
+        return 0
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, str]:

@@ -170,6 +170,7 @@ class NodeRow:
     """A host: what it has, what of it is given out, and whether it takes more now.
 
     `bound_to`: the one queue that it serves, where it serves one; `properties`: what a queue may ask of it.
+    `memory_mb` and `taken_mb`: what of its memory there is for jobs, and what they have asked for (0 and 0: not told).
     """
 
     name: str
@@ -180,10 +181,16 @@ class NodeRow:
     exclusive: bool = False
     bound_to: str = ""
     properties: tuple[str, ...] = ()
+    memory_mb: int = 0
+    taken_mb: int = 0
 
     @property
     def free(self) -> int:
         return max(0, self.processors - self.taken) if self.usable else 0
+
+    @property
+    def free_memory_mb(self) -> int:
+        return max(0, self.memory_mb - self.taken_mb) if self.usable else 0
 
 
 # A node in any other of its words takes no job now.

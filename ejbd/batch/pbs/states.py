@@ -116,6 +116,19 @@ def formatted(walltime_s: float) -> str:
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+_WORD_BYTES = 8
+
+
+def megabytes(text: str) -> int:
+    """Whole megabytes of a size: `24684084kb`, `8gb`, `512` (bytes), `4mw` (words). Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,18})([kmgtp]?)([bw]?)", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text[:30]!r} is no size")
+    size = int(match[1]) * _UNITS[match[2].lower()] * (_WORD_BYTES if match[3].lower() == "w" else 1)
+    return size >> 20
+
+
 @lru_cache(maxsize=4096)
 def epoch_s(text: str) -> float:
     """Seconds since the epoch of `1795243380` or of `Sat Nov 21 06:38:05 2026`, in UTC. Raises ValueError."""
