@@ -69,6 +69,14 @@ class Dependency(TypedDict):
     reason: str
 
 
+class JobSignalled(TypedDict):
+    """The signal that was sent since its time ends at `end_s`: to the script's shell, or to all ranks."""
+
+    signal: str
+    script: bool
+    end_s: float
+
+
 class JobAgain(TypedDict):
     """A job that ended is run again after `pause_s`, with this walltime."""
 
@@ -415,6 +423,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_DEPENDENCY: Told("what it waited for (--dependency) has come, or never will", Dependency),
     K.JOB_NOT_MOVABLE: Told("no checkpoint is asked of it any more", NotMovable),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
+    K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),
     K.DECISION_NOTHING: Told("stay as it is; told once for each verdict", Decided),
     K.DECISION_START: Told("start on slots that are free", Decided),

@@ -46,6 +46,7 @@ class OperationKind(StrEnum):
     UNLEAD = "unlead"
     LAUNCH_ENDED = "launch-ended"
     DRAIN = "drain"
+    SIGNAL = "signal"
     EXIT = "exit"
 
 
@@ -68,6 +69,7 @@ class EventKind(StrEnum):
     JOB_DEPENDENCY = "job.dependency"
     JOB_NOT_MOVABLE = "job.not-movable"
     JOB_AGAIN = "job.again"
+    JOB_SIGNALLED = "job.signalled"
     JOB_FAULT = "job.fault"
 
     # Decisions of the policy. The names behind the dot are those of ejbd.core.decision, and of what the manager adds.

@@ -62,6 +62,7 @@ OPERATIONS: dict[str, Json] = {
     "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"]},
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
+    "signal": {"signal": 10, "epoch": 2},
     "exit": {},
 }
 """Payloads by kind."""
@@ -74,6 +75,7 @@ RESULTS: dict[str, Json] = {
     "unlead": {},
     "launch-ended": {},
     "drain": {},
+    "signal": {},
     "exit": {},
 }
 """`data` of a result that is ok, by kind of operation."""

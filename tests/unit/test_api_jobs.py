@@ -175,7 +175,7 @@ async def test_the_same_key_gives_the_same_job(world: World) -> None:
             "--elastic off",
         ),
         (
-            {"overrides": {"options": ["--signal=USR1@60"], "elastic": "on"}},
+            {"overrides": {"options": ["--signal=R:USR1@60"], "elastic": "on"}},
             Code.UNSUPPORTED,
             "option",
             "--elastic off",
@@ -225,10 +225,10 @@ async def test_a_queue_that_passes_through_takes_what_is_not_elastic(world: Worl
 @pytest.mark.parametrize("elasticity", ["auto", "on"])
 async def test_a_queue_passes_through_what_cannot_be_elastic(world: World, elasticity: str) -> None:
     world.manager.elasticity = elasticity
-    answer = await world.ada.post("/v1/jobs", json=body(overrides={"options": ["--signal=USR1@60"]}))
+    answer = await world.ada.post("/v1/jobs", json=body(overrides={"options": ["--signal=R:USR1@60"]}))
     assert answer.status_code == 201
     assert answer.json()["elastic"] is False and "--signal" in answer.json()["why"] and answer.json()["notes"] == []
-    wanted = body(overrides={"options": ["--signal=USR1@60"], "elastic": "on"})
+    wanted = body(overrides={"options": ["--signal=R:USR1@60"], "elastic": "on"})
     problem(await world.ada.post("/v1/jobs", json=wanted), Code.UNSUPPORTED)
 
 

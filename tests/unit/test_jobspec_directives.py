@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, build_spec, parse_script, read
+from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.wants import Wants
 from ejbd.sbatch import BY_LETTER, BY_NAME, OPTIONS, Use
 
@@ -158,7 +159,7 @@ def test_the_line_of_a_later_directive_is_named() -> None:
             "-w ./hosts",
             "--exclusive=user",
             "-N 2-4",
-            "--signal=USR1@60",
+            "--signal=R:USR1@60",
         ),
         *("--reservation=r", "-L lic:1", "--time-min=5", "-i in.txt", "-s", "-k", "hetjob"),
     ],
@@ -349,3 +350,28 @@ def test_options_are_read_as_sbatch_reads_them() -> None:
     assert (reading.spec.processors_per_node, reading.spec.processes) == (3, 6), "--tasks is --tasks-per-node"
     assert reading.spec.asked is not None and reading.spec.asked.comment == "mine"
     assert "--mail-user=" in reading.spec.rigid_options
+
+
+@pytest.mark.parametrize(
+    ("text", "signal"),
+    [
+        ("USR1", EndSignal(10)),
+        ("SIGUSR2@120", EndSignal(12, 120)),
+        ("b:term@300", EndSignal(15, 300, script=True)),
+        ("B:9@0", EndSignal(9, 0, script=True)),
+        ("R:23@65535", EndSignal(23, 65535, reserved=True)),
+    ],
+)
+def test_a_signal_is_read_as_sbatch_reads_it(text: str, signal: EndSignal) -> None:
+    assert EndSignal.read(text) == signal
+    if not signal.reserved:
+        spec = spec_of("#SBATCH -n 4 -t 5", f"#SBATCH --signal={text}", elastic="on")
+        assert spec.signal == text
+        assert spec.learned is False, "the end that it goes by is the one that was asked for"
+    assert f"--signal={text}" in spec_of("#SBATCH -n 4 -t 5", f"#SBATCH --signal={text}", elastic="off").rigid_options
+
+
+@pytest.mark.parametrize("text", ["", "@60", "USR3", "0", "65", "USR1@", "USR1@65536", "X:USR1", "USR1@-1"])
+def test_what_is_no_signal(text: str) -> None:
+    error = error_of("#SBATCH -n 4 -t 5", f"#SBATCH --signal={text}")
+    assert error.code is Code.INVALID and error.where == "line 3" and "USR1@120" in error.hint

@@ -85,6 +85,7 @@ class Agent:
             "unlead": self._unlead,
             "launch-ended": self._launch_ended,
             "drain": self._drain,
+            "signal": self._signal,
             "exit": self._exit,
         }
         self._operations = Operations(handlers, self._report, self._buffer.is_pending)
@@ -271,6 +272,18 @@ class Agent:
             reply(False, "ranks of epoch %d still run here" % run.epoch, {})
         else:
             self._lead.drain(int(payload["epoch"]), reply)
+
+    def _signal(self, payload: Dict[str, Any], reply: Reply) -> None:
+        """To ranks or to the script; nothing where they have ended by now."""
+        signum = int(payload["signal"])
+        if payload["epoch"] is None:
+            if self._lead is not None:
+                self._lead.signal(signum)
+        else:
+            run = self._epochs.get(int(payload["epoch"]))
+            if run is not None:
+                run.signal(signum)
+        reply(True, "", {})
 
     def _exit(self, payload: Dict[str, Any], reply: Reply) -> None:
         self._leave(EXIT_TOLD, None, lambda: reply(True, "", {}))

@@ -371,6 +371,13 @@ class EpochRun:
         self._terminate()
         self._loop.call_later(grace_s, lambda: self._send(signal.SIGKILL))
 
+    def signal(self, signum: int) -> None:
+        """To every rank and what it has started, as the batch system signals a step."""
+        if signum == signal.SIGTERM:
+            self._terminate()  # also those that ignore what the batch system sends
+        else:
+            self._send(signum)
+
     def _terminate(self) -> None:
         for child in self._context.ranks.values():
             child.terminate()

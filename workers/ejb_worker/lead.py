@@ -147,6 +147,11 @@ class Lead:
         else:
             self._collector.close(done)
 
+    def signal(self, signum: int) -> None:
+        """To the script's shell alone."""
+        if self._script is not None:
+            self._script.send(signum)
+
     def terminate(self, grace_s: float) -> None:
         """Begin to end the script; `end` waits for it."""
         if self._ending:

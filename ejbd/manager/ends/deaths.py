@@ -17,6 +17,7 @@ REFUSED_LAUNCH = 2  # what a shim returns for a launch that EJB refuses
 
 
 OUT_OF_MEMORY = "OUT_OF_MEMORY"  # Slurm's word
+SRUN_OUT_OF_MEMORY = 1  # what srun returns where memory was what a rank died of, rather than 128 + KILL
 
 
 def how(code: int, *, memory: bool = False) -> str:
@@ -63,6 +64,11 @@ def note_memory(world: JobWorld, worker: Worker, epoch: int, rank: int) -> None:
 def _killed_for_memory(world: JobWorld, epoch: Epoch) -> set[int]:
     query = select(Event.data).where(Event.job_id == world.job.id, Event.kind == EventKind.RANK_MEMORY)
     return {data["rank"] for data in world.ctx.session.scalars(query) if data["epoch"] == epoch.number}
+
+
+def launch_code(world: JobWorld, epoch: Epoch, rank: int, code: int) -> int:
+    """What the launch returns of which `rank` was the first to die, with `code`: as srun does."""
+    return SRUN_OUT_OF_MEMORY if rank in _killed_for_memory(world, epoch) else code
 
 
 def for_memory(world: JobWorld) -> str:

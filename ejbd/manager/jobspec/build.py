@@ -12,6 +12,7 @@ from ejbd.core.parameters import Declared, per_job
 from ejbd.manager.jobspec import shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
+from ejbd.manager.jobspec.endsignal import read_signal
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.indices import Indices
@@ -127,6 +128,13 @@ def read(request: JobRequest) -> Reading:
     if array is not None and Indices.read(array.value or "") is None:
         message = f"nobody but the batch system can read the indices {shortened(array.value or '')}"
         refusals.append(Refusal(array.where, message, "such as 0-99%10 or 1,3,5-9:2, or --elastic off"))
+    end_signal = read_signal(settings["signal"]) if "signal" in settings else None
+    if end_signal is not None and end_signal.reserved:
+        message = "an elastic job cannot keep R: of --signal: nobody but the batch system sees such room"
+        refusals.append(Refusal(settings["signal"].where, message))
+    elif end_signal is not None and end_signal.script and request.script is None:
+        message = "B: of --signal is for the shell of a script, and this is a command"
+        refusals.append(Refusal(settings["signal"].where, message))
     cwd = _directory(settings.get("chdir"), request.cwd)
     check_environment(request.env)
     export = settings.get("export")
@@ -159,11 +167,12 @@ def read(request: JobRequest) -> Reading:
         **{name: _own(settings, one) for name, one in per_job().items()},
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
-        learned=values.learned_walltime(settings["ejb:walltime"]) if "ejb:walltime" in settings else None,
+        learned=_learned(settings, notes),
         array=array.value if array is not None else None,
         asked=asked_for(request, settings, typed, cwd, pbs),
         pbs=pbs.present,
         qsub=pbs.shared,
+        signal=settings["signal"].value or "" if end_signal is not None else "",
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
@@ -296,6 +305,17 @@ def _name(given: Given | None, request: JobRequest) -> str:
         word = request.command[0] if request.command else request.script_name
         given = Given("job-name", posixpath.basename(word.rstrip("/")) or "job", "name")
     return values.text(given, "the job's name", values.LONGEST_NAME)
+
+
+def _learned(settings: dict[str, Given], notes: list[str]) -> bool | None:
+    """Whether the walltime is learned: not where the end that a signal goes by is the one that was asked for."""
+    given = settings.get("ejb:walltime")
+    learned = values.learned_walltime(given) if given is not None else None
+    if "signal" not in settings:
+        return learned
+    if given is not None and learned:
+        notes.append(f"{given.where}: the walltime is not learned, since --signal goes by the one that is asked for")
+    return False
 
 
 def _own(settings: dict[str, Given], one: Declared) -> Any:

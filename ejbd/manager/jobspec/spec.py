@@ -57,7 +57,8 @@ class JobSpec:
     walltime is learned from earlier runs, and never above `walltime_s` (None: as the queue says); `rerunnable`: it may
     be run again from its beginning. `array`: the indices of an elastic array, as --array has them; each element has
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
-    did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of PBS.
+    did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of
+    PBS. `signal`: as --signal has it.
     """
 
     name: str
@@ -96,6 +97,7 @@ class JobSpec:
     needs: Needs = field(default_factory=Needs)
     pbs: bool = False
     qsub: tuple[str, ...] = ()
+    signal: str = ""
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""

@@ -15,7 +15,7 @@ from ejbd.core.delta import rate_with
 from ejbd.manager.actions.operations import add_operation, finished, succeeded
 from ejbd.manager.actions.subjobs import release
 from ejbd.manager.ends.concluding import conclude
-from ejbd.manager.ends.deaths import REFUSED_LAUNCH, for_memory, last_words, note_deaths, note_refusal
+from ejbd.manager.ends.deaths import REFUSED_LAUNCH, for_memory, last_words, launch_code, note_deaths, note_refusal
 from ejbd.manager.ends.ending import finish, stop_ranks, workers_with_ranks
 from ejbd.manager.ends.outcomes import Again, ApplicationEnded, GoesOn, PeersFailed, move_pause_s, placement_pause_s
 from ejbd.manager.learning.measuring import note_checkpoint, note_restart, stalled
@@ -496,6 +496,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
         note_deaths(world, epoch, bad)
         stop_ranks(world, epoch)
         move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=f"rank {rank} ended with code {code}")
+        code = launch_code(world, epoch, rank, code)
     elif len(codes) == epoch.size:
         code = 0
         move_epoch(ctx.session, epoch, EpochState.ENDED, ctx.now)

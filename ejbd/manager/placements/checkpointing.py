@@ -19,6 +19,7 @@ from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context, Offer
 from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobspec.endsignal import USR2, EndSignal
 from ejbd.manager.placements import node_limit
 from ejbd.manager.placements.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.planning.jobworld import JobWorld
@@ -72,6 +73,11 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
             hint = "say engine=application where the program writes its own state, or engine=none"
             raise EjbError(Code.UNSUPPORTED, "DMTCP does not bring back what a program has on a GPU", hint=hint)
         return "none", "engine none: DMTCP does not bring back what a program has on a GPU"
+    if spec.signal and EndSignal.read(spec.signal).number == USR2:
+        hint = "let --signal be another one, or say engine=none"
+        if spec.engine == "dmtcp":
+            raise EjbError(Code.UNSUPPORTED, "DMTCP takes USR2 for itself, which --signal is to send", hint=hint)
+        return "none", "engine none: DMTCP takes USR2 for itself, which --signal is to send"
     why = offered(ctx)
     if spec.engine == "dmtcp" and why:
         raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")

@@ -20,7 +20,7 @@ from ejbd.manager.planning.asking import ask, resumes
 from ejbd.manager.planning.decisions import record
 from ejbd.manager.planning.jobworld import JobWorld, holds_shell
 from ejbd.manager.planning.room import Room, margins
-from ejbd.manager.poll import auto, periodic, queuepause, warnings
+from ejbd.manager.poll import auto, endsignal, periodic, queuepause, warnings
 from ejbd.manager.poll.roster import JobRow
 from ejbd.manager.times import work_now
 from ejbd.store.models import Job, Subjob
@@ -128,6 +128,7 @@ class Decider:
             self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
             self._run(world)
+            endsignal.signals_in_time(world)
             periodic.checkpoint_in_time(world)
             _try_first_checkpoint(world)
         if job.elastic and (job.members or job.state in (JobState.RUNNING, JobState.ENDING)):

@@ -293,6 +293,13 @@ class DrainPayload(Wire):
     epoch: Count
 
 
+class SignalPayload(Wire):
+    """Send a signal to the ranks of an epoch; without one, to the script's shell alone."""
+
+    signal: Positive
+    epoch: Count | None
+
+
 class ExitPayload(Wire):
     """Leave."""
 
@@ -337,6 +344,11 @@ class DrainOperation(_Operation):
     payload: DrainPayload
 
 
+class SignalOperation(_Operation):
+    kind: Literal["signal"]
+    payload: SignalPayload
+
+
 class ExitOperation(_Operation):
     kind: Literal["exit"]
     payload: ExitPayload
@@ -350,6 +362,7 @@ Operation = Annotated[
     | UnleadOperation
     | LaunchEndedOperation
     | DrainOperation
+    | SignalOperation
     | ExitOperation,
     Field(discriminator="kind"),
 ]
