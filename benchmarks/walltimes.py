@@ -266,11 +266,11 @@ def main() -> int:
     print(f"{'':6} {'processor-s':>9} {'mean':>7} {'median':>9} {'longest':>9} {'starts':>9} {'all (s)':>9}")
     for name, arm in arms.items():
         tell(name, arm)
-    if (arm := arms.get("auto")) is not None:
-        for application, sequence in sorted(arm.sequences.items()):
+    if (auto := arms.get("auto")) is not None:
+        for application, sequence in sorted(auto.sequences.items()):
             print(f"sequence of {application}: {' '.join(f'{value:g}' for value in sequence)} s")
-        print(f"time-out to the next submission, by Slurm's whole seconds: {sorted(arm.again_s)} s; poll {POLL_S:g} s")
-        print(f"resumed with the next walltime: {arm.resumed}; units counted twice: {arm.repeated}")
+        print(f"time-out to the next submission, by Slurm's whole seconds: {sorted(auto.again_s)} s; poll {POLL_S:g} s")
+        print(f"resumed with the next walltime: {auto.resumed}; units counted twice: {auto.repeated}")
     print(f"load {os.getloadavg()[0]:.1f}")
     if options.out is not None:
         options.out.write_text(json.dumps({name: arm.__dict__ for name, arm in arms.items()}, indent=1) + "\n")

@@ -227,7 +227,10 @@ class WalltimesView(Api):
     progress_s: Annotated[
         list[float], Field(description="of what is resumed: how far the run may have come by the end of each")
     ] = []
-    at: Annotated[int, Field(description="the index of the walltime that is asked for now")] = 0
+    planned_s: Annotated[
+        list[float], Field(description="the run time that it is planned with where its own is asked for, then its own")
+    ] = []
+    at: Annotated[int, Field(description="the index of the walltime that is asked for (or planned with) now")] = 0
     left: Annotated[str | None, Field(description="the J0 that was left last, saved before its end")] = None
     finishes: Annotated[list[float], Field(description="that each is enough where those before were not")] = []
     costs_s: Annotated[

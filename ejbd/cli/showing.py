@@ -177,6 +177,12 @@ def walltime_lines(known: dict[str, Any]) -> list[str]:
     """The walltimes that were learned for a job: the law, and of each the chances and what it is expected to cost."""
     of = f"{known['application']}{':' + known['input_class'] if known['input_class'] else ''}"
     of = f"{of} on {known['processors']} processors"
+    if known["planned_s"]:
+        planned_s, own_s = known["planned_s"]
+        outlived = "; it was outlived, and the request counts" if known["at"] else ""
+        with_s = f"{duration(planned_s)}, by which 95 of 100 are over{outlived}"
+        law = f"{known['why']}: {known['law']}, mean {duration(known['mean_s'])}"
+        return [f"planned with the run time of {of}: {with_s} ({law}); {duration(own_s)} are asked for"]
     if not known["sequence_s"]:
         return [f"walltime ({of}): {known['why']}"]
     lines = [f"walltimes learned of {of} {known['why']}: {known['law']}, mean {duration(known['mean_s'])}"]

@@ -32,3 +32,14 @@ def set_rate(job: Job, rate: float, now: float) -> None:
     job.work_s = work_now(job, now)
     job.work_as_of_s = now
     job.work_rate = rate
+
+
+def planned_s(job: Job, work_s: float) -> float:
+    """R: how long a job that has done `work_s` is planned to run altogether (seconds at full width).
+
+    It is the walltime, or what was learned of its application (ejbd.manager.learning.speculating) until it is outlived.
+    """
+    walltimes = job.walltimes or {}
+    learned: list[float] = walltimes.get("planned_s") or []
+    now_s = learned[walltimes["at"]] if learned else job.walltime_s
+    return now_s if work_s < now_s else job.walltime_s

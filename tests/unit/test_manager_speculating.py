@@ -20,6 +20,7 @@ from ejbd.errors import EjbError
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
 from ejbd.manager.learning.pastruns import Application, key_of, take_in
 from ejbd.manager.learning.speculating import Wanted, walltimes_of
+from ejbd.manager.times import planned_s
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
 from ejbd.wire.toldruns import ToldRun
@@ -327,6 +328,62 @@ async def test_what_outlives_its_subjobs_plans_with_the_next(tmp_path: Path, sto
     row = live.job(job)
     assert row.walltime_s == until[1] and (row.walltimes or {})["at"] == 1 and row.overruns == 0
     assert row.state == "waiting" and row.work_s >= until[0] * 0.8
+
+
+# -- planned with what was learned, its own request asked for ---------------------------------------------------------
+
+
+@ON_ONE
+async def test_an_elastic_job_is_planned_with_its_learned_run_time_while_j0_has_the_request(
+    tmp_path: Path, store: Store
+) -> None:
+    """What outlives that plan is saved, is no overrun yet, and is planned with the request."""
+    learn(store)
+    live = LiveWorld(tmp_path, store, plan_by="learned")
+    live.batch.free = 8
+    asked = Asked(directory=str(tmp_path))
+    job = await submit(live, learned=None, rerunnable=False, asked=asked)
+    row = live.job(job)
+    first, own_s = (row.walltimes or {})["planned_s"]
+    assert own_s == row.walltime_s == live.batch.of(f"ejb-{job}.0").walltime_s == OWN_S and 700 < first < 1000
+    await live.poll(1)
+    subjob = live.subjobs(job)[1]
+    assert subjob.walltime_s < 0.5 * OWN_S, "16 ranks on 8 processors, for twice the learned time and no more"
+    await live.begin(f"{job}.1")
+    live.batch.free = 0
+    assert planned_s(row, first - 1.0) == first
+    await runs_for(live, subjob.walltime_s - 5, 20)
+    row = live.job(job)
+    assert (row.state, row.walltime_s, row.overruns) == ("waiting", OWN_S, 0) and row.work_s >= first
+    assert planned_s(row, row.work_s) == OWN_S
+    told = Explanation.model_validate(await live.manager.explain(job)).walltimes
+    assert told is not None and told.sequence_s == []
+    (line,) = walltime_lines(told.model_dump())
+    assert "planned with the run time of heat" in line and " 13:29, by which 95 of 100 are over" in line
+
+
+async def test_a_job_that_is_planned_so_is_not_run_again_after_a_time_out(tmp_path: Path, store: Store) -> None:
+    learn(store)
+    live = LiveWorld(tmp_path, store, plan_by="learned")
+    live.batch.free = 0
+    job = await submit(live, learned=None, rerunnable=True, asked=Asked(directory=str(tmp_path)))
+    await live.begin(f"{job}.0")
+    await live.work()
+    live.clock.now += OWN_S
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    await live.poll(1)
+    await live.work()
+    assert live.job(job).state in ("timeout", "ending") and len(live.batch.requests) == 1
+
+
+@pytest.mark.parametrize("spec", [{"engine": "none"}, {"learned": False}, {"app": "other"}, {"walltime_s": 700.0}])
+async def test_where_the_request_is_planned_with(tmp_path: Path, store: Store, spec: dict[str, Any]) -> None:
+    """What could not be saved where it outlives its plan, who says so, little history, a request that is as short."""
+    learn(store)
+    live = LiveWorld(tmp_path, store, plan_by="learned")
+    live.batch.free = 0
+    job = await submit(live, **{"learned": None, "asked": Asked(directory=str(tmp_path)), **spec})
+    assert not (live.job(job).walltimes or {}).get("planned_s")
 
 
 async def test_a_script_whose_shell_would_be_lost_keeps_its_own_walltime(elastic: LiveWorld) -> None:

@@ -31,7 +31,7 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
     if isinstance(end, PlanOutlived) and isinstance(outcome, Again) and not end.cut_short:
         job.walltimes = kept
         return replace(outcome, walltime_s=next_s, reason=_why(outcome.reason, before_s, next_s))
-    if not isinstance(outcome, Final) or outcome.state is not JobState.TIMEOUT:
+    if not isinstance(outcome, Final) or outcome.state is not JobState.TIMEOUT or "planned_s" in (job.walltimes or {}):
         return None
     if isinstance(end, PassedThroughEnded):
         # One that is being given back was cancelled before its time was over.

@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 AHEAD_POLLS = 2.0  # before the last checkpoint has to begin: the next look, and the way to the workers
 ANOTHER_WAIT = 0.1  # of the mean run time: what each further wait in the queue counts, where runs are resumed
 STANDS = "so the user's request stands"
+PLANNED = 0.95  # of the runs are to be over by the run time that an elastic job is planned with
 _OWN_ENDS = {  # options that leave the walltime, or the end, to the batch system
     "--array": "an array's tasks time out one by one",
     "--time-min": "--time-min lets the batch system choose the walltime",
@@ -43,7 +44,8 @@ class Wanted:
     """A job that is to have a learned walltime, with what is known of its application. `by`: `job` or `queue`.
 
     `own_s`: what its user asked for (infinite: nothing); `limit_s`: never more than this; `resumed`: what a checkpoint
-    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one.
+    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one; `planned`: the
+    request stands, and the run time is wanted to plan with.
     """
 
     application: Application
@@ -54,14 +56,18 @@ class Wanted:
     quantum_s: float
     resumed: tuple[float, float] | None = None
     why_not: str = ""
+    planned: bool = False
 
 
 def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
-    """What a learned walltime of this job would be made of; None where its own is asked for."""
+    """What a learned walltime of this job would be made of, or the run time that it is planned with; None where its
+    own counts for both."""
     spec = taken.spec
-    first = taken.queue.partition(",")[0]
-    if spec.learned is False or (spec.learned is None and ctx.queue_settings(first).walltime != "auto"):
+    settings = ctx.queue_settings(taken.queue.partition(",")[0])
+    if spec.learned is False:
         return None
+    if spec.learned is None and settings.walltime != "auto":
+        return _planned(ctx, taken, user) if settings.plan_by == "learned" else None
     by = "queue" if spec.learned is None else "job"
     own_s = spec.walltime_s or inf
     application = application_of_job(user, spec)
@@ -76,6 +82,17 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
         ctx.view.walltime_quantum_s if ctx.view is not None else 60.0,
         _resumed(ctx, taken, user) if taken.elastic and taken.engine in MOVING_ENGINES else None,
     )
+
+
+def _planned(ctx: Context, taken: Admission, user: str) -> Wanted | None:
+    """The same where its own walltime is asked for: only of a job that is saved where it outlives its plan."""
+    spec, own_s = taken.spec, taken.spec.walltime_s or inf
+    begun_again = spec.kind is not JobKind.SCRIPT or spec.restartable
+    if not (taken.elastic and taken.engine in MOVING_ENGINES and begun_again):
+        return None
+    application = application_of_job(user, spec)
+    runs = tuple(newest(ctx.session, application))
+    return Wanted(application, runs, "queue", own_s, own_s, 1.0, planned=True)
 
 
 def _resumed(ctx: Context, taken: Admission, user: str) -> tuple[float, float]:
@@ -135,6 +152,8 @@ def _walltimes_of(question: Wanted) -> dict[str, Any]:
         "own_s": _finite(question.own_s),
         "limit_s": _finite(question.limit_s),
     }
+    if question.planned:
+        kept["planned_s"] = []
     if question.why_not:
         return kept
     found = learned(of, question.runs)
@@ -143,6 +162,12 @@ def _walltimes_of(question: Wanted) -> dict[str, Any]:
     from ejbd.core.speculation.sequence import expected_request, finishing, plan_of
 
     law = found.fitted.law
+    if question.planned:
+        planned_s = round_up(law.quantile(PLANNED), question.quantum_s)
+        if planned_s >= question.own_s or not isfinite(question.own_s):
+            return kept | {"why": f"{PLANNED:.0%} of its runs are over by {planned_s:g} s, {STANDS}"}
+        told = {"law": law.words(), "form": found.fitted.form, "mean_s": law.mean, "at": 0}
+        return kept | told | {"why": found.why, "planned_s": [planned_s, question.own_s]}
     if question.resumed is not None:
         told = _resuming(law, question, question.resumed)
         return kept | {"why": found.why, "law": law.words(), "form": found.fitted.form, "mean_s": law.mean} | told
@@ -243,6 +268,11 @@ def note_for(walltimes: dict[str, Any] | None) -> str:
     first_s = asked_first_s(walltimes)
     if walltimes is None:
         return ""
+    if "planned_s" in walltimes:
+        if not walltimes["planned_s"]:
+            return ""
+        first, own_s = walltimes["planned_s"]
+        return f"it is planned with {first:g} s, learned {walltimes['why']}, and asks for {own_s:g} s"
     if first_s is None:
         return f"its walltime is not a learned one: {walltimes['why']}"
     return f"it asks for {first_s:g} s, learned {walltimes['why']}; `ejb explain` shows the whole sequence"
@@ -251,7 +281,7 @@ def note_for(walltimes: dict[str, Any] | None) -> str:
 def next_of(walltimes: dict[str, Any] | None) -> tuple[dict[str, Any], float, float] | None:
     """What is kept once the next walltime is asked for, how long the job could run by the one before and can by that
     one; None where none is left."""
-    sequence = run_times(walltimes)
+    sequence = (walltimes or {}).get("planned_s") or run_times(walltimes)
     at = (walltimes or {}).get("at", 0)
     if walltimes is None or at + 1 >= len(sequence):
         return None

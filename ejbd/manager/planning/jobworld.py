@@ -16,7 +16,7 @@ from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.jobrows import JobRows
-from ejbd.manager.times import CLOCKS_S, usable_end, walltime_end, work_now
+from ejbd.manager.times import CLOCKS_S, planned_s, usable_end, walltime_end, work_now
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import JobKind, SubjobRole
@@ -191,7 +191,7 @@ class JobWorld(JobRows):
         return ElasticState(
             job=self.job.id,
             processes=self.job.processes,
-            requested_s=self.job.walltime_s,
+            requested_s=planned_s(self.job, work_now(self.job, self.ctx.now)),
             work_s=work_now(self.job, self.ctx.now),
             subjobs=held,
             stalled_until_s=self._stalled_until(),
