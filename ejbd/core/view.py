@@ -180,6 +180,7 @@ class Offer:
 
 
 KILL_WAIT_S = 2.0  # where the batch system does not say
+PASS_S = 30.0  # Slurm's default (bf_interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ class ClusterView:
     is not asked; empty: nothing, or it does not answer). `keeps_order`: it plans starts that a job which is let in
     before cannot push back; where it does not, nothing is started while others wait. `windows_by`: whose word windows
     go by, in plain English ("" where the batch system has but one). `kills_unmet`: the site ends a job that waits for
-    what can never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended.
+    what can never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended. `pass_s`:
+    how often the scheduler looks whether somebody who waits can start ahead of others.
     """
 
     time_s: float
@@ -211,6 +213,7 @@ class ClusterView:
     windows_by: str = ""
     kills_unmet: bool = False
     kill_wait_s: float = KILL_WAIT_S
+    pass_s: float = PASS_S
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ejbd.core.question import Question
-from ejbd.core.view import BatchJobView, BatchState, SiteReservation
+from ejbd.core.view import PASS_S, BatchJobView, BatchState, ClusterView, Reservations, SiteReservation
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.planning import promises
 from ejbd.store.store import Store
@@ -238,13 +238,31 @@ async def test_room_in_vain_is_used_again_and_not_given_again(world: Callable[..
     while len(live.subjobs(job)) == 2 and waited < 600:
         await live.poll(10)
         waited += 10
-    assert promises.START_S <= waited < promises.START_S + 60
+    assert promises.START_PASSES * PASS_S <= waited < promises.START_PASSES * PASS_S + 60
     live.batch.free = 0
     await live.begin(f"{job}.2")
     for _ in range(20):
         await live.poll(30)
         await live.work(2)
     assert len(given(live, job)) == 1 and live.job(job).state == "running"
+
+
+def test_how_long_room_is_kept_goes_by_the_passes_of_the_scheduler(store: Store) -> None:
+    """One that looks every two seconds has had its chance long before two minutes are over."""
+    view = ClusterView(0.0, (), (WAITS,), (), Reservations.PROCESSORS, pass_s=2.0)
+    made = promises.Promises(read=True)
+    made.make(WAITS.id, WAITS.user, "giver", (), 4, 0.0)
+
+    def at(now: float) -> bool:
+        store.read_sync(lambda session: made.look(session, view, now, 1.0))
+        return WAITS.id in made.standing
+
+    assert [at(now) for now in (0.0, 7.0, 9.0)] == [True, True, False]
+    assert set(made.in_vain) == {WAITS.id, "giver"}
+    at(128.0)
+    assert made.in_vain
+    at(130.0)
+    assert not made.in_vain
 
 
 async def test_a_daemon_that_is_restarted_keeps_the_room_too(world: Callable[..., LiveWorld]) -> None:

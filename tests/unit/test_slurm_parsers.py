@@ -130,6 +130,14 @@ def test_how_long_a_job_has_between_term_and_kill(line: str, seconds: float) -> 
 
 
 @pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("bf_window=60,bf_interval=5", 5.0), ("(null)", 30.0), ("bf_interval=often", 30.0), ("", 30.0)],
+)
+def test_how_often_backfilling_looks(said: str, seconds: float) -> None:
+    assert commands.pass_s(commands.ShowConfig().parse(f"SchedulerParameters     = {said}")) == seconds
+
+
+@pytest.mark.parametrize(
     ("line", "kills"),
     [
         ("DependencyParameters = kill_invalid_depend,max_depend_depth=5", True),

@@ -105,6 +105,7 @@ class SlurmBatch:
             memory=commands.memory_rules(settings),
             kills_unmet=commands.kills_unmet(settings),
             kill_wait_s=commands.kill_wait_s(settings),
+            pass_s=commands.pass_s(settings),
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
         )
 

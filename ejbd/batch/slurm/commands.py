@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ejbd.batch.base import LIMITS, AsAsked, BatchEnd, SubmitRequest, with_tag
 from ejbd.batch.slurm import states
-from ejbd.core.view import KILL_WAIT_S, MemoryRules
+from ejbd.core.view import KILL_WAIT_S, PASS_S, MemoryRules
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import BatchError
 
@@ -231,6 +231,12 @@ def kill_wait_s(config: Mapping[str, str]) -> float:
     """From TERM to KILL where a job is ended (seconds)."""
     word = config.get("KillWait", "").partition(" ")[0]
     return float(word) if word.isascii() and word.isdigit() else KILL_WAIT_S
+
+
+def pass_s(config: Mapping[str, str]) -> float:
+    """How often backfilling looks at those who wait (bf_interval, seconds)."""
+    word = scheduler_parameters(config).get("bf_interval", "")
+    return float(word) if word.isascii() and word.isdigit() and int(word) > 0 else PASS_S
 
 
 def kills_unmet(config: Mapping[str, str]) -> bool:

@@ -21,8 +21,8 @@ from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import EventKind
 
 COMING_S = 2 * LONGEST_MOVE_S  # that a checkpoint and the way to free processors may take altogether
-START_POLLS, START_S = 3.0, 120.0  # in which the batch system should have come to start who waits, the longer of these
-IN_VAIN_S = 1800.0  # in which nobody gives to one who did not start, and who gave in vain gives nothing
+START_POLLS, START_PASSES = 3.0, 4.0  # of ours and of the scheduler's: the longer has to do for a start
+IN_VAIN_PASSES = 60.0  # in which nobody gives to one who did not start, and who gave in vain gives nothing
 _REMEMBERED = 200  # decisions that a daemon which has just started looks back at
 
 
@@ -67,8 +67,9 @@ class Promises:
 
     def look(self, session: Session, view: ClusterView, now: float, poll_s: float) -> None:
         """Once a poll: what has been kept, and what was in vain."""
+        in_vain_s = IN_VAIN_PASSES * view.pass_s
         if not self.read:
-            self._recall(session, now)
+            self._recall(session, now - in_vain_s)
         self.in_vain = {id: until for id, until in self.in_vain.items() if until > now}
         if not self.standing:
             return
@@ -81,9 +82,9 @@ class Promises:
                 self.standing[to] = replace(one, free_s=None)
             elif one.free_s is None:
                 self.standing[to] = replace(one, free_s=now)
-            elif now - one.free_s > max(START_S, START_POLLS * poll_s):
+            elif now - one.free_s > max(START_PASSES * view.pass_s, START_POLLS * poll_s):
                 del self.standing[to]
-                self.in_vain |= dict.fromkeys((to, *one.givers), now + IN_VAIN_S)
+                self.in_vain |= dict.fromkeys((to, *one.givers), now + in_vain_s)
 
     def kept_for(self, view: ClusterView, queue: str) -> Promise | None:
         """For whom the room of a queue is kept, if for anybody: one who waits for some of its nodes."""
@@ -100,9 +101,9 @@ class Promises:
             self.standing[to] = replace(one, since_s=one.since_s + by_s, free_s=free_s)
         self.in_vain = {id: until + by_s for id, until in self.in_vain.items()}
 
-    def _recall(self, session: Session, now: float) -> None:
+    def _recall(self, session: Session, since_s: float) -> None:
         self.read = True
-        query = select(Event).where(Event.kind == EventKind.DECISION_SUSPEND, Event.at_s > now - IN_VAIN_S)
+        query = select(Event).where(Event.kind == EventKind.DECISION_SUSPEND, Event.at_s > since_s)
         found = list(session.scalars(query.order_by(Event.id.desc()).limit(_REMEMBERED)))
         for row in reversed(found):
             to = row.data.get("given_to")
