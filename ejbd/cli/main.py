@@ -7,6 +7,7 @@ import sys
 
 from ejbd import __version__
 
+_NAMES_OF_SLURM = ("sbatch", "squeue", "scancel")  # under which `ejb` does what a tool expects of these
 _COMPLETING = "_EJB_COMPLETE"  # set by the shell's completion, whose words are not in argv
 
 
@@ -20,6 +21,13 @@ def main() -> None:
     from ejbd.errors import EjbError
 
     try:
+        name = sys.argv[0].rpartition("/")[2]
+        if name in _NAMES_OF_SLURM:
+            from ejbd.cli import slurm_names
+
+            words = slurm_names.command_line(name, words)
+            if not words:
+                return
         if "submit" in words and _COMPLETING not in os.environ:
             from ejbd.cli.submit import quickly
 
@@ -28,7 +36,7 @@ def main() -> None:
                 sys.exit(code)
         from ejbd.cli.app import app
 
-        app(prog_name="ejb")
+        app(words, prog_name="ejb")
     except EjbError as error:
         sys.exit(current().failure(error))
     except BrokenPipeError:  # the reader (head, less) has had enough

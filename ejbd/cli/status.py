@@ -8,8 +8,10 @@ import typer
 
 from ejbd.cli import columns, completion, showing
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
+from ejbd.cli.output import Output
 from ejbd.cli.selecting import ids, names_several, path
 from ejbd.cli.trouble import tell_trouble
+from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 from ejbd.wire.payloads import JobView
 from ejbd.wire.states import LIVING_JOB, TERMINAL_JOB, JobState
@@ -64,12 +66,18 @@ def status(
         typer.Option("--columns", "-o", metavar="NAME,...", help="These columns: " + ", ".join(columns.NAMES) + "."),
     ] = None,
     heading: Annotated[bool, typer.Option("--heading/--no-heading", help="With the columns' names above.")] = True,
+    snakemake: Annotated[
+        bool, typer.Option("--snakemake", help="Print success, failed or running, as Snakemake's --status-cmd does.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Show your jobs, those that live first, or all about one."""
     out = output(as_json, quiet)
     daemon = client(context)
+    if snakemake:
+        print(_for_snakemake(daemon, jobs or [], out))
+        return
     if not as_json and not quiet:
         tell_trouble(daemon, out)
     shown = columns.chosen(chosen, users=everybody or user is not None)
@@ -102,6 +110,23 @@ def status(
     )
     if more:
         out.note(f"these are the first {limit}; --all shows every job")
+
+
+def _for_snakemake(daemon: Client, jobs: list[str], out: Output) -> str:
+    """One word for one job. A workflow must not end because the daemon is started again: a job that cannot be asked
+    about runs. Raises EjbError where not one job is named, or there is no such job."""
+    if len(jobs) != 1 or names_several(jobs[0]):
+        raise EjbError(Code.INVALID, "one job is asked about at a time", where="--snakemake", hint="ejb status ID")
+    try:
+        state = JobState(daemon.get(path(jobs[0]))["state"])
+    except EjbError as error:
+        if error.code is not Code.UNREACHABLE:
+            raise
+        out.note(f"{error.sentence()}; the job is taken to be running")
+        return "running"
+    if state not in TERMINAL_JOB:
+        return "running"
+    return "success" if state is JobState.COMPLETED else "failed"
 
 
 def _states(words: list[str] | None) -> list[str] | None:

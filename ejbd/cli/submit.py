@@ -64,7 +64,13 @@ def submit(typed: Typed, daemon: Client) -> int:
         out.note(note)
     if given.get("wait"):
         return _waited_for(job, daemon, out)
-    out.result(job, lambda: out.line(f"Submitted job {job['id']}"), quiet=job["id"])
+    if given.get("numbered"):
+        from ejbd.wire.numbers import number_of
+
+        told, line = number_of(job["id"]), f"Submitted batch job {number_of(job['id'])}"
+    else:
+        told, line = job["id"], f"Submitted job {job['id']}"
+    out.result(job, lambda: out.line(line), quiet=told)
     out.note(_carried(job))
     return 0
 

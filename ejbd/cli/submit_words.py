@@ -74,6 +74,7 @@ OWN = (
     Option("dry_run", ("--dry-run",), _FLAG, "Show what would be done, and why."),
     Option("test_only", ("--test-only",), _FLAG, "The same, as sbatch calls it."),
     Option("wrap", ("--wrap",), _TEXT, "A shell command instead of a script."),
+    Option("numbered", ("--numbered",), _FLAG, "Tell the job by a number, as sbatch does."),
     Option("parsable", ("--parsable",), _FLAG, "Print the job's id alone."),
     Option("wait", ("-W", "--wait"), _FLAG, "Wait for the end; exit as the job does."),
     Option("as_json", ("--json",), _FLAG, "Print one JSON document."),

@@ -15,6 +15,7 @@ from ejbd.store.models import Array, Epoch, Event, Intent, Job, Overhead, QueueP
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import PastInterval, Phase, intervals
 from ejbd.wire.kinds import JobKind
+from ejbd.wire.numbers import id_of
 
 __all__ = [
     "PastInterval",
@@ -74,11 +75,13 @@ def list_jobs(
 
 def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
     """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
-    beginning of just one id; and any of these with `_7` behind it, the element of an array that is so.
+    beginning of just one id; and any of these with `_7` behind it, the element of an array that is so. An id may be
+    given as a number, too (`ejbd.wire.numbers`).
 
     Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).
     """
+    selector = id_of(selector)
     if element := ELEMENT.fullmatch(selector):
         return _element(session, element, user, everybody=everybody)
     last = LAST.fullmatch(selector)

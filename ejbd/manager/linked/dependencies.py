@@ -29,6 +29,7 @@ from ejbd.store.models import Array, Dependency, Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, JobKind, SubjobRole
+from ejbd.wire.numbers import id_of
 
 OPTION, KILL = "--dependency=", "--kill-on-invalid-dep="
 WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"  # as Slurm says it
@@ -144,7 +145,7 @@ def _corresponding(session: Session, depends: Depends) -> dict[str, Indices | No
 
 def _known(session: Session, id: str) -> str | None:
     """The job of EJB that is meant: by its id, or by the number that its script knows itself by. None: none is."""
-    base, _, index = id.partition("_")
+    base, _, index = id_of(id).partition("_")
     job = session.scalar(select(Job.id).where(Job.id == base))
     if job is None and base.isdigit():
         job = session.scalar(select(Array.job_id).where(Array.number == base).limit(1))
