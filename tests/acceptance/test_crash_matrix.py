@@ -67,9 +67,8 @@ MOMENTS: dict[CrashPoint, list[Moment]] = {
 CASES = [("local", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
 CASES += [("slurm", point, MOMENTS[point][0]) for point in MOMENTS]
 CASES += [("slurm", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
-# The fake OpenPBS: all of them with EJB_TEST_PBS=all, and these always; the real one: where something has been asked of
+# The fake OpenPBS: all of them, with EJB_TEST_PBS=all; the real one: where something has been asked of
 # it and nobody knows the answer, and where it has been asked to end something.
-ALWAYS = [(CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
 CASES += [("openpbs", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
 CASES += [("openpbs-real", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
 CASES += [("openpbs-real", CrashPoint.CANCEL_AFTER_CALL, START)]
@@ -166,7 +165,7 @@ def _parameters() -> Iterator[object]:
     for batch, point, moment in CASES:
         marks = [pytest.mark.slurm] if batch == "slurm" else []
         marks += [pytest.mark.xdist_group(f"crash-matrix-{batch}")] if batch != "local" else []
-        if batch == "openpbs" and (point, moment) not in ALWAYS and os.environ.get("EJB_TEST_PBS") != "all":
+        if batch == "openpbs" and os.environ.get("EJB_TEST_PBS") != "all":
             marks.append(pytest.mark.skip("the crash matrix on the fake PBS takes minutes: EJB_TEST_PBS=all runs it"))
         yield pytest.param(batch, point, moment, marks=marks, id=f"{batch}-{point.value}-{moment}")
 
