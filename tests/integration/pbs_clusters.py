@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusters import netns, openpbs
+from clusters.configuration import read_settings
 from clusters.errors import ClusterError
 from tests.integration.slurm_clusters import SCRIPT
 
@@ -83,6 +84,17 @@ class PbsCluster:
                 return
             assert time.monotonic() < deadline, f"the jobs of a test did not end: {ids}"
             time.sleep(0.5)
+
+    def kill(self) -> None:
+        """SIGKILL to the server, by its pid on its host; jobs live on."""
+        hosts = openpbs.hosts_of(self.directory, read_settings(self.directory))
+        argv = [*hosts.enter(openpbs.HEAD), "pgrep", "-x", "pbs_server.bin"]
+        pids = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+        subprocess.run([*hosts.enter(openpbs.HEAD), "kill", "-KILL", *pids], timeout=60, check=True)
+
+    def start(self) -> None:
+        """What is missing."""
+        _cluster("up", self.directory, "--batch=openpbs", f"--nodes={self.nodes}", f"--cpus={self.cpus}")
 
     def reserve(self, start_s: float, hosts: list[str]) -> str:
         """For maintenance, for an hour; its name."""

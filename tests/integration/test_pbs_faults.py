@@ -16,6 +16,7 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
+from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,26 @@ def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite]) -> Iterator[
     found.empty()
 
 
-def batch(site: PbsSite, **options: float) -> PbsBatch:
+@pytest.fixture(scope="module")
+def real_openpbs() -> Iterator[PbsCluster]:
+    if reason := missing_openpbs():
+        pytest.skip(reason)
+    with pbs_cluster(2, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["openpbs", "torque", "openpbs-real"])
+def any_site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
+    """The real one, too, for faults that it can be brought to."""
+    if request.param == "openpbs-real":
+        found: PbsSite | PbsCluster = request.getfixturevalue("real_openpbs")
+    else:
+        found = request.getfixturevalue("sites")[request.param]
+    yield found
+    found.empty()
+
+
+def batch(site: PbsSite | PbsCluster, **options: float) -> PbsBatch:
     return PbsBatch(path=site.path, **options)  # type: ignore[arg-type]
 
 
@@ -70,7 +90,8 @@ async def test_a_qalter_that_hangs_has_done_its_work(site: PbsSite, tmp_path: Pa
     assert next(job.walltime_s for job in (await adapter.observe()).jobs if job.id == id) == 300
 
 
-async def test_a_server_that_is_away_has_told_of_no_end(site: PbsSite, tmp_path: Path) -> None:
+async def test_a_server_that_is_away_has_told_of_no_end(any_site: PbsSite | PbsCluster, tmp_path: Path) -> None:
+    site = any_site
     adapter = batch(site)
     id = await adapter.submit(ME, request(tmp_path))
     await seen(adapter, id, BatchState.RUNNING)
@@ -116,7 +137,8 @@ async def test_a_job_that_the_server_forgot_is_told_by_its_exit_file_alone(site:
     assert (await batch(site).outcomes({id: tmp_path / "exit"}))[id].exit_code == 3
 
 
-async def test_a_job_deleted_behind_our_back_was_cancelled(site: PbsSite, tmp_path: Path) -> None:
+async def test_a_job_deleted_behind_our_back_was_cancelled(any_site: PbsSite | PbsCluster, tmp_path: Path) -> None:
+    site = any_site
     adapter = batch(site)
     id = await adapter.submit(ME, request(tmp_path))
     await seen(adapter, id, BatchState.RUNNING)
