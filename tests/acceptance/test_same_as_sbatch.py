@@ -22,10 +22,10 @@ SAID_BY_SRUN = "srun: cluster configuration lacks support for cpu binding"
 PROBE = """\
 #!/bin/bash
 #SBATCH -t 5 {lines}
-pwd; umask; ulimit -S -a
+pwd; umask; ulimit -S -a; ulimit -H -a | sed 's/^/hard: /'
 env | grep -E '^(SLURM_(JOB_(NUM|CPUS|NAME|PART)|NNODES|NTASKS|NPROCS|TASKS|CPUS|MEM|SUBMIT)|MINE)' | sort > told
 scontrol show hostnames | wc -l
-srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS, $SLURM_CPUS_PER_TASK' > ranks
+srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS, $SLURM_CPUS_PER_TASK; ulimit -S -a; ulimit -H -a' > ranks
 exit 3
 """
 ARRAY = """\
