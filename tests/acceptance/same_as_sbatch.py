@@ -147,7 +147,7 @@ class Pair:
         def states() -> list[list[str]]:
             return [line.split("|")[:2] for line in self.cluster.run(*rows).splitlines()]
 
-        live = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+        live = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING")
         until(lambda: all(state not in live for state, _ in states()), f"job {id} of sbatch did not end", 240)
         codes = [int(code) for _, code in states()]
         code = max(one >> 8 if one > 255 else one for one in codes)

@@ -45,6 +45,15 @@ srun sh -c 'trap "sleep 4; echo saved > rank-\\$SLURM_PROCID-saved; exit 0" TERM
     echo up > rank-$SLURM_PROCID-up; while :; do sleep 0.2; done'
 echo after > script-after
 """
+# Whoever is told before the end writes it down. What is not told ends by itself, before the time limit.
+WARNED = """\
+#!/bin/bash
+#SBATCH -n 2 -t 1 -o /dev/null --signal={who}USR1@20
+trap 'echo told > script-told' USR1
+srun sh -c 'trap "echo told > rank-\\$SLURM_PROCID-told; exit 0" USR1
+    for i in $(seq 230); do sleep 0.2; done'
+echo "srun said $?" > script-after
+"""
 KILL_WAIT_S = 60  # far longer than what they do takes, also on a busy machine
 MOVED = """\
 #!/bin/bash
@@ -142,6 +151,19 @@ def test_what_is_done_at_a_cancellation_or_at_the_time_limit_is_done_to_its_end(
     assert both.daemon.job(ours)["state"] == how
     assert {"rank-0-saved", "rank-1-saved", "script-told", "script-after"} <= there.files.keys()
     assert here.files == there.files
+
+
+@pytest.mark.parametrize("who", ["", "B:"])
+def test_who_is_to_be_told_before_the_end_is_told(both: Pair, who: str) -> None:
+    if os.environ.get("EJB_TEST_SCRIPTS") != "all":
+        pytest.skip("a time limit is a minute at least: EJB_TEST_SCRIPTS=all")
+    script = both.folder / "warned.sh"
+    script.write_text(WARNED.replace("{who}", who))
+    ours, plain = both.begin_ejb(script, "--elastic", "on"), both.begin_sbatch(script)
+    there, here = both.end_sbatch(plain), both.end_ejb(ours)
+    told = {"script-told"} if who else {"rank-0-told", "rank-1-told"}
+    assert there.files.keys() == told | {"script-after"}
+    assert (here.code, here.files) == (there.code, there.files)
 
 
 def test_a_script_whose_ranks_are_moved_reads_and_writes_what_it_would_have(both: Pair, tmp_path: Path) -> None:
