@@ -51,7 +51,7 @@ WARNED = """\
 #SBATCH -n 2 -t 1 -o /dev/null --signal={who}USR1@20
 trap 'echo told > script-told' USR1
 srun sh -c 'trap "echo told > rank-\\$SLURM_PROCID-told; exit 0" USR1
-    for i in $(seq 230); do sleep 0.2; done'
+    end=$(($(date +%s) + 44)); while [ $(date +%s) -lt $end ]; do sleep 0.2; done'
 echo "srun said $?" > script-after
 """
 KILL_WAIT_S = 60  # far longer than what they do takes, also on a busy machine
