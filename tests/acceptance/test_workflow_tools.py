@@ -196,7 +196,7 @@ def test_nextflows_slurm_executor_runs_its_tasks_as_jobs_of_ejb(
     assert nextflow.wait(*tasks) == [0, 7]
     assert sorted((tasks[1].folder / "ranks.txt").read_text().split()) == ["0", "1"]
     assert {nextflow.states()[task.job] for task in tasks} <= {"R", "CG", "CD", "F"}
-    long = nextflow.task(tmp_path / "work" / "long", "sleep 600 & wait", "-t 00:20:00")
+    long = nextflow.task(tmp_path / "work" / "long", "while :; do sleep 600 & wait; done", "-t 00:20:00")
     nextflow.submit(long)
     until = time.monotonic() + LONG_S
     while not (long.folder / ".command.begin").exists():

@@ -108,10 +108,10 @@ def test_the_same_key_gives_the_same_job(shell: Shell) -> None:
         (b"#!/bin/sh\n#SBATCH --nix\n", ["s"], Code.INVALID, "line 2: sbatch has no option '--nix'"),
         (b"#!/bin/sh\n#SBATCH -n 4\n", ["--elastic=on", "s"], Code.UNSUPPORTED, "needs a walltime"),
         (
-            b"#!/bin/sh\n#SBATCH -n 4 -t 5 --signal=USR1@60\n",
+            b"#!/bin/sh\n#SBATCH -n 4 -t 5 --signal=R:USR1@60\n",
             ["--elastic=on", "s"],
             Code.UNSUPPORTED,
-            "line 2: an elastic job cannot keep --signal",
+            "line 2: an elastic job cannot keep R: of --signal",
         ),
         (
             b"#!/bin/sh\n#SBATCH -n 4 -t 5\n#EJB elastic=on\nsrun x &\n",

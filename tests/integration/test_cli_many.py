@@ -121,8 +121,8 @@ def test_an_option_behind_the_script_is_told(shell: Shell) -> None:
 def test_any_option_of_sbatch_is_known_on_the_command_line(shell: Shell) -> None:
     id = shell.submit("--mem=4G", "-x", "n7,n8", "--gres", "gpu:1", "--exclusive", "--elastic", "off", shell.script())
     assert shell.row(id).spec["rigid_options"] == ["--mem=4G", "--exclude=n7,n8", "--gres=gpu:1", "--exclusive"]
-    _, err = shell.ejb("submit", "--signal=USR1@60", "--elastic=on", shell.script(), code=EXIT_CODE[Code.UNSUPPORTED])
-    assert "an elastic job cannot keep --signal" in err
+    _, err = shell.ejb("submit", "--signal=R:USR1@60", "--elastic=on", shell.script(), code=EXIT_CODE[Code.UNSUPPORTED])
+    assert "an elastic job cannot keep R: of --signal" in err
     assert "--mem: a value must follow" in shell.ejb("submit", "--mem", code=2)[1]
     assert "--gpu is the beginning of several options" in shell.ejb("submit", "--gpu=1", shell.script(), code=2)[1]
     assert "--nonsense" in shell.ejb("submit", "--nonsense", shell.script(), code=2)[1]
