@@ -180,6 +180,8 @@ class Ended:
     def get(self, path: str, **query: Any) -> Any:
         if path.endswith("/events"):
             return {"events": []}
+        if path == "/v1/jobs":
+            return {"jobs": []}
         return {"state": "completed", "submit_s": 1.0, "end_s": 9.0, "subjobs": [], "reason": ""}
 
 

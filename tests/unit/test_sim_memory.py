@@ -213,7 +213,8 @@ def test_mistakes_are_told_in_a_sentence(log: Path, tmp_path: Path) -> None:
     said = ejb_sim("run", str(without), "--memory", "1G", code=2).stderr
     assert "no row of without says what memory a job asked for or used (fields 10 and 7)" in said
     for size in ("12Q", "0", "-1G", ""):
-        assert "is not a size of memory (such as 4G" in ejb_sim("run", str(log), f"--memory={size}", code=2).stderr
+        said = ejb_sim("run", str(log), f"--memory={size}", code=2).stderr
+        assert "is not a size of memory" in said and "such as 4G, 500M or 2000" in said
     said = ejb_sim("run", str(log), "--default-memory", "1G", code=2).stderr
     assert "--default-memory says nothing without --memory" in said
 
