@@ -107,6 +107,18 @@ def make_home(folder: Path) -> Path:
 
 
 @contextmanager
+def running_site(folder: Path, toml: str, environment: dict[str, str]) -> Iterator[Site]:
+    """A daemon with these settings and variables; in the end it is stopped."""
+    daemon = Daemon(folder, toml, environment)
+    daemon.start()
+    assert not daemon.ended(), daemon.log.read_text()
+    try:
+        yield Site(daemon, make_home(folder))
+    finally:
+        daemon.stop()
+
+
+@contextmanager
 def local_site(folder: Path, *, nodes: int = 4, processors: int = 4) -> Iterator[Site]:
     """A daemon with an embedded cluster of its own; in the end both are gone."""
     toml = f'poll_s = {POLL_S}\nworker_python = "{sys.executable}"\n[local]\nnodes = {nodes}\n'

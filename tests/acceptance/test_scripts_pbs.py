@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.scripting import Site, make_home
-from tests.fakes.daemon import FAST, Daemon
+from tests.acceptance.scripting import Site, running_site
+from tests.fakes.daemon import FAST
 from tests.fakes.pbs.site import pbs_site
 from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
 
@@ -39,27 +39,18 @@ exit 4
 """
 
 
-def _site(folder: Path, toml: str, environment: dict[str, str]) -> Iterator[Site]:
-    daemon = Daemon(folder, toml, environment)
-    daemon.start()
-    assert not daemon.ended(), daemon.log.read_text()
-    try:
-        yield Site(daemon, make_home(folder))
-    finally:
-        daemon.stop()
-
-
 @pytest.fixture(params=["pbs", pytest.param("slurm", marks=pytest.mark.slurm)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     top = f'batch = "{request.param}"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{FAST}\n'
     if request.param == "pbs":
-        with pbs_site("openpbs", nodes=2, cpus=2) as fake:
-            yield from _site(tmp_path, f'{top}[pbs]\nbin = "{fake.bin}"\n', {})
+        fake = pbs_site("openpbs", nodes=2, cpus=2)
+        with fake as pbs, running_site(tmp_path, f'{top}[pbs]\nbin = "{pbs.bin}"\n', {}) as site:
+            yield site
         return
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(2, 2) as cluster:
-        yield from _site(tmp_path, top, {"SLURM_CONF": str(cluster.conf)})
+    with slurm_cluster(2, 2) as cluster, running_site(tmp_path, top, {"SLURM_CONF": str(cluster.conf)}) as site:
+        yield site
 
 
 def test_a_qsub_script_runs_as_it_is(site: Site) -> None:

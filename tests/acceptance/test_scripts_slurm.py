@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.scripting import Site, make_home, said, sleeping
+from tests.acceptance.scripting import Site, running_site, said, sleeping
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.integration.background import Background, fill
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -31,13 +31,8 @@ def cluster() -> Iterator[SlurmCluster]:
 def site(cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("scripts-slurm")
     toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n' + FAST
-    daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
-    daemon.start()
-    assert not daemon.ended(), daemon.log.read_text()
-    try:
-        yield Site(daemon, make_home(folder))
-    finally:
-        daemon.stop()
+    with running_site(folder, toml, {"SLURM_CONF": str(cluster.conf)}) as site:
+        yield site
 
 
 @pytest.fixture

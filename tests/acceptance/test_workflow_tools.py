@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.scripting import Site, make_home
-from tests.fakes.daemon import FAST, Daemon
+from tests.acceptance.scripting import Site, running_site
+from tests.fakes.daemon import FAST
 from tests.fakes.me import ME
 from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
 
@@ -47,14 +47,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("workflows")
     toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
-    with slurm_cluster(2, 4) as cluster:
-        daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
-        daemon.start()
-        assert not daemon.ended(), daemon.log.read_text()
-        try:
-            yield Site(daemon, make_home(folder))
-        finally:
-            daemon.stop()
+    with slurm_cluster(2, 4) as cluster, running_site(folder, toml, {"SLURM_CONF": str(cluster.conf)}) as site:
+        yield site
 
 
 @pytest.fixture
