@@ -1,7 +1,7 @@
 /* A parallel program that can be moved and costs the machine next to nothing: its ranks hold their (virtual) processors
  * by sleeping, and meet after every step. cc -O2 -o paced paced.c
  *
- *     paced --steps N [--pace 250ms] [--result FILE] [--patience 60s]     one rank; EJB starts them all
+ *     paced --steps N [--pace 250ms] [--result FILE] [--patience 60s]     one rank; EJB or srun starts them all
  *     paced --steps N --expect RANKS                                      the result that so many ranks must have
  *
  * A step is `pace` of a processor's time for each rank, so that d ranks on one processor take d times as long, and all
@@ -164,10 +164,20 @@ static void prepare(int fd)
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
+/* The first of two variables that says something, or NULL. */
+static const char *told(const char *name, const char *other)
+{
+  const char *value = getenv(name);
+  if (!value || !*value)
+    value = getenv(other);
+  return value && *value ? value : NULL;
+}
+
+/* Where rank 0 listens. srun, called on a job's first node, names that node, which is rank 0's as well. */
 static const char *address(void)
 {
-  const char *given = getenv("EJB_ADDRESS");
-  return given && *given ? given : "127.0.0.1";
+  const char *given = told("EJB_ADDRESS", "SLURM_LAUNCH_NODE_IPADDR");
+  return given ? given : "127.0.0.1";
 }
 
 static void gather(const char *folder)
@@ -609,7 +619,8 @@ int main(int count, char **words)
   struct sigaction action = { .sa_handler = ask }; /* no SA_RESTART: whoever waits is interrupted */
   sigaction(SIGALRM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
-  const char *name = getenv("EJB_RANK"), *number = getenv("EJB_SIZE"), *folder = getenv("EJB_RENDEZVOUS");
+  const char *name = told("EJB_RANK", "SLURM_PROCID"), *number = told("EJB_SIZE", "SLURM_STEP_NUM_TASKS");
+  const char *folder = getenv("EJB_RENDEZVOUS");
   rank = name ? atoi(name) : 0;
   size = number ? atoi(number) : 1;
   int expected = 0;
@@ -633,7 +644,7 @@ int main(int count, char **words)
     return 0;
   }
   if (size < 1 || rank < 0 || rank >= size || (size > 1 && !folder))
-    fail("EJB_RANK, EJB_SIZE and EJB_RENDEZVOUS say who this is");
+    fail("EJB_RANK, EJB_SIZE (or srun's) and EJB_RENDEZVOUS say who this is");
   double slowest_s = 4.0 * (double)pace_ns / 1e9 * size; /* a step where all share one processor, with room */
   patience_s = patience_s > slowest_s ? patience_s : slowest_s;
   checkpoint_dir = getenv("EJB_CHECKPOINT_DIR");

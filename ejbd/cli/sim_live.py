@@ -75,7 +75,7 @@ def live(
         ManyPaths, typer.Option("--beside", metavar="FILE", help="Another run's JSON, for the plot; may be repeated.")
     ] = None,
 ) -> None:
-    """Play a log against a real Slurm with sleeping jobs (and a real EJB), and compare with its simulation."""
+    """Play a log against a real Slurm (and a real EJB), and compare with its simulation."""
     from ejbd.sim.live import pooled
     from ejbd.sim.live_figure import draw
     from ejbd.sim.live_program import program_at
@@ -87,7 +87,7 @@ def live(
     if policy not in ("easy", "ejb"):
         raise EjbError(Code.INVALID, f"{policy!r} cannot be played", hint="--policy is easy or ejb")
     elastic = policy == "ejb"
-    if elastic and program.suffix != ".c" and not program.is_file():
+    if program.suffix != ".c" and not program.is_file():
         raise EjbError(Code.INVALID, f"{program} is not there", hint="--program names examples/paced.c or heat.py")
     conf = cluster / "slurm.conf" if cluster is not None else None
     if conf is not None and not conf.is_file():
@@ -112,9 +112,7 @@ def live(
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its jobs are cancelled
     with _folder(shared) as folder:
-        runs = program_at(program, HEAT, folder, pace) if elastic else None
-        if runs is not None and runs.why:
-            print(f"elastic jobs run {runs.name}: {runs.why}", file=sys.stderr)
+        runs = program_at(program, HEAT, folder, pace)
         toml = (
             f'batch = "slurm"\npoll_s = {poll}\n[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\n'
             f"min_processors = {min_procs}\nlambda_s = {lambda_s}\nomax = {omax}\nsuspend = {str(suspend).lower()}\n"

@@ -1,8 +1,8 @@
 """A log played against a real batch system, beside the simulation of the same log: the sim-to-real error.
 
-The log is scaled so that it fits into minutes. Its rigid jobs sleep; the elastic ones are run by the live EJB. What a
-real system costs on top (the scheduler's pass, start-up, moves) is measured and given to the simulation as parameters,
-each under its name; nothing else is fitted.
+The log is scaled so that it fits into minutes. Its rigid jobs sleep; the elastic ones run a program, by the live EJB
+or, without it, by srun. What a real system costs on top (the scheduler's pass, start-up, moves) is measured and given
+to the simulation as parameters, each under its name; nothing else is fitted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Overheads:
     `arrival_s`: from the submission to the start of a job that fits at once. `handover_s`: from the end of a job to
     the start of the next one on its processors. Of elastic jobs: `start_up_s` from the start of the first subjob until
     its ranks run, `begin_s` until they compute, `giving_back_s` from the end until the processors are given back,
-    `move_s` one move, and `pace`, by how much longer than meant they compute.
+    `move_s` one move, and `pace`, by how much longer than meant they compute. Under EASY `begin_s` and `pace` are of
+    the same jobs, started by srun.
     """
 
     arrival_s: float = 0.0
@@ -56,6 +57,16 @@ class PlayedJob:
     end_s: float | None
     moves: int = 0
     why: str = ""  # it has no end
+
+
+def line_through(meant: Sequence[float], took: Sequence[float]) -> tuple[float, float]:
+    """Slope and intercept (0 at least) of the least squares; without different lengths the ratio of the sums, and 0."""
+    x, y = np.array(meant), np.array(took)
+    if np.ptp(x) > 0:
+        slope, intercept = np.polyfit(x, y, 1)
+        if slope > 0 and intercept > 0:
+            return float(slope), float(intercept)
+    return float(y.sum() / x.sum()), 0.0
 
 
 class Runner(Protocol):
@@ -191,11 +202,12 @@ def simulated_times(
 ) -> JobTimes:
     """The simulation of what is played, with the measured overheads put in. `slack_s`, `margins`: as in :class:`Costs`.
 
-    `elastic`: flags, whose jobs may be elastic under EJB.
+    `elastic`: flags, whose jobs run the program, and may be elastic under EJB.
     `unit`: processors of a node, where whole nodes are reserved.
     """
     jobs = workload.jobs
-    candidate = np.asarray(elastic) & (policy is Policy.EJB)
+    wide = np.asarray(elastic)
+    candidate = wide & (policy is Policy.EJB)
     late = np.where(candidate, overheads.elastic_arrival_s, overheads.arrival_s)
     kept_s = 0.0 if overheads.move_s is None else overheads.move_s + overheads.handover_s
     costs = Costs(
@@ -207,7 +219,9 @@ def simulated_times(
     )
     # After its end a job's processors are not the next one's at once: the job holds them so much longer.
     after = np.where(candidate, costs.release_s, overheads.handover_s)
-    run_s = np.where(candidate, jobs.run * overheads.pace, jobs.run + overheads.handover_s)
+    computing = np.where(wide, jobs.run * overheads.pace, jobs.run)
+    rigid_s = computing + np.where(wide, overheads.begin_s, 0.0) + overheads.handover_s
+    run_s = np.where(candidate, computing, rigid_s)
     arrivals = jobs.submit + late
     order = np.argsort(arrivals, kind="stable")
     walltime = np.maximum(jobs.walltime, run_s + np.where(candidate, costs.launch_s + costs.release_s, 0.0))

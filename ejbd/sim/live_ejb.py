@@ -10,11 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from ejbd.core.walltime import format_walltime
-from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Overheads, PlayedJob
+from ejbd.errors import EjbError
+from ejbd.sim.live import Overheads, PlayedJob, line_through
 from ejbd.sim.live_program import Program
 from ejbd.sim.replay_jobs import JobBook
 from ejbd.wire.kinds import EventKind
@@ -79,7 +77,7 @@ class ElasticRuns:
             job = self._over[id]
             end = job["end_s"] if job["state"] == "completed" else None
             if end is not None:
-                self._check(number)
+                self._program.check(id, self._ranks[number], self._run_s[number], self._result(number))
             epochs = [event for event in self._events(id) if event["kind"] == EventKind.EPOCH_LAUNCHING]
             why = "" if end is not None else f"EJB's {id} is {job['state']} ({job.get('reason') or 'without a reason'})"
             found[number] = PlayedJob(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1), why)
@@ -87,21 +85,6 @@ class ElasticRuns:
 
     def _result(self, number: int) -> Path:
         return self._folder / f"{number}.result"
-
-    def _check(self, number: int) -> None:
-        """Raises EjbError where a job has computed something else than it should, however often it was moved."""
-        meant = self._program.expected(self._ranks[number], self._run_s[number])
-        if meant is None:
-            return
-        try:
-            said = self._result(number).read_text()
-        except OSError as error:
-            said = f"nothing ({error.strerror})"
-        if said != meant:
-            raise EjbError(
-                Code.INTERNAL,
-                f"job {self._ids[number]} was to compute {meant.strip()!r}, and its result is {said.strip()!r}",
-            )
 
     def close(self) -> None:
         """Cancel what is not over, and wait for a while until its processors are given back."""
@@ -143,16 +126,6 @@ class ElasticRuns:
 
     def _events(self, id: str) -> list[dict[str, Any]]:
         return list(self._daemon.get(f"/v1/jobs/{id}/events", limit=10_000)["events"])
-
-
-def line_through(meant: Sequence[float], took: Sequence[float]) -> tuple[float, float]:
-    """Slope and intercept (0 at least) of the least squares; without different lengths the ratio of the sums, and 0."""
-    x, y = np.array(meant), np.array(took)
-    if np.ptp(x) > 0:
-        slope, intercept = np.polyfit(x, y, 1)
-        if slope > 0 and intercept > 0:
-            return float(slope), float(intercept)
-    return float(y.sum() / x.sum()), 0.0
 
 
 _LIVE = ("planned", "pending", "running")

@@ -1,4 +1,7 @@
-"""What the elastic jobs of a played log run: paced ranks that can be moved, and what they must have computed."""
+"""What the elastic jobs of a played log run: paced ranks that can be moved, and what they must have computed.
+
+Under EASY, which moves nobody, srun starts the ranks of the same program.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,20 @@ class Program:
             return None
         words = [*self.argv, "--steps", str(self.steps(run_s)), "--expect", str(ranks)]
         return _output(words)
+
+    def check(self, job: str, ranks: int, run_s: float, result: Path) -> None:
+        """Raises EjbError where `job` has computed something else than it should, however often it was moved."""
+        meant = self.expected(ranks, run_s)
+        if meant is None:
+            return
+        try:
+            said = result.read_text()
+        except OSError as error:
+            said = f"nothing ({error.strerror})"
+        if said != meant:
+            raise EjbError(
+                Code.INTERNAL, f"job {job} was to compute {meant.strip()!r}, and its result is {said.strip()!r}"
+            )
 
 
 def program_at(source: Path, other: Path, folder: Path, pace_s: float | None) -> Program:

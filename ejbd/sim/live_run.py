@@ -20,7 +20,7 @@ from ejbd.sim.accounts import read_log
 from ejbd.sim.live import JobTimes, Overheads, comparison, live_times, play, rows_of, scaled, simulated_times
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
 from ejbd.sim.live_program import Program
-from ejbd.sim.live_slurm import QUANTUM_S, SlurmSleeps
+from ejbd.sim.live_slurm import QUANTUM_S, SlurmRuns
 from ejbd.sim.live_windows import Rule, on_cluster, opened, pick
 from ejbd.sim.run import Policy
 from ejbd.sim.workload import Workload, workload_of
@@ -58,12 +58,12 @@ def live_comparison(
     folder: Path,
     conf: Path | None,
     daemon: Daemon | None,
-    program: Program | None,
+    program: Program,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     """The document that `ejb sim live --json` prints. Whatever still runs when this fails is cancelled."""
     original = _original(setting)
-    sleeps = SlurmSleeps(folder, conf)
+    sleeps = SlurmRuns(folder, conf)
     given = _given(setting, original, sleeps.processors())
     workload = given.workload
     tell(
@@ -71,11 +71,17 @@ def live_comparison(
     )
     overheads, unit = sleeps.measure(workload.processors), sleeps.node_processors()
     tell(f"starts after {overheads.arrival_s:.2f} s, hands over in {overheads.handover_s:.2f} s")
-    elastic = None
+    elastic: ElasticRuns | SlurmRuns | None = None
     if setting.elastic:
-        if daemon is None or program is None:
-            raise EjbError(Code.INVALID, "elastic jobs need a daemon and a program")
+        if daemon is None:
+            raise EjbError(Code.INVALID, "elastic jobs need a daemon")
         elastic = ElasticRuns(daemon, program, folder)
+    elif program.checked:
+        elastic = SlurmRuns(folder, conf, program)
+    if program.why:
+        tell(f"elastic jobs run {program.name}: {program.why}")
+    if elastic is None:  # only the C program finds its ranks without EJB
+        tell(f"srun does not start {program.name}: under EASY these jobs sleep")
     loads: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -96,7 +102,7 @@ def live_comparison(
     load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
     told: dict[str, Any] = {"scale": setting.scale, "original_procs": original.processors}
     told |= {"skip": setting.skip} if setting.window is None else {"window": setting.window}
-    if program is not None and setting.elastic:
+    if elastic is not None:
         told |= {"program": program.name, "pace_s": program.pace_s, "results_checked": program.checked}
         told |= {"program_why": program.why} if program.why else {}
     return {**document, "parameters": told | document["parameters"], "load_average": load}

@@ -1,4 +1,4 @@
-"""Sleeping jobs on a real Slurm, by its own commands. A job writes down when it starts and when it ends."""
+"""Jobs on a real Slurm, by its own commands: they sleep, or srun starts a program. Each notes its start and end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import shlex
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Overheads, PlayedJob
+from ejbd.sim.live import Overheads, PlayedJob, line_through
+from ejbd.sim.live_program import Program
 
 QUANTUM_S = 60.0  # Slurm's time limits are whole minutes
 COMMAND_S = 30.0
@@ -23,11 +25,15 @@ _SILENT = ("Unable to contact slurm controller", "Could not establish a configur
 _WHERE = "SLURM_CONF or --cluster says where Slurm is"
 
 
-class SlurmSleeps:
-    """Implements :class:`ejbd.sim.live.Runner`. `folder` must be one that the nodes see."""
+class SlurmRuns:
+    """Implements :class:`ejbd.sim.live.Runner`. `folder` must be one that the nodes see.
 
-    def __init__(self, folder: Path, conf: Path | None = None) -> None:
+    Without a `program` jobs sleep. What has computed something else than it should raises, as with EJB.
+    """
+
+    def __init__(self, folder: Path, conf: Path | None = None, program: Program | None = None) -> None:
         self.folder = folder
+        self._program = program
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("SBATCH")}
         if conf is not None:
             self._environment["SLURM_CONF"] = str(conf)
@@ -35,6 +41,7 @@ class SlurmSleeps:
         if named and not Path(named).is_file():  # Slurm's own commands would look for it for a minute
             raise EjbError(Code.BATCH_UNAVAILABLE, f"there is no Slurm: {named} is not there", hint=_WHERE)
         self._submitted: dict[int, tuple[str, float]] = {}
+        self._shapes: dict[int, tuple[int, float]] = {}  # processors and run time
 
     def processors(self) -> int:
         """All processors of the default partition."""
@@ -51,10 +58,12 @@ class SlurmSleeps:
 
     def submit(self, number: int, processors: int, walltime_s: float, run_s: float) -> None:
         start, end = (shlex.quote(str(self._note(number, what))) for what in ("start", "end"))
-        script = f"#!/bin/sh\ndate +%s.%N > {start}\nsleep {run_s:g}\ndate +%s.%N > {end}\n"
-        words = ["--parsable", "--no-requeue", "--output=/dev/null", f"--job-name=sleep-{number}"]
+        does = self._step(number, run_s) if self._program is not None else f"sleep {run_s:g}"
+        script = f"#!/bin/sh\ndate +%s.%N > {start}\n{does} && date +%s.%N > {end}\n"
+        words = ["--parsable", "--no-requeue", "--output=/dev/null", f"--job-name=played-{number}"]
         words += [f"--ntasks={processors}", f"--time={format_walltime(walltime_s)}"]
         at = time.time()
+        self._shapes[number] = processors, run_s
         self._submitted[number] = (self._run("sbatch", *words, stdin=script).strip().split(";")[0], at)
 
     def running(self) -> int:
@@ -66,6 +75,9 @@ class SlurmSleeps:
         return len(set(open_ones) & set(listed))
 
     def played(self) -> dict[int, PlayedJob]:
+        for number, (id, _) in self._submitted.items():
+            if self._program is not None and self._read(number, "end") is not None:
+                self._program.check(f"Slurm's {id}", *self._shapes[number], self._note(number, "result"))
         return {
             number: PlayedJob(
                 at, self._read(number, "start"), self._read(number, "end"), why=f"Slurm's {id} wrote no end"
@@ -80,7 +92,7 @@ class SlurmSleeps:
 
     def measure(self, processors: int) -> Overheads:
         """How long a job that fits takes to start, and one that follows another; the cluster must be empty."""
-        chain = SlurmSleeps(self.folder / "measure")
+        chain = SlurmRuns(self.folder / "measure")
         chain._environment = self._environment
         chain.folder.mkdir(exist_ok=True)
         arrivals: list[float] = []
@@ -96,6 +108,16 @@ class SlurmSleeps:
         gaps = [(played[n + 1].start_s or 0.0) - (played[n].end_s or 0.0) for n in range(CHAINED - 1)]
         return Overheads(arrival_s=sum(arrivals) / len(arrivals), handover_s=sum(gaps) / len(gaps))
 
+    def measured(self, base: Overheads) -> Overheads:
+        """`base` with what the program takes beyond the run time that was meant, from start to end of its jobs."""
+        told = [(self._shapes[number][1], job) for number, job in self.played().items()]
+        whole = [(run_s, job.end_s - job.start_s) for run_s, job in told if job.end_s and job.start_s]
+        if not whole:
+            return base
+        meant, took = zip(*whole, strict=True)
+        pace, begin_s = line_through(meant, took)
+        return replace(base, pace=pace, begin_s=begin_s)
+
     def wait(self) -> None:
         """Until all are over, a minute each at most."""
         deadline = time.monotonic() + 60.0 * len(self._submitted)
@@ -106,6 +128,14 @@ class SlurmSleeps:
                     Code.CONFLICT, "jobs of half a second are not over after a minute: is the cluster in use?"
                 )
             time.sleep(0.1)
+
+    def _step(self, number: int, run_s: float) -> str:
+        """The program, started by srun on all processors of the job: what a user's script has without EJB."""
+        assert self._program is not None
+        meet = self._note(number, "meet")
+        meet.mkdir(exist_ok=True)
+        command = shlex.join(self._program.command(run_s, self._note(number, "result")))
+        return f"EJB_RENDEZVOUS={shlex.quote(str(meet))} srun --kill-on-bad-exit=1 --input=none {command}"
 
     def _note(self, number: int, what: str) -> Path:
         return self.folder / f"{number}.{what}"

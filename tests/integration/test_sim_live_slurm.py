@@ -1,4 +1,4 @@
-"""`ejb sim live` on a real Slurm: sleeping jobs, and elastic ones of a real EJB, beside their simulation."""
+"""`ejb sim live` on a real Slurm: jobs that sleep, or run by srun or EJB, beside their simulation."""
 
 from __future__ import annotations
 
@@ -44,9 +44,12 @@ def test_a_log_is_played_on_a_real_slurm_beside_its_simulation(slurm: SlurmClust
     first, second, third, fourth = (job["live"] for job in told["each"])
     assert first[0] < first[1] <= second[0] < second[1] <= fourth[0]
     assert third[1] - third[0] >= 2
+    costs = told["overheads"]
+    assert costs["pace"] > 0 and told["parameters"]["results_checked"]  # of those that srun started
     for job, (_, run, _, _) in zip(told["each"], LOG, strict=True):
         assert job["live"][1] - job["live"][0] >= run
-        assert job["simulated"][1] - job["simulated"][0] == pytest.approx(run, abs=0.01)
+        meant = run * costs["pace"] + costs["begin_s"] if job["elastic"] else run
+        assert job["simulated"][1] - job["simulated"][0] == pytest.approx(meant, abs=0.01)
     assert (tmp_path / "plot.png").stat().st_size > 1000 and (tmp_path / "plot.svg").stat().st_size > 1000
     assert not slurm.run("squeue", "--noheader").strip()
 

@@ -15,8 +15,19 @@ from ejbd.cli.main import main
 from ejbd.cli.sim_live import factor
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.errors import Code, EjbError
-from ejbd.sim.live import Overheads, PlayedJob, comparison, live_times, play, pooled, rows_of, scaled, simulated_times
-from ejbd.sim.live_ejb import ElasticRuns, line_through
+from ejbd.sim.live import (
+    Overheads,
+    PlayedJob,
+    comparison,
+    line_through,
+    live_times,
+    play,
+    pooled,
+    rows_of,
+    scaled,
+    simulated_times,
+)
+from ejbd.sim.live_ejb import ElasticRuns
 from ejbd.sim.live_figure import draw
 from ejbd.sim.live_program import Program
 from ejbd.sim.run import Policy
@@ -117,6 +128,14 @@ def test_the_simulation_pays_the_measured_overheads() -> None:
     real = simulated_times(log, Policy.EASY, PAPER, NOBODY, paid, plain=True)
     assert real.start.tolist() == [0.5, 12.0, 23.5]
     assert real.end.tolist() == [10.5, 22.0, 28.5]
+
+
+def test_under_easy_the_program_takes_what_was_measured_of_it_and_others_sleep() -> None:
+    log = load([(0, 10, 60, 4), (2, 10, 60, 4)])
+    paid = Overheads(handover_s=1.5, begin_s=0.5, pace=1.1)
+    real = simulated_times(log, Policy.EASY, PAPER, [True, False], paid, plain=True)
+    assert real.start.tolist() == [0, 13.0]
+    assert real.end.tolist() == [11.5, 23.0]
 
 
 def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() -> None:
