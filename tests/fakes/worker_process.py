@@ -18,12 +18,14 @@ from tests.fakes.manager_server import Json, ManagerServer
 
 WORKERS = Path(__file__).resolve().parents[2] / "workers"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ejb_worker.__main__ import main; main()"
+PATIENT = PROGRAM.replace("from", "import ejb_worker.agent; ejb_worker.agent.SURE_S = 3.0; from", 1)
+"""A worker that holds each end for so long that a test can come in between, however busy the machine is."""
 
 
-def worker_command(subjob_dir: Path, *more: str) -> list[str]:
+def worker_command(subjob_dir: Path, *more: str, program: str = PROGRAM) -> list[str]:
     # Compute nodes may have another Python: EJB_WORKER_PYTHON runs these tests with it.
     python = os.environ.get("EJB_WORKER_PYTHON", sys.executable)
-    words = [python, "-I", "-S", "-c", PROGRAM, str(WORKERS)]
+    words = [python, "-I", "-S", "-c", program, str(WORKERS)]
     return [*words, "agent", "--subjob-dir", str(subjob_dir), "--node", "n1", "--grace-s", "0.5", *more]
 
 
@@ -61,10 +63,10 @@ class World:
         self.output = spool / "job.out"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *more: str, processors: int = 3, **popen: Any) -> subprocess.Popen[bytes]:
+    def start(self, *more: str, processors: int = 3, program: str = PROGRAM, **popen: Any) -> subprocess.Popen[bytes]:
         """Start the worker and wait until it has registered. 3 processors: never the number of CPUs by chance."""
         self.manager.start()
-        command = worker_command(self.manager.subjob_dir, "--processors", str(processors), *more)
+        command = worker_command(self.manager.subjob_dir, "--processors", str(processors), *more, program=program)
         self.process = subprocess.Popen(command, **popen)
         self.manager.wait_for(lambda: self.manager.registrations)
         return self.process

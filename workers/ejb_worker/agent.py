@@ -34,6 +34,9 @@ _LAST_OUTPUT_S = 5.0
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
 _WARNING_HOLD_S = 0.5
 """How long a TERM waits for word that it is the end: whoever ends a job signals all of it, one after another."""
+SURE_S = 0.1
+"""How long the end of a rank or of the script is held. What ends a job signals the worker as well, but in its own
+order: a program that leaves on TERM as if its work were done would be taken for one that has done it."""
 _LOOKS_S = 0.1
 _LATE_LOOKS_S = 1.0
 _LOOKING_S = 120.0
@@ -166,6 +169,7 @@ class Agent:
                 processes=self._processes,
                 loop=self._loop,
                 report=self._report,
+                sure=self._sure,
                 shielded=bool(self._ending) and payload["engine"] != "none",
             )
         except LaunchError as error:
@@ -228,6 +232,7 @@ class Agent:
             report=self._report,
             log=lambda message: self._loop.call_soon(lambda: self._log(message)),
             killed=self._script_killed,
+            sure=self._sure,
             warned=lambda: self._warned_s is not None,
         )
         self._lead = lead
@@ -313,6 +318,17 @@ class Agent:
             self._loop.call_later(_LATE_LOOKS_S if self._warning_told else _LOOKS_S, self._look_for_the_end)
         else:
             self._warned_s = None
+
+    def _sure(self, tell: Callable[[], None]) -> None:
+        """Call `tell` of an end once it is sure not to be part of the job's: never, where this worker is ended, too."""
+
+        def look() -> None:
+            if self._warned_s is not None and not self._warning_told and not self._leaving:
+                self._loop.call_later(_LOOKS_S, look)  # it may be the end yet
+            elif not self._leaving:
+                tell()
+
+        self._loop.call_later(SURE_S, look)
 
     def _script_killed(self, code: int) -> bool:
         """Whether the script was ended by the warning that this worker has got, too: then it is no end of its own."""

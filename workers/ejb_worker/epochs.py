@@ -121,9 +121,12 @@ class EpochRun:
         processes: Processes,
         loop: Loop,
         report: Callable[..., object],
+        sure: Callable[[Callable[[], None]], None],
         shielded: bool = False,
     ) -> None:
-        """`shielded`: the ranks do not hear a TERM of the batch system, for they are to be checkpointed on it."""
+        """`shielded`: the ranks do not hear a TERM of the batch system, for they are to be checkpointed on it; `sure`:
+        calls back once an end is sure not to be that of the whole job."""
+        self._sure = sure
         self._shielded = shielded
         self.epoch = int(payload["epoch"])
         self._payload = payload
@@ -176,6 +179,7 @@ class EpochRun:
         self._deadline: Optional[Timer] = None
         self._poll: Optional[Timer] = None
         self._untold: List[Tuple[int, int]] = []
+        self._held_long_enough: Set[int] = set()
         self._finished = False
         self._input: Optional[RankInput] = None
         self._stop_replies: List[Reply] = []
@@ -540,16 +544,15 @@ class EpochRun:
         """Report an end, in the order of the ends: the first one is the cause of those of its peers."""
         self._untold.append((rank, code))
         if code in ENDING_CODES:
-            self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_until(rank))
-        elif len(self._untold) == 1:
-            self._tell_until(rank)
+            self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_from(rank))
+        else:
+            self._sure(lambda: self._tell_from(rank))
 
-    def _tell_until(self, rank: int) -> None:
-        """The hold of this rank's end is over: tell it, what came before it, and what waited only for it."""
-        told = rank not in [other for other, _ in self._untold]
-        while self._untold and not (told and self._untold[0][1] in ENDING_CODES):
+    def _tell_from(self, rank: int) -> None:
+        """The hold of this rank's end is over: tell it if it is the first, and what has waited only for it."""
+        self._held_long_enough.add(rank)
+        while self._untold and self._untold[0][0] in self._held_long_enough:
             other, code = self._untold.pop(0)
-            told = told or other == rank
             if not self._stopping:
                 memory = {"memory": True} if other in self._killed_for_memory else {}
                 for one in self._stands_for(other):

@@ -50,12 +50,15 @@ class Lead:
         loop: Loop,
         report: Callable[..., object],
         log: Callable[[str], None],
+        sure: Callable[[Callable[[], None]], None],
         killed: Callable[[int], bool] = lambda _code: False,
         warned: Callable[[], bool] = lambda: False,
     ) -> None:
         """`killed`: asked of a script that a signal has ended, whether that was not its own doing and is seen to;
-        `warned`: whether the batch system signals what runs here."""
+        `sure`: calls back once an end is sure not to be that of the whole job; `warned`: whether the batch system
+        signals what runs here."""
         self._killed = killed
+        self._sure = sure
         self._warned = warned
         self.run = int(payload["run"])
         self._payload = payload
@@ -248,8 +251,10 @@ class Lead:
 
         def tell(_error: str) -> None:
             self._script_collected = True
-            hold = SIGNAL_HOLD_S if code in ENDING_CODES else 0.0
-            self._loop.call_later(hold, lambda: self._tell_exit(code))
+            if code in ENDING_CODES:
+                self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_exit(code))
+            else:
+                self._sure(lambda: self._tell_exit(code))
             for call in self._after_script:
                 call()
 
