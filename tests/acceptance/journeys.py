@@ -167,8 +167,10 @@ def ours(site: Site, job: str) -> list[BatchJob]:
 
 def nothing_left(daemon: Daemon, site: Site, job: str) -> None:
     """Wait until no batch job, worker or rank of the job is left."""
-    until(lambda: not any(row.live for row in ours(site, job)), "a batch job is left", 40, lambda: str(ours(site, job)))
-    until(lambda: not daemon.processes(), "a worker or a rank is left", 30, lambda: str(daemon.processes()))
+    until(
+        lambda: not any(row.live for row in ours(site, job)), "a batch job is left", 120, lambda: str(ours(site, job))
+    )
+    until(lambda: not daemon.processes(), "a worker or a rank is left", 120, lambda: str(daemon.processes()))
     assert ranks_of(job, forks=True) == {}
 
 
@@ -185,7 +187,7 @@ def each_tag_once(daemon: Daemon, site: Site, job: str) -> None:
         subjobs = {f"ejb-{s['id']}": s["batch_id"] for s in daemon.job(job)["subjobs"] if s["batch_id"] is not None}
         return {row.name: row.id for row in rows} == subjobs
 
-    until(agree, "batch jobs and subjobs are not the same", 30, lambda: f"{ours(site, job)}\n{daemon.job(job)}")
+    until(agree, "batch jobs and subjobs are not the same", 120, lambda: f"{ours(site, job)}\n{daemon.job(job)}")
 
 
 def made_again(daemon: Daemon, folder: Path, *changes: str) -> dict[str, Any]:

@@ -79,6 +79,8 @@ class PbsBackground:
         ]
 
     def close(self) -> None:
+        for name in self.ids:
+            (self.folder / f"end-{name}").touch()  # a lost mom's jobs end, too
         self.site.empty()
 
 

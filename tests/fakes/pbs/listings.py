@@ -76,7 +76,7 @@ def openpbs_job(world: World, job: Job, now: float) -> dict[str, Any]:
         "Output_Path": f"{head}:{job.output}",
         "Priority": 0,
         "qtime": clock(job.submitted_s),
-        "Rerunable": "True",
+        "Rerunable": str(job.rerunable),
     }
     asked = {key: number_or_text(value) for key, value in job.asked.items()}
     nodect = len({node for node, _, _ in job.shares}) or sum(count for count, _ in job.chunks)
@@ -193,7 +193,7 @@ def torque_job(world: World, job: Job, now: float) -> str:
         more["exec_host"] = exec_host(job, "torque")
     more |= {"Hold_Types": job.holds or "n", "Join_Path": job.join, "Keep_Files": "n", "Mail_Points": "a"}
     more |= {"mtime": str(int(job.changed_s)), "Output_Path": f"{head}:{job.output}", "Priority": "0"}
-    more |= {"qtime": str(int(job.submitted_s)), "Rerunable": "True"}
+    more |= {"qtime": str(int(job.submitted_s)), "Rerunable": str(job.rerunable)}
     text += tags(more)
     asked = {"nodes": "1", **job.asked, "walltime": length(job.walltime_s)}
     asked["nodect"] = str(sum(count for count, _ in job.chunks))

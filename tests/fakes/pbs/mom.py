@@ -3,6 +3,9 @@
 Runs the script in a session of its own, starts tasks for pbsdsh (each in one of its own, with almost no environment),
 ends it all at the walltime, and leaves how the script ended in NUMBER.end. What has made a session for itself is out of
 its reach, as with a real one.
+
+`mom.py FOLDER NUMBER again` is one that was killed and started again, as Torque's: the processes of the job are no
+children of hers, so that she sees when they are gone, and tells of no exit code.
 """
 
 from __future__ import annotations
@@ -19,17 +22,21 @@ import time
 from pathlib import Path
 
 
-def main(folder: Path, number: str) -> None:
+def main(folder: Path, number: str, again: bool) -> None:
     base = folder / "jobs" / number
     spec = json.loads(base.with_suffix(".json").read_text())
     os.setsid()
+    base.with_suffix(".pid").write_text(str(os.getpid()))
     listener = socket.socket(socket.AF_UNIX)
     path = base.with_suffix(".sock")
     path.unlink(missing_ok=True)
     listener.bind(str(path))
     listener.listen(64)
     mom = Mom(spec, base)
-    mom.start()
+    if again:
+        mom.adopt()
+    else:
+        mom.start()
     threading.Thread(target=mom.serve, args=(listener,), daemon=True).start()
     status = mom.wait()
     path.unlink(missing_ok=True)
@@ -47,6 +54,25 @@ class Mom:
         self.limit_s = spec["start_s"] + spec["walltime_s"]
         self.exceeded = False
         self.tasks = 0
+        self.job: subprocess.Popen[bytes] | None = None
+        self.lock = threading.Lock()
+
+    def adopt(self) -> None:
+        """Look after what a mom before this one has started."""
+        self.sessions = json.loads(self.base.with_suffix(".sessions").read_text())
+
+    def begun(self, pid: int) -> None:
+        with self.lock:
+            self.sessions.append(pid)
+            temporary = self.base.with_suffix(".sessions.tmp")
+            temporary.write_text(json.dumps(self.sessions))
+            temporary.replace(self.base.with_suffix(".sessions"))
+
+    def code(self) -> int | None:
+        """How the script has ended; None while it runs."""
+        if self.job is not None:
+            return self.job.poll()
+        return None if members(self.sessions) else 0
 
     def start(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -65,12 +91,12 @@ class Mom:
             cwd=self.spec["cwd"],
             start_new_session=True,
         )
-        self.sessions.append(self.job.pid)
+        self.begun(self.job.pid)
 
     def wait(self) -> int:
         """256 and the signal where one ended it; below zero where the walltime did."""
         while True:
-            code = self.job.poll()
+            code = self.code()
             if code is not None:
                 break
             now = time.time()
@@ -147,7 +173,7 @@ class Mom:
             return {"task": self.tasks, "status": 254, "error": str(error)}
         finally:
             os.close(out)
-        self.sessions.append(task.pid)
+        self.begun(task.pid)
         code = task.wait()
         return {"task": self.tasks, "status": 256 - code if code < 0 else code}
 
@@ -179,4 +205,4 @@ def deliver(spec: dict, base: Path) -> None:  # type: ignore[type-arg]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["again"])

@@ -25,6 +25,8 @@ from tests.fakes.pbs.world import Job, Reservation, World, job_number
 Answer = tuple[str, str, int]
 MOM = Path(__file__).with_name("mom.py")
 EXCEEDED = {"openpbs": -29, "torque": -11}
+# OpenPBS, of a job that is not rerunable: its mom has started anew, or was away for longer than node_fail_requeue.
+MOM_STARTED, MOM_LOST = -4, -20
 FORGOTTEN_S = 300.0
 
 
@@ -66,6 +68,11 @@ class Server:
                     found = json.loads(end.read_text())
                     status = found["status"]
                     world.ended(job, status, found["end_s"])
+                    changed = True
+        for node, since_s in world.lost.items():
+            if world.dialect == "openpbs" and time.time() > since_s + world.node_fail_requeue_s:
+                for job in world.led_from(node):
+                    world.given_up(job, MOM_LOST, time.time())
                     changed = True
         for job in world.schedule(time.time()):
             self.launch(job)
@@ -113,8 +120,22 @@ class Server:
             "exceeded": EXCEEDED[world.dialect],
         }
         base.with_suffix(".json").write_text(json.dumps(spec))
-        argv = [sys.executable, "-S", "-E", str(MOM), str(self.folder), str(job.number)]
+        self.follow(job)
+
+    def follow(self, job: Job, *again: str) -> None:
+        argv = [sys.executable, "-S", "-E", str(MOM), str(self.folder), str(job.number), *again]
         self.moms[job.number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+
+    def mom_started(self, node: str) -> None:
+        """OpenPBS's gives up what ran, and does not look after its processes; Torque's goes on with it (-p)."""
+        world = self.world
+        world.nodes[node] = "free"
+        del world.lost[node]
+        for job in world.led_from(node):
+            if world.dialect == "openpbs":
+                world.given_up(job, MOM_STARTED, time.time())
+            else:
+                self.follow(job, "again")
 
     def tell(self, job: Job, **what: Any) -> None:
         """Tell the job's mom, if it is there (yet)."""
@@ -162,6 +183,12 @@ class Server:
         what = request["control"]
         if what == "node":
             world.nodes[request["name"]] = request["state"]
+        elif what == "mom":
+            if request["up"]:
+                self.mom_started(request["name"])
+            else:
+                world.nodes[request["name"]] = "down"
+                world.lost[request["name"]] = time.time()
         elif what == "reserve":
             world.reservations.append(
                 Reservation(request["name"], request["start_s"], request["end_s"], request["nodes"])
@@ -169,7 +196,10 @@ class Server:
         elif what == "walltime":
             self.set_walltime(world.jobs[request["job"]], request["walltime_s"])
         elif what == "forget":
-            world.jobs.pop(request["job"], None)
+            job = world.jobs.pop(request["job"], None)
+            if job is not None and request.get("kill"):  # its mom has been told that nobody knows it
+                later = partial(self.tell, job, do="signal", number=int(signal.SIGKILL))
+                asyncio.get_running_loop().run_in_executor(None, later)
         elif what == "unreserve":
             world.reservations.clear()
         world.save()

@@ -51,7 +51,7 @@ class PbsSite:
         argv = [sys.executable, "-m", "tests.fakes.pbs.server", str(self.folder)]
         with open(self.folder / "log", "ab") as log:
             self.server = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (self.folder / "server").exists() or not self._answers():
             assert self.server.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline, "the fake PBS does not come up"
@@ -71,6 +71,16 @@ class PbsSite:
             self.server.wait()
         for name in ("server", "control", "maui"):
             (self.folder / name).unlink(missing_ok=True)
+
+    def kill_mom(self, node: str) -> None:
+        """SIGKILL to the moms of the jobs that are led from a node; the server sees it down, the jobs' processes live.
+
+        `control("mom", name=node, up=True)` starts them again.
+        """
+        for job in self._stored():
+            if job["state"] in "RE" and job["shares"][0][0] == node:
+                os.kill(int((self.folder / "jobs" / f"{job['number']}.pid").read_text()), signal.SIGKILL)
+        self.control("mom", name=node, up=False)
 
     def control(self, what: str, **more: Any) -> None:
         with socket.socket(socket.AF_UNIX) as client:
@@ -99,17 +109,21 @@ class PbsSite:
             check=False,
         )
 
+    def _stored(self) -> list[dict[str, Any]]:
+        """The jobs as the server has written them down."""
+        stored = json.loads((self.folder / "state.json").read_text()) if (self.folder / "state.json").exists() else {}
+        return list(stored.get("jobs", []))
+
     def numbers(self) -> list[int]:
         """Jobs that have not ended."""
-        stored = json.loads((self.folder / "state.json").read_text()) if (self.folder / "state.json").exists() else {}
-        return [job["number"] for job in stored.get("jobs", []) if job["state"] not in "FC"]
+        return [job["number"] for job in self._stored() if job["state"] not in "FC"]
 
     def empty(self) -> None:
         """Every job ended, and no other misbehaviour."""
         self.mischief()
         if numbers := self.numbers():
             self.run("qdel", *map(str, numbers))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while self.numbers():
             assert time.monotonic() < deadline, "the jobs of a test did not end"
             time.sleep(0.05)
@@ -134,6 +148,7 @@ def pbs_site(
     prefix: str = "n",
     head: str = "head",
     first: int = 1,
+    node_fail_requeue_s: float = 310.0,
 ) -> Iterator[PbsSite]:
     """OpenPBS orders strictly; Torque has Maui's backfilling, or a scheduler that starts whatever fits."""
     folder = Path(tempfile.mkdtemp(prefix="ejb-pbs-"))
@@ -151,6 +166,7 @@ def pbs_site(
             "maui": maui,
             "kill_delay": 5.0,
             "first": first,
+            "node_fail_requeue": node_fail_requeue_s,
         }
         (folder / "site.json").write_text(json.dumps(settings))
         for name in (*COMMANDS, *(MAUI if maui else ()), *(("pbs_rstat",) if dialect == "openpbs" else ())):

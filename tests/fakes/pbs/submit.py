@@ -161,6 +161,7 @@ def job_of(world: World, request: dict[str, Any], now: float) -> Job:
         depend=values.get("Wdepend", ""),
         begin_s=begin or (now + 86400 if "a" in values else 0.0),
         shell_args=arguments,
+        rerunable=values.get("r", "y") != "n",
     )
 
 

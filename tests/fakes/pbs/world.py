@@ -48,6 +48,7 @@ class Job:
     deleted: bool = False
     estimate: tuple[float, list[tuple[str, int]]] | None = None
     session: int | None = None
+    rerunable: bool = True
 
     @property
     def processors(self) -> int:
@@ -84,6 +85,8 @@ class World:
         self.processors: int = settings["cpus"]
         self.nodes: dict[str, str] = {f"{settings['prefix']}{n}": "free" for n in range(1, settings["nodes"] + 1)}
         self.kill_delay_s: float = settings["kill_delay"]
+        self.node_fail_requeue_s: float = settings["node_fail_requeue"]
+        self.lost: dict[str, float] = {}  # nodes whose mom is away, since when
         self.jobs: dict[int, Job] = {}
         self.reservations: list[Reservation] = []
         self.next: int = settings["first"]
@@ -98,6 +101,7 @@ class World:
             return
         self.next = stored["next"]
         self.nodes.update(stored["nodes"])
+        self.lost = stored["lost"]
         self.reservations = [Reservation(**each) for each in stored["reservations"]]
         for each in stored["jobs"]:
             each["chunks"] = [tuple(chunk) for chunk in each["chunks"]]
@@ -109,6 +113,7 @@ class World:
         stored = {
             "next": self.next,
             "nodes": self.nodes,
+            "lost": self.lost,
             "reservations": [asdict(each) for each in self.reservations],
             "jobs": [asdict(job) for job in self.jobs.values()],
         }
@@ -243,6 +248,17 @@ class World:
             other.state = "H" if other.holds else "Q"
             if not met:
                 self.ended(other, None, now)
+
+    def led_from(self, node: str) -> list[Job]:
+        """The jobs that run with their mother superior on this node."""
+        return [job for job in self.jobs.values() if job.runs and job.shares and job.shares[0][0] == node]
+
+    def given_up(self, job: Job, status: int, now: float) -> None:
+        """A job whose mom was lost: ended with what the server makes of it, or back in its queue if it may be."""
+        if job.rerunable:
+            job.state, job.shares, job.start_s, job.changed_s = "Q", [], None, now
+        else:
+            self.ended(job, status, now)
 
     # ---- Maui's
 

@@ -1,0 +1,197 @@
+"""A mom killed, a walltime exceeded, a job that the server forgot, under a job that runs on the fake PBS.
+
+What the moms of either dialect do when they are killed is in no recording: it is taken from their public sources.
+OpenPBS's gives up what ran when she starts anew (exit status -4), and her server does when she stays away for
+`node_fail_requeue` (-20); she kills nothing. Torque's looks after it again (-p). The outcome of each is its test's
+docstring.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only, undisturbed
+from tests.acceptance.pbs_background import PbsBackground
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.pbs.site import PbsSite, pbs_site
+
+STEPS = 250
+LONGER = pytest.mark.skipif(
+    os.environ.get("EJB_TEST_PBS") != "all",
+    reason="much the same fault once more takes half a minute: EJB_TEST_PBS=all runs it",
+)
+EXCEEDED = {"openpbs": -29, "torque": -11}
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[dict[str, PbsSite]]:
+    with (
+        pbs_site("openpbs", nodes=4, cpus=2, node_fail_requeue_s=8) as openpbs,
+        pbs_site("torque", maui=True, nodes=4, cpus=2) as torque,
+    ):
+        yield {"openpbs": openpbs, "torque": torque}
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite], tmp_path: Path) -> PbsBackground:
+    """Half of it taken by the block, a node by a filler, and a node idle."""
+    return PbsBackground(sites[request.param], tmp_path, fillers=(2,))
+
+
+def dialects(ordinary: str = "") -> pytest.MarkDecorator:
+    """Both, or without EJB_TEST_PBS=all one of them alone."""
+    names = [pytest.param(name, marks=[] if ordinary in ("", name) else [LONGER]) for name in EXCEEDED]
+    return pytest.mark.parametrize("site", names, indirect=True)
+
+
+def submit(daemon: Daemon, steps: int = STEPS, **overrides: object) -> str:
+    return daemon.submit(*daemon.heat(steps, daemon.folder / "moved"), ranks=4, time="5:00", overrides=overrides)
+
+
+def first_subjob(daemon: Daemon, job: str) -> dict[str, Any]:
+    """What the ranks are on."""
+    return dict(next(s for s in daemon.job(job)["subjobs"] if s["role"] == "subjob"))
+
+
+def number(subjob: dict[str, Any]) -> int:
+    return int(str(subjob["batch_id"]).partition(".")[0])
+
+
+def status(site: PbsBackground, subjob: dict[str, Any]) -> int | None:
+    """What the server tells of an ended batch job."""
+    jobs = json.loads((site.site.folder / "state.json").read_text())["jobs"]
+    told: int | None = next(job["status"] for job in jobs if job["number"] == number(subjob))
+    return told
+
+
+def launches(daemon: Daemon, job: str) -> int:
+    return daemon.kinds(job).count("epoch.launching")
+
+
+def completed(daemon: Daemon, site: PbsBackground, job: str) -> None:
+    """The job ends well, with the undisturbed result, and leaves nothing."""
+    final = daemon.wait(job, timeout_s=240)
+    assert (final["state"], final["exit_code"]) == ("completed", 0), daemon.trace(job)()
+    assert (daemon.folder / "moved").read_bytes() == undisturbed(daemon.folder, STEPS, 4)
+    nothing_left(daemon, site, job)
+
+
+# -- moms -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("site", ["openpbs"], indirect=True)
+@pytest.mark.parametrize("again", [True, pytest.param(False, marks=LONGER)])
+def test_a_mom_of_openpbs_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path, again: bool) -> None:
+    """Its processes live on where nobody looks after them. The job goes back, never in two copies, and completes."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            subjob = first_subjob(daemon, job)
+            (node,) = subjob["nodes"]
+            site.site.kill_mom(node)
+            try:
+                if again:
+                    site.site.control("mom", name=node, up=True)
+                daemon.wait_event(job, "epoch.failed")
+                assert status(site, subjob) == (-4 if again else -20)
+                assert first_subjob(daemon, job)["state"] == "lost"
+                site.unblock()
+                completed(daemon, site, job)
+            finally:
+                if not again:
+                    site.site.control("mom", name=node, up=True)
+        assert launches(daemon, job) > 1
+        each_tag_once(daemon, site, job)
+
+
+@pytest.mark.parametrize("site", ["torque"], indirect=True)
+def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
+    """The ranks go on while she is away and when she is back, and the job completes where it is."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            (node,) = first_subjob(daemon, job)["nodes"]
+            site.site.kill_mom(node)
+            site.site.control("mom", name=node, up=True)
+            completed(daemon, site, job)
+        assert "epoch.failed" not in daemon.kinds(job)
+        each_tag_once(daemon, site, job)
+
+
+# -- walltimes --------------------------------------------------------------------------------------------------------
+
+
+@dialects()
+def test_a_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
+    """Of a job that nobody can move: the server's number is the job's time-out, and not an exit code."""
+    site.block, site.fillers = 1, ()
+    with daemon_on(site, tmp_path) as daemon:
+        wishes = {"elastic": "off", "engine": "none"}
+        job = daemon.submit("sh", "-c", "exec sleep 300", ranks=1, time="0:10", overrides=wishes)
+        final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("timeout", None), daemon.trace(job)()
+        assert [status(site, s) for s in final["subjobs"]] == [EXCEEDED[site.site.dialect]]
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
+
+
+@dialects("openpbs")
+def test_a_subjobs_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
+    """Somebody has cut it: that is no time-out of the job, which waits for J0 and completes on it."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            subjob = first_subjob(daemon, job)
+            site.site.control("walltime", job=number(subjob), walltime_s=1)
+            until(lambda: first_subjob(daemon, job)["state"] == "timeout", "no time-out", 90, daemon.trace(job))
+            assert status(site, subjob) == EXCEEDED[site.site.dialect]
+            site.unblock()
+            completed(daemon, site, job)
+        assert launches(daemon, job) > 1
+        each_tag_once(daemon, site, job)
+
+
+# -- what the server forgot -------------------------------------------------------------------------------------------
+
+
+@dialects("torque")
+def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
+    """`qstat` knows no such job while its workers speak: it is not lost, and completes.
+
+    To the server its processors are free, so that the job may well move once more.
+    """
+    with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            subjob = first_subjob(daemon, job)
+            site.site.control("forget", job=number(subjob))
+            done = site.site.run("qstat", str(subjob["batch_id"]))
+            assert done.returncode == 153 and "Unknown Job Id" in done.stderr
+            daemon.wait_event(job, "subjob.missing")
+            completed(daemon, site, job)
+        assert first_subjob(daemon, job)["state"] != "lost" and "epoch.failed" not in daemon.kinds(job)
+
+
+@dialects("openpbs")
+def test_the_server_forgets_a_running_subjob_and_its_mom_ends_it(site: PbsBackground, tmp_path: Path) -> None:
+    """A mom that is told that nobody knows the job kills it: the application goes back, and completes."""
+    with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            site.site.control("forget", job=number(first_subjob(daemon, job)), kill=True)
+            daemon.wait_event(job, "epoch.failed")
+            site.unblock()
+            completed(daemon, site, job)
+        assert first_subjob(daemon, job)["state"] == "lost"
+        assert launches(daemon, job) > 1
