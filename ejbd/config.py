@@ -349,6 +349,10 @@ class Settings(BaseSettings):
     admins: list[str] = Field(default_factory=list, description="besides root and the daemon's own user")
     poll_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
     worker_python: str = "python3"
+    mail_program: str | None = Field(
+        default=None,
+        description='sends the mails of elastic jobs; default: Slurm\'s MailProg, elsewhere none; "": none',
+    )
     batch: Literal["local", "slurm", "pbs"] = "local"
     local: LocalSettings = Field(default_factory=LocalSettings)
     slurm: SlurmSettings = Field(default_factory=SlurmSettings)

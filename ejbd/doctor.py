@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ejbd import mpicheck, plugin
-from ejbd.batch.base import BatchSystem
+from ejbd.batch.base import BatchSystem, Mailing, mailing
 from ejbd.config import Settings
 from ejbd.errors import EjbError
 from ejbd.paths import distrusted, distrusted_entry
@@ -23,6 +23,8 @@ from ejbd.paths import distrusted, distrusted_entry
 LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
 ENOUGH_BYTES = 1 << 30
 SKEW_S = 2.0
+PYTHON_S = 20.0  # a Python that takes longer to start is none
+WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again as the bare one, is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,25 @@ class Finding:
 
 async def examine(settings: Settings, batch: BatchSystem) -> list[Finding]:
     """Every check; each answers for itself, so that one that fails does not hide the others."""
-    findings = [_spool(settings), _shared(settings), _worker_python(settings), examine_engines(settings)]
+    findings = [_spool(settings), _shared(settings), examine_python(settings.worker_python), examine_engines(settings)]
     findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
     try:
         findings += [Finding(*entry) for entry in await batch.doctor()]
+        findings.append(_mails(await mailing(settings.mail_program, batch)))
     except EjbError as error:
         findings.append(Finding(f"batch system {batch.name}", False, error.sentence()))
     finally:
         await batch.close()
     return findings
+
+
+def _mails(found: Mailing) -> Finding:
+    subject = "mails of elastic jobs"
+    if not found.program:
+        return Finding(subject, True, "none are sent; mail_program can name what sends them")
+    if shutil.which(found.program) is None:
+        return Finding(subject, False, f"{found.program} is not here; mail_program can name another one, or none")
+    return Finding(subject, True, f"{found.program} sends them")
 
 
 def _spool(settings: Settings) -> Finding:
@@ -119,20 +131,30 @@ def _clock(spool: Path) -> Finding:
     return Finding("clock", True, f"{skew:+.2f} s against the spool's")
 
 
-def _worker_python(settings: Settings) -> Finding:
-    program = settings.worker_python
-    code = "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 8))"
+def examine_python(program: str) -> Finding:
+    """The Python of workers. Each launch starts it on every node, so that what a wrapper costs comes every time."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2], sys.executable); sys.exit(sys.version_info < (3, 8))"
+    subject = "worker's Python"
     try:
-        done = subprocess.run([program, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+        done, own_s = _timed([program, "-c", code])
+        version, _, real = done.stdout.strip().partition(" ")
+        if done.returncode != 0:
+            return Finding(subject, False, f"{program} is {version or 'broken'}; workers need 3.8")
+        again_s, bare_s = _timed([program, "-c", ""])[1], min(_timed([real, "-c", ""])[1] for _ in range(2))
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(
-            "worker's Python", False, f"{program}: {error}; set worker_python to a Python >= 3.8 of the nodes"
-        )
-    if done.returncode != 0:
-        return Finding("worker's Python", False, f"{program} is {done.stdout.strip() or 'broken'}; workers need 3.8")
-    return Finding(
-        "worker's Python", True, f"{program} is {done.stdout.strip()} here (the nodes' must be 3.8 or later)"
-    )
+        return Finding(subject, False, f"{program}: {error}; set worker_python to a Python >= 3.8 of the nodes")
+    text = f"{program} is {version} here (the nodes' must be 3.8 or later)"
+    late_s = min(own_s, again_s) - bare_s
+    if late_s > max(WRAPPED_S, bare_s / 2):
+        text += f"; it is a wrapper of {real} and starts {late_s:.2f} s later: worker_python can name that one itself"
+    return Finding(subject, True, text)
+
+
+def _timed(argv: list[str]) -> tuple[subprocess.CompletedProcess[str], float]:
+    """What a command said, and how many seconds it took. Raises OSError and TimeoutExpired as subprocess does."""
+    begun = time.monotonic()
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PYTHON_S, check=False)
+    return done, time.monotonic() - begun
 
 
 def examine_engines(settings: Settings) -> Finding:

@@ -13,7 +13,7 @@ class Use(StrEnum):
     UNDERSTOOD = "understood"  # read into the JobSpec
     SHARED = "shared"  # handed on to every subjob
     SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and its user is told so
-    FITTED = "fitted"  # read into the JobSpec: what a rank takes of a node, and on which nodes
+    FITTED = "fitted"  # read into the JobSpec of an elastic job; a passed-through one keeps it as it is
     SHAPED = "shaped"  # handed on to J0 and to subjobs of the very same shape: the job is started and moved whole
     FIRST = "first"  # of J0 alone: when the job may start
     RIGID = "rigid"  # only a passed-through job can keep it
@@ -60,7 +60,6 @@ _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     (Use.UNDERSTOOD, _NO, "H:hold", ""),
     (Use.SHARED, _REQ, "A:account q:qos wckey priority", ""),
     (Use.SHARED, _OPT, "nice", ""),
-    (Use.SOFT, _REQ, "mail-type mail-user", "the mails of subjobs would not be those of the job"),
     (Use.SOFT, _REQ, "open-mode", "EJB appends to the output in one piece"),
     (Use.SOFT, _REQ, "acctg-freq profile", "it would be taken for each subjob alone"),
     (Use.SOFT, _OPT, "propagate", "each worker keeps the limits of its node"),
@@ -76,7 +75,7 @@ _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     (Use.REFUSED, _REQ, "bbf F:nodefile export-file", _DAEMON_READS),
     (Use.FITTED, _REQ, "C:constraint w:nodelist x:exclude mem mem-per-cpu", ""),
     (Use.FITTED, _OPT, "exclusive", ""),
-    (Use.FITTED, _REQ, "a:array d:dependency kill-on-invalid-dep signal", ""),
+    (Use.FITTED, _REQ, "a:array d:dependency kill-on-invalid-dep signal mail-type mail-user", ""),
     (Use.FIRST, _REQ, "b:begin deadline", ""),
     (Use.SHAPED, _REQ, "G:gpus gpus-per-node gpus-per-task gres", ""),
     (Use.SHAPED, _REQ, "gpus-per-socket cpus-per-gpu gpu-bind gpu-freq mem-per-gpu gres-flags", ""),

@@ -155,6 +155,15 @@ class BatchEnd:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Mailing:
+    """What sends mails: a program, called as `PROGRAM -s SUBJECT RECIPIENT` ("": nothing does), and the `domain` of
+    recipients that have none."""
+
+    program: str
+    domain: str = ""
+
+
 class BatchSystem(Protocol):
     """Hands on one batch system. Every call has its own time-out and raises :class:`ejbd.errors.BatchError`.
 
@@ -220,6 +229,10 @@ class BatchSystem(Protocol):
         """The body of an ordinary (non-elastic) job's script that runs `argv` on that many processors."""
         ...
 
+    async def mailing(self) -> Mailing:
+        """What sends its own mails, where a program does."""
+        ...
+
     async def doctor(self) -> list[tuple[str, bool, str]]:
         """Checks for `ejb doctor`: (what was looked at, good or not, what was found and how to mend it)."""
         ...
@@ -241,3 +254,14 @@ class WorkerScript:
     worker: Path
     subjob_dir: Path
     exit_file: Path
+
+
+async def mailing(own: str | None, batch: BatchSystem) -> Mailing:
+    """What sends mails here: `own`, the site's setting (None: there is none), else the batch system's program.
+
+    Raises BatchError where that has to be asked for and is not told.
+    """
+    if own == "":
+        return Mailing("")
+    found = await batch.mailing()
+    return found if own is None else Mailing(own, found.domain)

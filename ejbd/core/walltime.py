@@ -62,9 +62,13 @@ def format_walltime(seconds: float | None) -> str:
     total = max(1, math.ceil(seconds / MINUTE_S - 1e-9))
     if total * MINUTE_S > _LONGEST_S:
         raise ValueError(f"a walltime of {seconds:g} seconds is longer than a batch system can hold")
-    days, rest = divmod(total, 24 * 60)
-    hours, minutes = divmod(rest, 60)
-    clock = f"{hours:02d}:{minutes:02d}:00"
+    return exact_walltime(total * MINUTE_S)
+
+
+def exact_walltime(seconds: float) -> str:
+    """Slurm's spelling of a length of time, cut to whole seconds; less than nothing is nothing."""
+    days, rest = divmod(max(0, int(seconds)), 86400)
+    clock = f"{rest // 3600:02d}:{rest % 3600 // MINUTE_S:02d}:{rest % MINUTE_S:02d}"
     return f"{days}-{clock}" if days else clock
 
 

@@ -52,6 +52,7 @@ from ejbd.manager.poll.workingset import WorkingSet
 from ejbd.manager.protocol import workers
 from ejbd.manager.protocol.calls import WorkerCalls
 from ejbd.manager.service.health import Fault, Health
+from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission import queues, requests
 from ejbd.manager.submission.intake import Accepted, Submission
@@ -117,6 +118,7 @@ class Manager:
         self._submissions = Submissions(settings, store, batch, self.runs_as, self._context)
         self._backlog = False  # more jobs were received than the executor has use for now
         self._health = Health(settings, store)
+        self._mailer = Mailer(settings, store, batch, self.clock)
         self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._seen)
         store.on_commit(self._forget)
         store.on_commit(self._forget_overridden, on_writer=True)
@@ -140,6 +142,7 @@ class Manager:
         worker = self.spool.install_worker()
         self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context, self.clock)
         await self.store.write(self._recover)
+        await self._mailer.begin()
         self.store.on_commit(self._woken)
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
@@ -147,6 +150,7 @@ class Manager:
         self._tasks.append(asyncio.create_task(_every(PRUNE_S, self.prune), name="pruning"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
+        self._tasks.append(asyncio.create_task(self._mailer.run(), name="mails"))
 
     async def stop(self) -> None:
         """Let what is under way end within a bound. Jobs, workers and ranks live on."""
@@ -394,6 +398,7 @@ class Manager:
         if LEFT_TOPIC in topics:
             self._looks.ask(asyncio.get_running_loop().time(), LEAVING_S, ends=True)
         self._calls.wake(topics)
+        self._mailer.woken(topics)
         if "events" in topics:
             asyncio.get_running_loop().create_task(self._announce())
 

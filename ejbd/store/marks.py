@@ -1,15 +1,15 @@
-"""What a database says about itself: who it is, and which daemon writes."""
+"""What a database says about itself: who it is, which daemon writes, and up to which event mails were sent."""
 
 from __future__ import annotations
 
 import secrets
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
-from ejbd.store.models import Mark
+from ejbd.store.models import Event, Mark
 
-DATABASE, TERM = "database", "term"
+DATABASE, TERM, MAILED = "database", "term", "mailed"
 
 
 def identity(session: Session) -> tuple[str, bool]:
@@ -37,3 +37,18 @@ def term_now(connection: Connection) -> int:
     """The number of the daemon that has the right to write."""
     value = connection.execute(select(Mark.value).where(Mark.name == TERM)).scalar()
     return int(value) if value is not None else 0
+
+
+def mailed(session: Session) -> int:
+    """The last event of which a mail was sent. What happened before anybody asked this sends none."""
+    found = session.get(Mark, MAILED)
+    if found is None:
+        found = Mark(name=MAILED, value=str(session.scalar(select(func.max(Event.id))) or 0))
+        session.add(found)
+        session.flush()
+    return int(found.value)
+
+
+def set_mailed(session: Session, event: int) -> None:
+    """The mails of this event are about to be sent."""
+    session.get_one(Mark, MAILED).value = str(event)

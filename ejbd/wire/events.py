@@ -77,6 +77,14 @@ class JobSignalled(TypedDict):
     end_s: float
 
 
+class JobMail(TypedDict):
+    """About what (a word of --mail-type), to whom; `error`: why it could not be sent, or ""."""
+
+    about: str
+    to: str
+    error: str
+
+
 class JobAgain(TypedDict):
     """A job that ended is run again after `pause_s`, with this walltime."""
 
@@ -424,6 +432,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_NOT_MOVABLE: Told("no checkpoint is asked of it any more", NotMovable),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
+    K.JOB_MAIL: Told("a mail was sent, or could not be", JobMail),
     K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),
     K.DECISION_NOTHING: Told("stay as it is; told once for each verdict", Decided),
     K.DECISION_START: Told("start on slots that are free", Decided),

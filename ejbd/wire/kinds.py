@@ -70,6 +70,7 @@ class EventKind(StrEnum):
     JOB_NOT_MOVABLE = "job.not-movable"
     JOB_AGAIN = "job.again"
     JOB_SIGNALLED = "job.signalled"
+    JOB_MAIL = "job.mail"
     JOB_FAULT = "job.fault"
 
     # Decisions of the policy. The names behind the dot are those of ejbd.core.decision, and of what the manager adds.

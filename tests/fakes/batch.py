@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript
+from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
@@ -34,6 +34,7 @@ class MemoryBatch:
         self.total = total
         self.jobs: dict[str, BatchJobView] = {}
         self.requests: dict[str, SubmitRequest] = {}
+        self.mails = Mailing("")
         self.held: set[str] = set()
         self.calls: list[str] = []
         self.silent = False
@@ -142,6 +143,9 @@ class MemoryBatch:
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return " ".join(argv) + "\n"
+
+    async def mailing(self) -> Mailing:
+        return self.mails
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
         return []

@@ -49,7 +49,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / "ejbd.log"
         self.client = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(self.state / "ejbd.sock")), base_url="http://ejbd", timeout=20
+            transport=httpx.HTTPTransport(uds=str(self.state / "ejbd.sock")), base_url="http://ejbd", timeout=60
         )
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Daemon:
         until(
             lambda: self.ended() or self._answers(),
             "the daemon did not come up",
-            60,
+            300,
             lambda: self.log.read_text(errors="replace")[-3000:],
         )
 
@@ -170,7 +170,7 @@ class Daemon:
         return found
 
 
-def until(ready: Callable[[], bool], what: str, timeout_s: float = 60, trace: Callable[[], str] | None = None) -> None:
+def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: Callable[[], str] | None = None) -> None:
     """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace.
 
     What `ready` looks into and does not find (a row, a file) is not there yet.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
@@ -170,6 +170,9 @@ class LocalBatch:
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         """See :meth:`BatchSystem.rigid_command`: the launcher that jobs of this cluster find on their PATH."""
         return f"srun -n {processors} -- {shlex.join(argv)}"
+
+    async def mailing(self) -> Mailing:
+        return Mailing("")
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
         """Whether the server answers, is private, and runs under the user that we are."""

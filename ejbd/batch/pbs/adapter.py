@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.pbs import attributes, checks, commands, openpbs, refusals, script, states, torque
 from ejbd.batch.pbs.attributes import QueueRow, ReservationRow, Site
@@ -426,6 +426,9 @@ class PbsBatch:
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return script.rigid_command(argv, processors)
+
+    async def mailing(self) -> Mailing:
+        return Mailing("")
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
         return await checks.doctor(self, self.commands)

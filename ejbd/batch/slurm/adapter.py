@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import BatchEnd, Identity, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
+from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files
 from ejbd.batch.process import (
     HERE,
@@ -324,6 +324,11 @@ class SlurmBatch:
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return script.rigid_command(argv, processors)
+
+    async def mailing(self) -> Mailing:
+        config = await self.config()
+        program, domain = (config.get(name, "") for name in ("MailProg", "MailDomain"))
+        return Mailing(program, "" if domain == "(null)" else domain)
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
         return await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)

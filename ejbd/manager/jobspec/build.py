@@ -17,6 +17,7 @@ from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.indices import Indices
 from ejbd.manager.jobspec.layout import read_layout
+from ejbd.manager.jobspec.mail import read_mail
 from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT
 from ejbd.manager.jobspec.pbslines import PbsLines, read_pbs_lines
 from ejbd.manager.jobspec.request import JobRequest
@@ -135,6 +136,9 @@ def read(request: JobRequest) -> Reading:
     elif end_signal is not None and end_signal.script and request.script is None:
         message = "B: of --signal is for the shell of a script, and this is a command"
         refusals.append(Refusal(settings["signal"].where, message))
+    mail, not_sent = read_mail(settings, notes)
+    if not_sent is not None:
+        refusals.append(not_sent)
     cwd = _directory(settings.get("chdir"), request.cwd)
     check_environment(request.env)
     export = settings.get("export")
@@ -173,6 +177,7 @@ def read(request: JobRequest) -> Reading:
         pbs=pbs.present,
         qsub=pbs.shared,
         signal=settings["signal"].value or "" if end_signal is not None else "",
+        mail=mail,
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")

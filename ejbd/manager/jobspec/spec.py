@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ejbd.core.needs import Needs
+from ejbd.manager.jobspec.mail import Mail
 from ejbd.manager.jobspec.wants import Wants
 from ejbd.wire.kinds import JobKind as JobKind
 
@@ -58,7 +59,7 @@ class JobSpec:
     be run again from its beginning. `array`: the indices of an elastic array, as --array has them; each element has
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
     did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of
-    PBS. `signal`: as --signal has it.
+    PBS. `signal`: as --signal has it. `mail`: the mails that an elastic job sends.
     """
 
     name: str
@@ -98,6 +99,7 @@ class JobSpec:
     pbs: bool = False
     qsub: tuple[str, ...] = ()
     signal: str = ""
+    mail: Mail | None = None
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
@@ -110,6 +112,7 @@ class JobSpec:
         # Not asdict(), which copies every variable of the environment by way of its own recursion.
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         found["wants"], found["needs"] = self.wants.to_json(), self.needs.to_json()
+        found["mail"] = self.mail.to_json() if self.mail is not None else None
         if self.asked is not None:
             found["asked"] = {field.name: getattr(self.asked, field.name) for field in fields(self.asked)}
         return found
@@ -122,6 +125,8 @@ class JobSpec:
             values[key] = tuple(values.get(key, ()))
         values["wants"] = Wants.from_json(values.get("wants"))
         values["needs"] = Needs.from_json(values.get("needs"))
+        if values.get("mail") is not None:
+            values["mail"] = Mail.from_json(values["mail"])
         if values.get("asked") is not None:
             asked = values["asked"]
             words = {key: tuple(asked.get(key, ())) for key in ("options", "qsub")}

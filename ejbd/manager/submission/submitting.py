@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem, Identity
+from ejbd.batch.base import BatchSystem, Identity, mailing
 from ejbd.config import Settings
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.context import Context
@@ -42,6 +42,7 @@ class Submissions:
         runs_as: str,
         context: Callable[[Session], Context],
     ) -> None:
+        self._mail_program = settings.mail_program
         self._limits = settings.limits
         self._store = store
         self._batch = batch
@@ -70,7 +71,9 @@ class Submissions:
         answer = await self._intake.store(submission)
         reach(CrashPoint.JOB_AFTER_COMMIT)
         said = note_for(submission.walltimes)
-        return replace(answer, notes=(*(elastic_notes if answer.elastic else notes), *([said] if said else ())))
+        if answer.elastic:
+            notes = (*elastic_notes, *await self._unsent(job.spec))
+        return replace(answer, notes=(*notes, *([said] if said else ())))
 
     async def _admitted(self, submission: Submission) -> _Look:
         """How a job would be taken now, and what its walltime would be learned of; and, where that needs to be known by
@@ -130,6 +133,15 @@ class Submissions:
             return (*notes, f"not checked by the batch system: {error.sentence()}")
         return notes
 
+    async def _unsent(self, spec: JobSpec) -> tuple[str, ...]:
+        """A note for the user of an elastic job whose mails nobody will send."""
+        try:
+            if spec.mail is None or (await mailing(self._mail_program, self._batch)).program:
+                return ()
+        except BatchError:
+            return ()  # it may be known by the time
+        return ("--mail-type: nothing here sends the mails of elastic jobs (an admin can set mail_program)",)
+
     async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""
         job = await _looked_at(job)
@@ -138,7 +150,10 @@ class Submissions:
         taken, found = await self._store.read(lambda s: requests.plan(self._context(s), job, user, walltimes))
         if taken.elastic:
             await asyncio.to_thread(check_output, taken.spec, user)
-        notes = job.notes if taken.elastic else await self._check(taken.spec)
+        if taken.elastic:
+            notes = (*job.notes, *await self._unsent(job.spec))
+        else:
+            notes = await self._check(taken.spec)
         return {**found, "notes": list(notes)}
 
     def refuse_others(self, user: str) -> None:
