@@ -18,17 +18,18 @@ from tests.integration.postgres import PostgresServer, why_not
 
 pytestmark = [pytest.mark.xdist_group("faults-daemon")]
 STEPS = 500
+OUTLASTING = 3 * STEPS  # two minutes where the job begins: what lasts longer than a daemon's coming up under load
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 
-def submit(daemon: Daemon, folder: Path) -> str:
-    return daemon.submit(*daemon.heat(STEPS, folder / "moved"), ranks=4, time="5:00")
+def submit(daemon: Daemon, folder: Path, steps: int = STEPS) -> str:
+    return daemon.submit(*daemon.heat(steps, folder / "moved"), ranks=4, time="5:00")
 
 
-def completed(daemon: Daemon, site: LocalSite, folder: Path, job: str) -> None:
+def completed(daemon: Daemon, site: LocalSite, folder: Path, job: str, steps: int = STEPS) -> None:
     final = daemon.wait(job, timeout_s=300)
     assert (final["state"], final["exit_code"]) == ("completed", 0), final
-    assert (folder / "moved").read_bytes() == undisturbed(folder, STEPS, 4)
+    assert (folder / "moved").read_bytes() == undisturbed(folder, steps, 4)
     nothing_left(daemon, site, job)
     each_tag_once(daemon, site, job)
 
@@ -90,7 +91,7 @@ def test_a_daemon_that_was_taken_over_ends_and_its_jobs_go_on(tmp_path: Path, po
     with daemon_on(site, tmp_path) as daemon:
         first = daemon.process
         assert first is not None
-        job = submit(daemon, tmp_path)
+        job = submit(daemon, tmp_path, OUTLASTING)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             address = spool_address(daemon)
@@ -105,7 +106,7 @@ def test_a_daemon_that_was_taken_over_ends_and_its_jobs_go_on(tmp_path: Path, po
             assert "has taken the database over" in daemon.log.read_text()
             site.more()
             daemon.wait_event(job, "epoch.running", 2, timeout_s=150)
-            completed(daemon, site, tmp_path, job)
+            completed(daemon, site, tmp_path, job, OUTLASTING)
 
 
 def spool_address(daemon: Daemon) -> str:
