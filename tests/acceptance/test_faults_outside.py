@@ -5,6 +5,8 @@ No job ends as a false time-out, none loses its place in the queue, and the resu
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +131,27 @@ def test_a_node_set_aside_in_the_middle_of_a_move(site: SlurmSite, tmp_path: Pat
         finally:
             if node:
                 site.cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+
+
+def test_a_slurmd_is_killed_and_what_runs_there_lives_on(site: SlurmSite, tmp_path: Path) -> None:
+    """Slurm gives the node up and its job with it, NODE_FAIL, and ends nothing there: the workers are told to."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon, site, 2000)
+        killed = False
+        try:
+            with one_copy_only(job):
+                daemon.wait_event(job, "epoch.running")
+                node = str(daemon.job(job)["subjobs"][1]["nodes"][0])
+                os.kill(site.cluster.pids()[node], signal.SIGKILL)
+                killed = True
+                daemon.wait_event(job, "subjob.lost")
+                site.unblock()
+                completed(daemon, site, job, 2000)
+            released = daemon.kinds(job).index("subjob.released")
+            assert released < daemon.kinds(job).index("subjob.lost"), "it was taken for gone while it ran"
+        finally:
+            if killed:
+                site.cluster.up_again("--profile=fail")
 
 
 def test_everything_cancelled_by_its_owner_is_not_submitted_again(site: SlurmSite, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ async def test_a_lost_subjob_sends_the_job_back_to_waiting_with_its_progress(liv
     job = await running_on_first(live)
     live.batch.end(f"ejb-{job}.1", BatchState.NODE_FAIL, None)
     live.batch.free = 0
-    await live.poll(10)
+    await live.poll(61, heartbeats=False)
     row = live.job(job)
     assert row.state == "waiting" and row.incarnation == 2 and row.setbacks == 1
     await live.begin(f"{job}.0")
@@ -207,6 +207,35 @@ async def test_a_lost_subjob_sends_the_job_back_to_waiting_with_its_progress(liv
     await live.work()
     assert live.job(job).state == "running"
     assert live.epochs(job)[-1].members == [f"{job}.0"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_what_runs_on_a_lost_node_is_ended_before_the_job_begins_elsewhere(
+    live: LiveWorld, answers: bool
+) -> None:
+    """The batch system gives a node up whose workers speak (its daemon there was killed): they are told to leave."""
+    job = await running_on_first(live)
+    live.batch.end(f"ejb-{job}.1", BatchState.NODE_FAIL, None)
+    worker = live.workers[f"{job}.1"]
+    await live.begin(f"{job}.0")
+    for _ in range(5):
+        await live.poll(5)
+    assert live.subjobs(job)[1].state == "running" and live.subjobs(job)[1].releasing
+    assert [e.state for e in live.epochs(job)] == ["failed"] and live.job(job).setbacks == 1
+    if answers:
+        assert "exit" in await worker.work()
+        await live.poll(1)
+    else:
+        live.clock.now += 61
+        await live.work()
+        await live.poll(heartbeats=False)
+    assert live.subjobs(job)[1].state == "lost"
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["failed", "running"]
+    assert live.epochs(job)[-1].members == [f"{job}.0"]
+    assert live.job(job).setbacks == 1
 
 
 async def test_a_silent_worker_loses_its_subjob_before_anything_is_launched_again(live: LiveWorld) -> None:
@@ -589,7 +618,9 @@ async def test_ranks_that_fail_because_a_node_died_do_not_fail_the_job(live: Liv
     await live.work()
     assert live.job(job).state == "running"
     live.batch.end(f"ejb-{job}.2", BatchState.NODE_FAIL, None)
-    await live.poll(5)
+    live.clock.now += 61
+    await live.work()
+    await live.poll(heartbeats=False)
     await live.work()
     epoch = live.epochs(job)[-1]
     assert (epoch.state, epoch.restart_from, epoch.members) == ("running", 1, [f"{job}.1"])

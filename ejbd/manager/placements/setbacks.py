@@ -50,6 +50,18 @@ def fail_epoch(
             release(world, subjob, f"epoch {epoch.number} failed on it")
 
 
+def give_up(world: JobWorld, subjob: Subjob, why: str) -> None:
+    """Whoever works in a subjob is told to end what runs there and to leave; a placement on it is over."""
+    job, epoch = world.job, world.live_epoch
+    if subjob.releasing:
+        return
+    release(world, subjob, why)
+    job.members = [m for m in job.members if m != subjob.id]
+    if epoch is not None and job.state == JobState.RUNNING and subjob.id in epoch.members:
+        survivors = [m for m in epoch.members if m != subjob.id]
+        fail_epoch(world, epoch, f"{subjob.id} is lost: {why}", members=survivors, theirs=subjob.warned)
+
+
 def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
     """A worker is gone, and its ranks with it."""
     ctx, job = world.ctx, world.job

@@ -11,6 +11,7 @@ from sqlalchemy.orm import defer
 from ejbd.batch.base import BatchEnd
 from ejbd.core.policy import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
+from ejbd.manager.actions.operations import finished
 from ejbd.manager.actions.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
@@ -26,7 +27,7 @@ from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, EpochState, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
-from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
@@ -257,11 +258,28 @@ def _nobody_knows(world: JobWorld, subjob: Subjob) -> None:
 
 def _speaks(world: JobWorld, subjob: Subjob) -> bool:
     """Whether a worker of an unlisted subjob is heard of, before the subjob's time is over: then it is not lost."""
-    ctx = world.ctx
-    if subjob.state != SubjobState.RUNNING or (subjob.end_s is not None and ctx.now > subjob.end_s):
+    if subjob.state != SubjobState.RUNNING or (subjob.end_s is not None and world.ctx.now > subjob.end_s):
         return False
-    silence_s = ctx.settings.limits.worker_silence_s
-    return any(ctx.now - ctx.seen.get(w.id, w.last_seen_s) <= silence_s for w in world.workers_of(subjob.id))
+    return any(_is_heard(world.ctx, worker) for worker in world.workers_of(subjob.id))
+
+
+def _is_heard(ctx: Context, worker: Worker) -> bool:
+    return ctx.now - ctx.seen.get(worker.id, worker.last_seen_s) <= ctx.settings.limits.worker_silence_s
+
+
+def _runs_on(world: JobWorld, subjob: Subjob) -> bool:
+    """Whether what runs in a subjob may live on that the batch system has given up with its node: it ends nothing there.
+
+    The workers are told to; until they have, or have long been silent, it has not ended for us, and nothing begins
+    elsewhere.
+    """
+    if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING:
+        return False
+    gone = {o.worker_id for o in world.operations(OperationKind.EXIT) if finished([o])}
+    if not any(_is_heard(world.ctx, w) for w in world.workers_of(subjob.id) if w.id not in gone):
+        return False
+    setbacks.give_up(world, subjob, "the batch system has given it up with its node")
+    return True
 
 
 def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
@@ -326,6 +344,8 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
 def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     """One of our batch jobs has ended."""
     ctx, job, state = world.ctx, world.job, end.state
+    if state is BatchState.NODE_FAIL and _runs_on(world, subjob):
+        return
     subjob.exit_code = end.exit_code
     was_running = subjob.state == SubjobState.RUNNING
     if state is BatchState.PREEMPTED:
