@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from ejbd.batch.base import Mailing
 from ejbd.core.view import BatchState
+from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.mail import Mail
 from ejbd.manager.service.mailer import Mailer
@@ -199,3 +201,25 @@ async def test_a_recipient_without_a_domain_gets_that_of_the_site(live: LiveWorl
     post = await mailer(live)
     await moved(live, mail=Mail(("BEGIN",), "ada,bob@example.com"))
     assert [to for to, _ in await sent(live, post)] == ["ada@example.org,bob@example.com"]
+
+
+async def test_a_look_that_fails_is_not_the_last(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong in one: a fault of the database, or of EJB."""
+    monkeypatch.setattr("ejbd.manager.service.mailer.RETRY_S", 0.01)
+    post = await mailer(live)
+    await moved(live, mail=ALL)
+    read, faults = live.store.read, [RuntimeError("torn"), EjbError(Code.STORE, "away")]
+
+    async def faulty(*args: Any, **more: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return await read(*args, **more)
+
+    monkeypatch.setattr(live.store, "read", faulty)
+    running = asyncio.create_task(post.run())
+    for _ in range(500):
+        if (live.folder / "mails").exists():
+            break
+        await asyncio.sleep(0.02)
+    running.cancel()
+    assert not faults and "Began" in (live.folder / "mails").read_text()

@@ -268,7 +268,7 @@ def _is_heard(ctx: Context, worker: Worker) -> bool:
 
 
 def _runs_on(world: JobWorld, subjob: Subjob) -> bool:
-    """Whether what runs in a subjob may live on that the batch system has given up with its node: it ends nothing there.
+    """Whether what runs in a subjob that was given up with its node may live on: the batch system ends nothing there.
 
     The workers are told to; until they have, or have long been silent, it has not ended for us, and nothing begins
     elsewhere.

@@ -84,10 +84,13 @@ class Mailer:
                 while await self._look():
                     pass
                 await asyncio.sleep(REST_S)
+                continue
             except EjbError as error:
                 log.warning("mails-wait", error=error.sentence())
-                self._due.set()
-                await asyncio.sleep(RETRY_S)
+            except Exception as error:  # no mail is worth that there are none any more
+                log.error("mails-fault", error=repr(error), exc_info=error)
+            self._due.set()
+            await asyncio.sleep(RETRY_S)
 
     async def _look(self) -> bool:
         """Send what the next events ask for; whether there may be more."""
