@@ -73,8 +73,8 @@ class Daemon:
         )
 
     def _answers(self) -> bool:
-        try:
-            return self.client.get("/v1/health").status_code in (200, 503)
+        try:  # not for long: a connection that is kept may lead to a daemon before this one, which stands still
+            return self.client.get("/v1/health", timeout=10).status_code in (200, 503)
         except httpx.TransportError:
             return False
 
