@@ -18,7 +18,7 @@ from tests.integration.postgres import PostgresServer, why_not
 
 pytestmark = [pytest.mark.xdist_group("faults-daemon")]
 STEPS = 500
-OUTLASTING = 3 * STEPS  # two minutes where the job begins: what lasts longer than a daemon's coming up under load
+OUTLASTING = 2 * STEPS  # 80 s where the job begins: what lasts longer than a daemon's coming up under load
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 
