@@ -255,7 +255,7 @@ def test_a_rank_that_dies_is_told_in_the_output_as_srun_tells_it(site: Site) -> 
         """\
         #!/bin/bash
         #SBATCH -n 4 -t 2
-        srun sh -c 'echo rank; if [ $SLURM_PROCID = 3 ]; then kill -SEGV $$; fi; sleep 30'
+        srun -K sh -c 'echo rank; if [ $SLURM_PROCID = 3 ]; then kill -SEGV $$; fi; sleep 30'
         echo "code $?"
         mpirun -np 1 sh -c 'exit 7' 2> errors
         echo "code $?"
@@ -266,6 +266,33 @@ def test_a_rank_that_dies_is_told_in_the_output_as_srun_tells_it(site: Site) -> 
     assert others == ["srun: error: 3 other tasks were ended (sh)", "code 139", "code 7"]
     (error,) = (site.folder / "errors").read_text().splitlines()
     assert error.startswith("mpirun: error: n") and error.endswith(": task 0: Exited with exit code 7 (sh)")
+
+
+def test_ranks_of_srun_run_to_their_own_end_when_one_has_failed(site: Site) -> None:
+    """And the highest code is the launch's, as srun has it; mpirun ends the others."""
+    text = site.run(
+        """\
+        #!/bin/bash
+        #SBATCH -n 4 -t 2
+        srun sh -c 'sleep $SLURM_PROCID; touch own-$SLURM_PROCID; exit $((SLURM_PROCID % 3 + 3))'
+        echo "code $?"
+        ls own-*
+        srun -n 2 --kill-on-bad-exit=1 sh -c '[ $SLURM_PROCID = 1 ] && exit 9; sleep 60' 2> errors
+        echo "code $?"
+        SLURM_KILL_BAD_EXIT=1 srun -n 2 sh -c '[ $SLURM_PROCID = 1 ] && exit 8; sleep 60' 2>> errors
+        echo "code $?"
+        mpirun -np 2 sh -c 'test $SLURM_PROCID = 1 && exit 7; sleep 60' 2>> errors
+        echo "code $?"
+        """
+    )
+    lines = [line for line in text.splitlines() if not line.startswith("srun: error: ")]
+    assert lines == ["code 5", "own-0", "own-1", "own-2", "own-3", "code 9", "code 8", "code 7"], text
+    said = [line.partition(": ")[2].partition(": ")[2] for line in text.splitlines() if line not in lines]
+    assert [line.partition(": ")[2] for line in said] == [
+        "tasks 0,3: Exited with exit code 3 (sh)",
+        "task 1: Exited with exit code 4 (sh)",
+        "task 2: Exited with exit code 5 (sh)",
+    ]
 
 
 @pytest.mark.parametrize("command", [True, False], ids=["command", "script"])

@@ -89,7 +89,12 @@ async def test_what_a_launch_is_told(live: LiveWorld, installed: None) -> None:
         "checksum": False,
         "options": ["--disable-svipc-plugin"],
     }
-    assert payload["mpi"] == {"env": profiles(None)["mpich-ucx"].dmtcp_env, "nodes": ["127.0.0.1"], "preload": None}
+    assert payload["mpi"] == {
+        "env": profiles(None)["mpich-ucx"].dmtcp_env,
+        "nodes": ["127.0.0.1"],
+        "preload": None,
+        "sure": True,
+    }
 
 
 async def told(live: LiveWorld, **spec: Any) -> dict[str, Any]:
@@ -109,7 +114,7 @@ async def told(live: LiveWorld, **spec: Any) -> dict[str, Any]:
 async def test_ranks_are_wired_up_whatever_stands_before_the_program(live: LiveWorld, argv: tuple[str, ...]) -> None:
     """Nobody sees from outside what it starts. Without moves ranks have their node's network."""
     payload = await told(live, argv=argv, engine="none")
-    assert payload["mpi"] == {"env": {}, "nodes": ["127.0.0.1"], "preload": None}
+    assert payload["mpi"] == {"env": {}, "nodes": ["127.0.0.1"], "preload": None, "sure": False}
 
 
 async def test_who_says_that_it_is_no_mpi_program_is_believed(live: LiveWorld) -> None:
@@ -123,7 +128,7 @@ async def test_what_only_moves_need_is_only_for_moves(live: LiveWorld, installed
     library.touch()
     payload = await told(live, engine=engine)
     if engine != "dmtcp":
-        expected = {"env": {}, "nodes": ["127.0.0.1"], "preload": str(library)}
+        expected = {"env": {}, "nodes": ["127.0.0.1"], "preload": str(library), "sure": False}
         assert (payload["mpi"], payload["dmtcp"]) == (expected, None)
         return
     assert payload["dmtcp"]["options"] == [], "not seen to be MPI's: System V shared memory may be the program's own"

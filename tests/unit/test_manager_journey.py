@@ -527,6 +527,29 @@ async def test_script_launches_are_remembered_by_their_ordinal(live: LiveWorld) 
     assert [launch.exit_code for launch in live.launches(job)] == [0, 0]
 
 
+async def test_ranks_of_srun_are_waited_for_when_one_has_failed_and_not_moved(live: LiveWorld) -> None:
+    """As srun does; the highest code is the launch's. Nobody checkpoints a part of them."""
+    job = await live.submit(kind=JobKind.SCRIPT, script="#!/bin/sh\nsrun ./a\n", argv=())
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    file = str(live.manager.spool.launch_file(job, 0))
+    await worker.report("launch", ordinal=0, size=16, file=file, together=False)
+    await live.work()
+    await worker.report("rank-exit", epoch=1, rank=3, code=4)
+    await live.poll(10)
+    await live.begin(f"{job}.2")
+    await live.poll(10)
+    await live.work()
+    assert [epoch.state for epoch in live.epochs(job)] == ["running"]
+    assert not {"stop", "checkpoint"} & {kind for kind, _ in worker.done}
+    for rank in {*range(16)} - {3}:
+        await worker.report("rank-exit", epoch=1, rank=rank, code=2 if rank == 5 else 0)
+    await live.work()
+    assert [p for k, p in worker.done if k == "launch-ended"] == [
+        {"ordinal": 0, "code": 4, "say": ["n1: task 3: Exited with exit code 4", "n1: task 5: Exited with exit code 2"]}
+    ]
+
+
 async def test_nobody_else_can_start_anything(live: LiveWorld) -> None:
     with pytest.raises(EjbError, match="runs jobs as 'ada' and you are 'eve'"):
         await live.submit(user="eve")

@@ -42,6 +42,27 @@ def test_what_is_asked_for(line: str, size: int | None, argv: list[str]) -> None
 
 
 @pytest.mark.parametrize(
+    ("line", "variable", "together"),
+    [
+        ("srun true", "", False),
+        ("srun -K0 true", "1", False),
+        ("srun --kill-on-bad-exit=0 true", "", False),
+        ("srun -K true", "", True),
+        ("srun -K1 true", "", True),
+        ("srun --kill-on-bad-exit true", "0", True),
+        ("srun --kill-on-bad-exit=1 true", "0", True),
+        ("srun true", "1", True),
+        ("srun true", "0", False),
+        ("mpirun true", "", True),
+        ("pbsdsh true", "", False),
+    ],
+)
+def test_whether_a_rank_that_fails_ends_the_others(line: str, variable: str, together: bool) -> None:
+    name, *words = line.split()
+    assert parse(name, words, {**ENV, "SLURM_KILL_BAD_EXIT": variable}).together is together
+
+
+@pytest.mark.parametrize(
     ("line", "env"),
     [
         ("srun --export=ALL,A=1,B=x=y true", {"A": "1", "B": "x=y"}),

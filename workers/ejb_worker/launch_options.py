@@ -40,17 +40,21 @@ class _Unreadable(Exception):
 class Request:
     """A launch as it was asked for. `size` None: as many ranks as the job has. `env`: what options add.
 
-    `threads`: processors for each rank (None: as the job has it); `spread`: the ranks are spread over nodes. `reader`:
-    what reads the launcher's standard input: `all` ranks, `none`, a rank's number, or a file's name instead of it.
+    `threads`: processors for each rank (None: as the job has it); `spread`: ranks are spread over nodes; `together`:
+    a rank that fails ends the others. `reader`: what reads the launcher's standard input: `all` ranks, `none`, a rank's
+    number, or a file's name instead of it.
     """
 
-    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads")
+    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads", "together")
 
-    def __init__(self, argv: List[str], cwd: str, env: Dict[str, str], found: _Found, reader: str) -> None:
+    def __init__(
+        self, argv: List[str], cwd: str, env: Dict[str, str], found: _Found, reader: str, together: bool
+    ) -> None:
         self.size = found.size()
         self.threads = found.threads
         self.spread = found.spread
         self.reader = reader
+        self.together = together
         self.argv = argv
         self.cwd = cwd
         self.env = env
@@ -74,6 +78,7 @@ def _words(count: int, names: str) -> Dict[str, int]:
     return dict.fromkeys(names.split(), count)
 
 
+_TOGETHER = ("-K", "-K0", "-K1", "--kill-on-bad-exit")
 _SRUN = _Options(
     values={
         "-n": "size",
@@ -104,7 +109,7 @@ _SRUN = _Options(
             "-q -Q --quiet -X --disable-status -E --preserve-env --contiguous --whole -k --no-kill",
         ),
         # A value comes only in the same word.
-        **_words(0, "-K -K0 -K1 --kill-on-bad-exit"),
+        **_words(0, " ".join(_TOGETHER)),
     },
     refused={
         "-l": _LABELS,
@@ -200,7 +205,10 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
         raise Usage(_MPMD)
     cwd = os.path.join(os.getcwd(), found.cwd) if found.cwd else os.getcwd()
     reader = found.reader or {"srun": "all", "pbsdsh": "none"}.get(name, "0")  # as they have it themselves
-    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader)
+    together = found.together
+    if together is None:  # as they have it themselves
+        together = name not in ("srun", "pbsdsh") or environ.get("SLURM_KILL_BAD_EXIT", "0") not in ("", "0")
+    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader, together)
 
 
 def objection(name: str, words: Sequence[str], processors: int) -> str:
@@ -233,6 +241,7 @@ class _Found:
     def __init__(self) -> None:
         self.cwd = ""
         self.reader = ""
+        self.together: Optional[bool] = None  # a rank that fails ends the others
         self._numbers: Dict[str, int] = {}
         self._variables: List[Tuple[str, Optional[str]]] = []
 
@@ -297,6 +306,8 @@ def _split(name: str, options: _Options, words: List[str], in_text: bool = False
                 if not (in_text and is_unreadable(value)):
                     found.take(option, options.values[option], value)
         elif option in options.ignored:
+            if option in _TOGETHER:
+                found.together = option != "-K0" and value != "0"
             for _ in range(options.ignored[option] - (value is not None)):
                 _next(option, rest)
         elif in_text and is_unreadable(word):

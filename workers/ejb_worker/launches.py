@@ -44,7 +44,7 @@ class Launches:
         streams: Dict[str, str],
         loop: Loop,
         before_launch: Callable[[Callable[[], None]], None],
-        on_launch: Callable[[int, int, str], None],
+        on_launch: Callable[[int, int, str, bool], None],
         on_cancel: Callable[[int], None],
         on_refused: Callable[[str, str, str], None],
         log: Callable[[str], None],
@@ -152,6 +152,7 @@ class Launches:
         ordinal = self._next
         folder = os.path.join(self._job_dir, "launches")
         launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
+        launch["together"] = bool(request.get("together", True))
         for name in ("threads", "stdin"):
             if request.get(name):
                 launch[name] = request[name]
@@ -178,7 +179,9 @@ class Launches:
             return
         self._running = ordinal
         # What the script wrote before the launch comes before what the ranks will write.
-        self._before_launch(lambda: self._on_launch(ordinal, int(launch["size"]), path))
+        self._before_launch(
+            lambda: self._on_launch(ordinal, int(launch["size"]), path, bool(launch.get("together", True)))
+        )
 
     def _route(self, request: Dict[str, Any], stream: str, own: str) -> str:
         """Which of the script's own files (`streams`) the shim writes to, else a file that the shim reads along."""

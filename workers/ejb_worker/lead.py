@@ -227,9 +227,9 @@ class Lead:
             raise
         return self._script.pid
 
-    def _on_launch(self, ordinal: int, size: int, path: str) -> None:
+    def _on_launch(self, ordinal: int, size: int, path: str, together: bool) -> None:
         if not self._ending:
-            self._report("launch", ordinal=ordinal, size=size, file=path)
+            self._report("launch", ordinal=ordinal, size=size, file=path, together=together)
 
     def _on_cancel(self, ordinal: int) -> None:
         # Not at once: the batch system may be ending script and shim along with everything else here.

@@ -176,8 +176,11 @@ def _pauses(world: JobWorld) -> bool:
     return world.ctx.now < (epoch.ended_s or 0.0) + placement_pause_s(world.job.setbacks)
 
 
-def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
-    """The application is to run: the whole of a command job, or one launch line of a script."""
+def add_launch(world: JobWorld, ordinal: int, size: int, file: str, *, together: bool = True) -> Launch:
+    """The application is to run: the whole of a command job, or one launch line of a script.
+
+    `together`: a rank that fails ends the others.
+    """
     now = world.ctx.now
     launch = Launch(
         job_id=world.job.id,
@@ -185,6 +188,7 @@ def add_launch(world: JobWorld, ordinal: int, size: int, file: str) -> Launch:
         state=LaunchState.ACTIVE,
         size=size,
         file=file,
+        together=together,
         work_at_start_s=work_now(world.job, now),
         created_s=now,
     )
@@ -407,6 +411,8 @@ def _running(world: JobWorld, epoch: Epoch) -> bool:
     wanted = set(job.members)
     if wanted == set(epoch.members) or not can_move(world) or now < job.move_not_before_s:
         return False
+    if any(epoch.exits.values()):  # a rank has failed, and the others are waited for: no checkpoint of a part
+        return False
     members = [s for s in world.open_subjobs if s.id in wanted]
     if len(members) != len(wanted) or not all(world.ready(s) for s in members):
         return False
@@ -450,7 +456,7 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
     if len(codes) == epoch.size and not any(codes):
         return _ranks_over(world, epoch)
     errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
-    if not any(codes):
+    if not any(codes) or (_go_on_alone(world, epoch) and CHECKPOINTED not in codes):
         # Nobody was stopped (some may have come to their end): the application is as it was, and so is its placement.
         stalled(epoch)
         speed = _speed(world, epoch)
@@ -465,7 +471,7 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
 
 
 def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
-    """End the launch when all ranks ended well, or as soon as one did not."""
+    """End the launch when all ranks have ended, or as soon as one has failed without which the others do not go on."""
     ctx = world.ctx
     codes = {int(rank): int(code) for rank, code in epoch.exits.items()}
     launch = world.launch
@@ -493,10 +499,13 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
             movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
             fail_epoch(world, epoch, f"DMTCP gave rank {rank} up (code {code})", members=list(epoch.members))
             return True
+        alone = _go_on_alone(world, epoch)
+        if alone and len(codes) < epoch.size:
+            return False
         note_deaths(world, epoch, bad)
         stop_ranks(world, epoch)
         move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=f"rank {rank} ended with code {code}")
-        code = launch_code(world, epoch, rank, code)
+        code = max(launch_code(world, epoch, *each) for each in (bad if alone else bad[:1]))
     elif len(codes) == epoch.size:
         code = 0
         move_epoch(ctx.session, epoch, EpochState.ENDED, ctx.now)
@@ -506,6 +515,15 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     if launch is not None:
         launch.exit_code = code
     return True
+
+
+def _go_on_alone(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether the ranks are waited for when one of them has failed. Those of an MPI would wait for it themselves: where
+    that cannot be seen in the program, its wire-up ends them."""
+    if world.launch is None or world.launch.together:
+        return False
+    told = [operation.payload for operation in world.operations(OperationKind.LAUNCH, epoch=epoch.number)]
+    return not any(payload.get("launcher") or (payload.get("mpi") or {}).get("sure") for payload in told)
 
 
 def _warned_of(world: JobWorld, epoch: Epoch, bad: list[tuple[int, int]]) -> bool:

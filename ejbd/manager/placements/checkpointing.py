@@ -149,7 +149,7 @@ def launch_settings(
         progress = ctx.spool.progress_library()
         # Under DMTCP the plugin holds the same code.
         preload = None if dmtcp or progress is None else str(progress)
-        told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload}
+        told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload, "sure": sure}
     if dmtcp:
         plugin = node_limit.usable_plugin(ctx)[0]
         if restart_from is not None:  # what it was started with is in its images

@@ -82,6 +82,7 @@ class LaunchReport(Wire):
     ordinal: Count
     size: Positive
     file: Annotated[str, Field(min_length=1, max_length=4096)]
+    together: bool = True
 
 
 class LaunchCancelReport(Wire):
@@ -190,11 +191,15 @@ class RankPlacement(Wire):
 
 
 class MpiLaunch(Wire):
-    """Wire-up of ranks: their variables, the addresses that they come from, and a library that they load first."""
+    """Wire-up of ranks: their variables, the addresses that they come from, and a library that they load first.
+
+    `sure`: the program is seen to be of an MPI; of another one nobody knows.
+    """
 
     env: dict[str, str]
     nodes: list[str]
     preload: str | None = None
+    sure: bool = True
 
 
 class DmtcpLaunch(Wire):

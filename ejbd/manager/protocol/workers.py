@@ -316,7 +316,7 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     if report["file"] != file:  # nothing else is read, or given to other workers to read
         add_operation(world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
-    application.add_launch(world, ordinal, size, file)
+    application.add_launch(world, ordinal, size, file, together=report.get("together", True))
 
 
 def _cancel_launch(world: JobWorld, ordinal: int) -> None:
