@@ -154,6 +154,16 @@ def test_a_slurmd_is_killed_and_what_runs_there_lives_on(site: SlurmSite, tmp_pa
                 site.cluster.up_again("--profile=fail")
 
 
+def test_j0_cancelled_while_the_job_runs_elsewhere(site: SlurmSite, tmp_path: Path) -> None:
+    """Its number is the job's, to a user and to a script (SLURM_JOB_ID): all of the job is cancelled."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon, site, 3000)
+        daemon.wait_event(job, "epoch.running")
+        site.cluster.run("scancel", daemon.job(job)["subjobs"][0]["batch_id"])
+        assert daemon.wait(job, *FINISHED, timeout_s=90)["state"] == "cancelled"
+        nothing_left(daemon, site, job)
+
+
 def test_everything_cancelled_by_its_owner_is_not_submitted_again(site: SlurmSite, tmp_path: Path) -> None:
     """`scancel` of all that bears the job's name."""
     with daemon_on(site, tmp_path) as daemon:

@@ -99,6 +99,18 @@ async def test_everything_cancelled_behind_the_back_stays_cancelled(live: LiveWo
     assert live.batch.live() == []
 
 
+async def test_whoever_cancels_j0_cancels_the_job_wherever_it_runs(live: LiveWorld) -> None:
+    """J0's number is what SLURM_JOB_ID says: `scancel $SLURM_JOB_ID` in a script is meant for all of the job."""
+    job = await running(live)
+    live.batch.end(f"ejb-{job}.0", BatchState.CANCELLED, None)
+    for _ in range(3):
+        await live.poll(15)
+        await live.work()
+    row = live.job(job)
+    assert (row.state, row.reason) == ("cancelled", "its batch job was cancelled at the batch system")
+    assert live.batch.live() == []
+
+
 # -- workers that die before a placement ------------------------------------------------------------------------------
 
 
