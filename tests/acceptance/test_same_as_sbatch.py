@@ -131,8 +131,9 @@ def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, arra
     assert whole["kind"] == "array" and sum(whole["elements"].values()) == len(ours.files) // 3
     for one in after:
         assert both.end_ejb(one).code == 0
-        dependent = both.daemon.job(one)  # Slurm tells starts in whole seconds
-        assert dependent["submit_s"] < whole["end_s"] < dependent["start_s"] + 1
+        dependent = both.daemon.job(one)
+        began_s = dependent["start_s"] or dependent["end_s"]  # in whole seconds by Slurm; nobody may have seen it run
+        assert dependent["submit_s"] < whole["end_s"] < began_s + 1
 
 
 @pytest.mark.parametrize("how", ["cancelled", "timeout"])

@@ -83,7 +83,14 @@ RESULTS: dict[str, Json] = {
 REPORTS: dict[str, Json] = {
     "result": {"n": 1, "kind": "result", "seq": 17, "ok": True, "error": "", "data": RESULTS["stop"]},
     "rank-exit": {"n": 2, "kind": "rank-exit", "epoch": 2, "rank": 5, "code": 139},
-    "launch": {"n": 3, "kind": "launch", "ordinal": 0, "size": 16, "file": "/spool/jobs/7/launches/0.json"},
+    "launch": {
+        "n": 3,
+        "kind": "launch",
+        "ordinal": 0,
+        "size": 16,
+        "file": "/spool/jobs/7/launches/0.json",
+        "together": False,
+    },
     "launch-cancel": {"n": 4, "kind": "launch-cancel", "ordinal": 0},
     "launch-refused": {
         "n": 9,
