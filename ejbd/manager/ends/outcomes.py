@@ -282,7 +282,8 @@ def outcome(end: End, limits: Limits) -> Outcome:
 
 
 def _of_placeholder(end: PlaceholderEnded, limits: Limits) -> Outcome:
-    if end.state is SubjobState.CANCELLED and not end.released and end.waiting:
+    if end.state is SubjobState.CANCELLED and not end.released:
+        # By somebody to whom its number is the job's, as SLURM_JOB_ID has it: a user, or the script itself.
         return Final(JobState.CANCELLED, CANCELLED_THERE)
     setbacks = end.setbacks + (not end.counted)
     if setbacks <= limits.max_setbacks:

@@ -15,7 +15,7 @@ from ejbd.manager.actions.operations import finished
 from ejbd.manager.actions.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
-from ejbd.manager.ends.outcomes import CANCELLED_THERE, SUBJOB_ENDED_AS, CancelAsked, PassedThroughEnded
+from ejbd.manager.ends.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
 from ejbd.manager.guard import guarded
 from ejbd.manager.learning.overheads import note_given_back
 from ejbd.manager.linked import arrays
@@ -366,12 +366,8 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if JobState(job.state).terminal or job.state == JobState.ENDING:
         return
     if subjob.role == SubjobRole.PLACEHOLDER and not subjob.releasing:
-        if state is BatchState.CANCELLED:
-            # By somebody to whom its number is the job's, as SLURM_JOB_ID has it: a user, or the script itself.
-            conclude(world, CancelAsked(CANCELLED_THERE))
-            return
         never_ran = not was_running or subjob.state == SubjobState.LOST
-        if never_ran and job.state == JobState.RUNNING and job.members:
+        if state is BatchState.CANCELLED or (never_ran and job.state == JobState.RUNNING and job.members):
             setbacks.ensure_placeholder(world)  # the job runs elsewhere, and keeps its way back
     application.advance(world)
 
