@@ -74,7 +74,9 @@ def _agent(words: List[str]) -> int:
 def main() -> NoReturn:
     words = sys.argv[1:]
     if words[:1] == ["agent"]:
-        sys.exit(_agent(words[1:]))
+        code = _agent(words[1:])
+        sys.stderr.flush()
+        os._exit(code)  # everything is closed; what the interpreter would tidy up keeps processors from others
     if words[:1] == ["shim"] and len(words) > 1:
         from .shim import main as shim
 

@@ -34,9 +34,12 @@ _LAST_OUTPUT_S = 5.0
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
 _WARNING_HOLD_S = 0.5
 """How long a TERM waits for word that it is the end: whoever ends a job signals all of it, one after another."""
-SURE_S = 0.1
+SURE_S = 0.03
 """How long the end of a rank or of the script is held. What ends a job signals the worker as well, but in its own
-order: a program that leaves on TERM as if its work were done would be taken for one that has done it."""
+order: a program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
+process is woken late the machine is busy, and whoever signals may be late too: then it is held once more."""
+_LATE_S = 0.01
+_HOLDS = 5
 _LOOKS_S = 0.1
 _LATE_LOOKS_S = 1.0
 _LOOKING_S = 120.0
@@ -322,13 +325,21 @@ class Agent:
     def _sure(self, tell: Callable[[], None]) -> None:
         """Call `tell` of an end once it is sure not to be part of the job's: never, where this worker is ended, too."""
 
-        def look() -> None:
-            if self._warned_s is not None and not self._warning_told and not self._leaving:
-                self._loop.call_later(_LOOKS_S, look)  # it may be the end yet
-            elif not self._leaving:
+        def hold(times: int) -> None:
+            due_s = time.monotonic() + SURE_S
+            self._loop.call_later(SURE_S, lambda: look(times, time.monotonic() - due_s))
+
+        def look(times: int, late_s: float) -> None:
+            if self._leaving:
+                return
+            if self._warned_s is not None and not self._warning_told:
+                self._loop.call_later(_LOOKS_S, lambda: look(0, 0.0))  # it may be the end yet
+            elif late_s > _LATE_S and times > 1:
+                hold(times - 1)
+            else:
                 tell()
 
-        self._loop.call_later(SURE_S, look)
+        hold(_HOLDS)
 
     def _script_killed(self, code: int) -> bool:
         """Whether the script was ended by the warning that this worker has got, too: then it is no end of its own."""
