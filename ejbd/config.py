@@ -41,6 +41,10 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
+def _on_or_off(value: object) -> object:
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class QueueSettings(BaseModel):
     """What a queue's settings have in common: elasticity, and the choice of a policy.
 
@@ -109,6 +113,15 @@ class QueueSettings(BaseModel):
             "(docs/speculation.md)"
         ),
     ] = "request"
+    keep_place: Annotated[
+        Literal["on", "off"],
+        BeforeValidator(_on_or_off),
+        Field(
+            description="whether the run with the next learned walltime is submitted as soon as one begins: it stands "
+            "by in the queue and keeps that place for after a time-out, and counts as one more batch job of its user "
+            "(docs/speculation.md)"
+        ),
+    ] = "on"
     max_subjobs: Annotated[
         int, Field(ge=1, le=1000, description="most subjobs that one job runs on at once, J0 not counted")
     ] = 8
@@ -229,10 +242,6 @@ def changes_schema() -> dict[str, Any]:
         for name, field in schema["properties"].items()
     }
     return {**schema, "title": "QueueChanges", "properties": maybe}
-
-
-def _on_or_off(value: object) -> object:
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
 class LocalSettings(BaseModel):

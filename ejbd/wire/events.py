@@ -457,6 +457,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_MISSING: Told("the batch system does not list it", Nothing),
     K.SUBJOB_STRAY: Told("a second batch job bears its tag", Stray),
     K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
+    K.SUBJOB_ADOPTED: Told("it stood by, and is the job's next run", Reason),
     K.PLACEHOLDER_PLANNED: Told("the batch system promised J0 a start", PlaceholderPlanned),
     K.PLACEHOLDER_AGAIN: Told("J0 is gone and is asked for again", PlaceholderAgain),
     K.INTENT_PENDING: Told("to be tried again: it did not happen", IntentStep),

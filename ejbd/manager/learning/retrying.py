@@ -14,7 +14,7 @@ from ejbd.manager.poll import warnings
 from ejbd.manager.times import walltime_end, work_now
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event
-from ejbd.wire.kinds import EventKind
+from ejbd.wire.kinds import EventKind, SubjobRole
 
 
 def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
@@ -35,7 +35,8 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
         return None
     if isinstance(end, PassedThroughEnded):
         # One that is being given back was cancelled before its time was over.
-        if end.state is not BatchState.TIMEOUT or not world.spec.rerunnable or world.subjobs[-1].releasing:
+        last = next(subjob for subjob in reversed(world.subjobs) if subjob.role == SubjobRole.RIGID)
+        if end.state is not BatchState.TIMEOUT or not world.spec.rerunnable or last.releasing:
             return None
     elif not isinstance(end, TimeUsedUp | PlanOutlived) or not _may_go_on(world):
         return None

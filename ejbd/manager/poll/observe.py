@@ -17,6 +17,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
 from ejbd.manager.guard import guarded
+from ejbd.manager.learning import standby
 from ejbd.manager.learning.overheads import note_given_back
 from ejbd.manager.linked import arrays
 from ejbd.manager.placements import application, node_limit, setbacks
@@ -27,7 +28,7 @@ from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, EpochState, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
-from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, OperationKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
@@ -289,6 +290,9 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     subjob.end_s = end_s if end_s is not None else subjob.start_s + subjob.walltime_s
     subjob.nodes = list(seen.nodes)
     move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
+    if subjob.role == SubjobRole.STANDBY:
+        release(world, subjob, "somebody else has let it begin, and it is not its turn")
+        return
     if subjob.role == SubjobRole.RIGID:
         subjob.reason = ""
         subjob.processors = seen.processors or subjob.processors
@@ -296,6 +300,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             subjob.walltime_s = seen.walltime_s
         if job.state == JobState.WAITING:
             _rigid_runs(world, subjob)
+            standby.plan(world)
         return
     if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
         j0 = world.placeholder
@@ -351,8 +356,9 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if state is BatchState.PREEMPTED:
         _preempted(world, subjob)
     move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
-    if subjob.role == SubjobRole.RIGID:
-        _rigid_ended(world, subjob, end)
+    if subjob.role in AS_ASKED:
+        if subjob.role == SubjobRole.RIGID:
+            _rigid_ended(world, subjob, end)
         return
     note_given_back(world, subjob, end.end_s)
     if not subjob.releasing:
