@@ -206,6 +206,8 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
+        if subjob.start_s is None and subjob.role == SubjobRole.RIGID and seen.state in _RAN:
+            subjob.start_s = _start(ctx, subjob, seen)  # it began and ended between two looks
         _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason))
     elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
         pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
@@ -378,6 +380,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     application.advance(world)
 
 
+_RAN = (BatchState.COMPLETED, BatchState.FAILED, BatchState.TIMEOUT)  # whoever ends so has run
 _TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
 
 
