@@ -219,9 +219,12 @@ class BatchSystem(Protocol):
         *,
         walltime_s: float | None = None,
         hold: bool | None = None,
-        begins: bool = False,
+        begins: bool | None = None,
     ) -> None:
-        """Shorten a job's walltime, hold or release a pending job, or let one begin that stands by."""
+        """Shorten a job's walltime, hold or release a pending job, or keep one from beginning and let it.
+
+        What is kept from beginning keeps its place in the queue. A job that runs is left alone (BatchError).
+        """
         ...
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:

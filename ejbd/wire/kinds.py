@@ -39,7 +39,8 @@ class IntentKind(StrEnum):
     CANCEL = "cancel"
     HOLD = "hold"
     RELEASE = "release"
-    BEGIN = "begin"  # what stands by may begin
+    STAY = "stay"  # what waits keeps its place, and does not begin
+    BEGIN = "begin"  # it may
 
 
 class OperationKind(StrEnum):
@@ -75,6 +76,7 @@ class EventKind(StrEnum):
     JOB_DEPENDENCY = "job.dependency"
     JOB_NOT_MOVABLE = "job.not-movable"
     JOB_AGAIN = "job.again"
+    JOB_GAP = "job.gap"
     JOB_SIGNALLED = "job.signalled"
     JOB_MAIL = "job.mail"
     JOB_FAULT = "job.fault"

@@ -137,7 +137,7 @@ class MemoryBatch:
         *,
         walltime_s: float | None = None,
         hold: bool | None = None,
-        begins: bool = False,
+        begins: bool | None = None,
     ) -> None:
         self._call(f"update {id}", identity)
         if hold is not None and id in self.jobs:
@@ -147,9 +147,12 @@ class MemoryBatch:
             if self.lose_begins:
                 self.lose_begins -= 1
                 raise BatchError("the batch system does not answer", transient=True)
+        if begins is False:
+            self._call(f"stay {id}", identity)
+        if begins is not None:
             if id not in self.jobs or self.jobs[id].state is not BatchState.PENDING:
                 raise BatchError(f"job {id} is not pending any more", transient=False)
-            self.jobs[id] = replace(self.jobs[id], reason="", blocked=False)
+            self.jobs[id] = replace(self.jobs[id], reason="" if begins else "BeginTime", blocked=not begins)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         self._call("outcomes")

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from ejbd.batch.pbs.commands import Qsub
 from ejbd.batch.pbs.states import Dialect
-from ejbd.batch.slurm.commands import LetBegin, Sbatch
+from ejbd.batch.slurm.commands import Begins, Sbatch
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError
@@ -255,7 +255,7 @@ async def test_what_the_batch_systems_are_told(live: LiveWorld) -> None:
     argv = Sbatch(request).argv()
     assert argv.index("--dependency=afternotok:100") > argv.index("--dependency=afterok:7"), "the last one counts"
     assert {"--kill-on-invalid-dep=yes", "--begin=now+1000days", "--open-mode=append"} <= set(argv)
-    assert LetBegin("101").argv() == ["scontrol", "update", "JobId=101", "StartTime=now"]
+    assert Begins("101", True).argv() == ["scontrol", "update", "JobId=101", "StartTime=now"]
     qsub = Qsub(Dialect.OPENPBS, request, [(16, 1)]).argv()
     assert "-h" in qsub and "depend" not in " ".join(qsub)
     assert "-h" not in Qsub(Dialect.OPENPBS, live.batch.requests["100"], [(16, 1)]).argv()

@@ -144,11 +144,11 @@ class LocalBatch:
         *,
         walltime_s: float | None = None,
         hold: bool | None = None,
-        begins: bool = False,
+        begins: bool | None = None,
     ) -> None:
         """See :meth:`BatchSystem.update`. A walltime that is longer than the present one is refused."""
         refuse_others(identity)
-        await self._call("update", id=id, walltime_s=walltime_s, hold=False if begins else hold)
+        await self._call("update", id=id, walltime_s=walltime_s, hold=hold if begins is None else not begins)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """See :meth:`BatchSystem.outcomes`: the server's own books first, then the exit files."""

@@ -384,12 +384,14 @@ class PbsBatch:
         *,
         walltime_s: float | None = None,
         hold: bool | None = None,
-        begins: bool = False,
+        begins: bool | None = None,
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
             refuse_no_walltime(walltime_s)
             await self._shorten(id, walltime_s)
+        if begins is False:
+            raise BatchError("PBS may hold a job that runs: none is kept from beginning", transient=False)
         if hold is not None or begins:
             await self._query(commands.hold(id, bool(hold)), f"{'hold' if hold else 'release'} job {id}")
 

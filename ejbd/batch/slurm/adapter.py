@@ -267,7 +267,7 @@ class SlurmBatch:
         *,
         walltime_s: float | None = None,
         hold: bool | None = None,
-        begins: bool = False,
+        begins: bool | None = None,
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
@@ -277,9 +277,10 @@ class SlurmBatch:
         if hold is not None:
             change = commands.Hold(id, hold, self._timeout_s)
             await self._query(change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
-        if begins:
-            let = commands.LetBegin(id, self._timeout_s)
-            await self._query(let.argv(), let.timeout_s, f"let job {id} begin")
+        if begins is not None:
+            let = commands.Begins(id, begins, self._timeout_s)
+            doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
+            await self._query(let.argv(), let.timeout_s, doing)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.

@@ -177,15 +177,16 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class LetBegin:
-    """Take off the begin of a pending job that lies ahead; its priority stays."""
+class Begins:
+    """Put the begin of a pending job far ahead, or take that off; its priority stays. Refused of one that runs."""
 
     id: str
+    begins: bool
     timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
-        return ["scontrol", "update", f"JobId={id}", "StartTime=now"]
+        return ["scontrol", "update", f"JobId={id}", f"StartTime={'now' if self.begins else NOT_YET}"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.exithook import hook_for
 from ejbd.manager.ends.outcomes import Again, SubmissionRefused, pause_s
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.learning import gaps
 from ejbd.manager.learning.speculating import for_another_attempt
 from ejbd.manager.placements import node_limit
 from ejbd.manager.placements.mpi import is_open_mpi, profile_named
@@ -55,7 +56,7 @@ SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones d
 POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
 
 
-_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.BEGIN)
+_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,8 @@ class Executor:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
-            walltime_s = job.walltime_s if subjob.role == SubjobRole.RIGID else subjob.walltime_s
+            other = subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob)
+            walltime_s = subjob.walltime_s if other else job.walltime_s
             given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)
             request = passing.request_for(given, script, names, files.script, files.hook)
             return replace(request, hold=job.held, stands_by_for=behind)
@@ -354,7 +356,7 @@ class Executor:
         intent = session.get_one(Intent, id)
         subjob = session.get_one(Subjob, intent.subjob_id)
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        if self._refused_as_standby(session, intent, subjob, error, now):
+        if self._refused_as_standby(session, intent, job, subjob, error, now):
             return
         world = JobWorld(self.context(session), job)
         role = SubjobRole(subjob.role)
@@ -380,9 +382,10 @@ class Executor:
             job.not_before_s = now + decided.after_s
 
     def _refused_as_standby(
-        self, session: Session, intent: Intent, subjob: Subjob, error: BatchError, now: float
+        self, session: Session, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float
     ) -> bool:
-        """What was to stand by. It is no harm to the job or its queue: the next run comes after the time-out, then.
+        """What was to stand by, or to go into a gap. It is no harm to the job or its queue: the next run comes after
+        the time-out then, and whoever stands by for a gap is let begin.
 
         One that was adopted in between is submitted as what it is now.
         """
@@ -396,12 +399,23 @@ class Executor:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
         elif subjob.role == SubjobRole.STANDBY and error.transient:
             intents.repeat_later(session, [intent.id], said, now)
-        elif subjob.role == SubjobRole.STANDBY:
+        elif subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob):
             move_intent(session, intent, IntentState.FAILED, now, reason=said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
         else:
             return False
         return True
+
+    def _stays(self, session: Session, id: int) -> None:
+        intents.done(session, [id], self.clock())
+        subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
+        job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+        gaps.stays(JobWorld(self.context(session), job), subjob)
+
+    def _did_not_stay(self, session: Session, id: int, message: str) -> None:
+        intents.failed(session, id, message, self.clock())
+        intent = session.get_one(Intent, id)
+        gaps.cannot_stay(session.scalars(select(Job).where(Job.id == intent.job_id)).one(), message)
 
     def _postpone(self, session: Session, id: int, error: EjbError) -> None:
         """The spool or the store did not take it: nothing has happened, try again later."""
@@ -484,20 +498,26 @@ class Executor:
         if not targets:
             return
         identity, batch_ids = next(iter(targets.items()))
-        begins = intent.kind == IntentKind.BEGIN
+        begins, stays = intent.kind == IntentKind.BEGIN, intent.kind == IntentKind.STAY
         if begins:
             reach(CrashPoint.BEGIN_BEFORE_CALL)
         try:
-            if begins:
-                await self.batch.update(identity, batch_ids[intent.id], begins=True)
+            if begins or stays:
+                await self.batch.update(identity, batch_ids[intent.id], begins=begins)
             else:
                 await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
         except BatchError as error:
             message, again = error.sentence(), error.transient or (begins and intent.attempts < LETTING_BEGIN)
             if again:
                 await self._record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
+            elif stays:
+                await self._record([intent.id], lambda s: self._did_not_stay(s, intent.id, message))
             else:
                 await self._record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
+            return
+        if stays:
+            reach(CrashPoint.STAY_AFTER_CALL)
+            await self._record([intent.id], lambda s: self._stays(s, intent.id))
             return
         if begins:
             reach(CrashPoint.BEGIN_AFTER_CALL)
@@ -508,4 +528,4 @@ def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:
     """The batch job after whose time-out a subjob may begin; "" where it need not wait for any."""
     if subjob.role != SubjobRole.STANDBY:
         return ""
-    return next(s.batch_id or "" for s in reversed(world.subjobs) if s.role == SubjobRole.RIGID)
+    return next((s.batch_id or "" for s in world.open_subjobs if s.role == SubjobRole.RIGID), "")

@@ -92,7 +92,8 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
         seen = listed.get(intent.batch_id)
         reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
-        begun_already = intent.kind == IntentKind.BEGIN and subjob is not None and subjob.state == SubjobState.RUNNING
+        of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN)
+        begun_already = of_what_waits and subjob is not None and subjob.state == SubjobState.RUNNING
         if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already):
             move_intent(session, intent, IntentState.DROPPED, now)
             continue

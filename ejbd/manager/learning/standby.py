@@ -34,14 +34,14 @@ def plan(world: JobWorld) -> None:
     following = next_of(job.walltimes)
     if following is None or "planned_s" in (job.walltimes or {}) or not spec.rerunnable or of(world) is not None:
         return
-    if world.ctx.queue_settings(job.queue).keep_place == "off" or _is_apart(world):
+    if world.ctx.queue_settings(job.queue).keep_place == "off" or is_apart(world):
         return
     _, _, next_s = following
     add_subjob(world, SubjobRole.STANDBY, job.processes, next_s)
     reach(CrashPoint.STANDBY_BEFORE_COMMIT)
 
 
-def _is_apart(world: JobWorld) -> bool:
+def is_apart(world: JobWorld) -> bool:
     """Whether it is several batch jobs, or waits for others of its name, which our own dependency would forget."""
     spec = world.spec
     several = any(word in (spec.script or "") for word in ("hetjob", "packjob"))

@@ -10,7 +10,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
-from ejbd.manager.learning import standby
+from ejbd.manager.learning import gaps, standby
 from ejbd.manager.learning.history import latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.linked import dependencies, elements
 from ejbd.manager.placements import movability
@@ -130,7 +130,8 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
     if not job.elastic:
         passed = f"{job.state}: passed through as an ordinary job, the batch system decides"
         waits = standby.of(JobWorld(ctx, job))
-        return passed if waits is None else f"{passed}; {standby.told(waits)}"
+        told = [passed, gaps.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
+        return "; ".join(filter(None, told))
     pause = job.not_before_s - ctx.now
     if job.state == JobState.WAITING and pause > 0:
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"

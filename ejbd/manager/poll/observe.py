@@ -15,9 +15,9 @@ from ejbd.manager.actions.operations import finished
 from ejbd.manager.actions.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
-from ejbd.manager.ends.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
+from ejbd.manager.ends.outcomes import CANCELLED_THERE, SUBJOB_ENDED_AS, CancelAsked, PassedThroughEnded
 from ejbd.manager.guard import guarded
-from ejbd.manager.learning import standby
+from ejbd.manager.learning import gaps, standby
 from ejbd.manager.learning.overheads import note_given_back
 from ejbd.manager.linked import arrays
 from ejbd.manager.placements import application, node_limit, setbacks
@@ -361,6 +361,8 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if subjob.role in AS_ASKED:
         if subjob.role == SubjobRole.RIGID:
             _rigid_ended(world, subjob, end)
+        elif state is BatchState.CANCELLED and not subjob.releasing:
+            _standby_cancelled(world)
         return
     note_given_back(world, subjob, end.end_s)
     if not subjob.releasing:
@@ -404,7 +406,18 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     said = f"its batch job {subjob.batch_id} ended as {subjob.state}" + (f" ({end.why})" if end.why else "")
     if subjob.elements is not None and subjob.elements["ended"]:
         said = subjob.reason = arrays.counted(subjob.elements, 0)
-    conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s))
+    conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id))
+
+
+def _standby_cancelled(world: JobWorld) -> None:
+    """Somebody has cancelled what stands by. Where that is the job's own batch job, while an attempt in a gap is under
+    way, he has cancelled the job; otherwise the next run is submitted after the time-out."""
+    attempt = next((subjob for subjob in world.open_subjobs if gaps.is_attempt(world.job, subjob)), None)
+    if attempt is None or JobState(world.job.state).terminal:
+        return
+    release(world, attempt, "the job was cancelled at the batch system")
+    if SubjobState(attempt.state).terminal:
+        conclude(world, CancelAsked(CANCELLED_THERE))
 
 
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
