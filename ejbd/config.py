@@ -41,6 +41,10 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
+def _on_or_off(value: object) -> object:
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class QueueSettings(BaseModel):
     """What a queue's settings have in common: elasticity, and the choice of a policy.
 
@@ -109,6 +113,23 @@ class QueueSettings(BaseModel):
             "(docs/speculation.md)"
         ),
     ] = "request"
+    keep_place: Annotated[
+        Literal["on", "off"],
+        BeforeValidator(_on_or_off),
+        Field(
+            description="whether the run with the next learned walltime is submitted as soon as one begins: it stands "
+            "by in the queue and keeps that place for after a time-out, and counts as one more batch job of its user "
+            "(docs/speculation.md)"
+        ),
+    ] = "on"
+    gaps: Annotated[
+        Literal["on", "off"],
+        BeforeValidator(_on_or_off),
+        Field(
+            description="whether jobs with a learned walltime are sent into windows for which their request is too "
+            "long, where their law says that this uses the room best (docs/speculation.md)"
+        ),
+    ] = "off"
     max_subjobs: Annotated[
         int, Field(ge=1, le=1000, description="most subjobs that one job runs on at once, J0 not counted")
     ] = 8
@@ -231,10 +252,6 @@ def changes_schema() -> dict[str, Any]:
     return {**schema, "title": "QueueChanges", "properties": maybe}
 
 
-def _on_or_off(value: object) -> object:
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
 class LocalSettings(BaseModel):
     """The embedded cluster."""
 
@@ -288,7 +305,8 @@ class BatchTraits:
     `exit_hook`: the script of a passed-through job can be made to write its exit code. `names_output`: where such a
     job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
     that one of its commands may take. `excludes_nodes`: a submission can be kept off nodes
-    (`SubmitRequest.exclude`), which `ejb drain` needs.
+    (`SubmitRequest.exclude`), which `ejb drain` needs. `withholds`: a job that waits can be kept from beginning, and
+    one that has begun meanwhile is not touched by that.
     """
 
     one_host: bool
@@ -297,6 +315,7 @@ class BatchTraits:
     command_s: float
     submit_s: float
     excludes_nodes: bool = False
+    withholds: bool = False
 
 
 class Limits(BaseModel):
@@ -403,11 +422,17 @@ class Settings(BaseSettings):
         """Those of the batch system that is named."""
         if self.batch == "slurm":
             return BatchTraits(
-                False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s, excludes_nodes=True
+                False,
+                True,
+                True,
+                self.slurm.timeout_s,
+                self.slurm.submit_timeout_s,
+                excludes_nodes=True,
+                withholds=True,
             )
         if self.batch == "pbs":
             return BatchTraits(False, False, False, self.pbs.timeout_s, self.pbs.submit_timeout_s)
-        return BatchTraits(True, False, False, 10.0, 10.0)
+        return BatchTraits(True, False, False, 10.0, 10.0, withholds=True)
 
     @property
     def cluster_dir(self) -> Path:

@@ -31,7 +31,12 @@ _PLANNED = {
     PlannedKind.MOVE: ("m", "#e0a030", "moves"),
     PlannedKind.SUSPENDED: ("s", "#8fa3bf", "is suspended, its work kept"),
 }
-_ROLE = {SubjobRole.PLACEHOLDER: "#7a6fae", SubjobRole.SUBJOB: "#3f7fb5", SubjobRole.RIGID: "#7a8594"}
+_ROLE = {
+    SubjobRole.PLACEHOLDER: "#7a6fae",
+    SubjobRole.SUBJOB: "#3f7fb5",
+    SubjobRole.RIGID: "#7a8594",
+    SubjobRole.STANDBY: "#b9c0ca",
+}
 _QUEUED = (SubjobState.PLANNED, SubjobState.PENDING)
 _HALO = 'stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'  # words over lines and stripes
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)

@@ -120,7 +120,8 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
         return told.payload["output"], told.payload["error"]
     spec = JobSpec.from_json(job.spec)
     own = select(Subjob).where(Subjob.job_id == job.id, Subjob.role == SubjobRole.RIGID)
-    rigid = session.scalars(own.order_by(Subjob.ordinal.desc())).first()  # of one that was queued again the last
+    last = (Subjob.start_s.is_(None), Subjob.start_s.desc(), Subjob.ordinal.desc())
+    rigid = session.scalars(own.order_by(*last)).first()  # of one that was queued again the last that began
     id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
     if not names_output or spec.asked is None:
         number = id.partition(".")[0] if spec.pbs else None

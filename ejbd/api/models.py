@@ -210,6 +210,17 @@ _OVERHEADS = "what a start and an end cost beside lambda, as far as is known"
 _PLANNED = "what is to come, by the plan as it stands; empty: nothing is planned"
 
 
+class GapView(Api):
+    """A window that a job was sent into. `end` "": it is there, or on its way."""
+
+    walltime_s: float
+    processors: Annotated[int, Field(description="that were free")]
+    until_s: float
+    utilisation: Annotated[float, Field(description="the share of the gap that was expected to be of use")]
+    finishes: Annotated[float, Field(description="the probability that the run is done in it")]
+    end: str
+
+
 class WalltimesView(Api):
     """The walltimes that were learned for a job. `sequence_s` empty: the user's own stands, and `why`."""
 
@@ -240,6 +251,7 @@ class WalltimesView(Api):
     own_cost_s: Annotated[float | None, Field(description="the same for the user's own request, asked for once")] = None
     checkpoint_s: Annotated[float | None, Field(description="C, where a run resumes from a checkpoint")] = None
     restart_s: Annotated[float | None, Field(description="R")] = None
+    gaps: Annotated[list[GapView], Field(description="windows that it was sent into with less than it asks for")] = []
 
 
 class Plan(Api):

@@ -48,6 +48,9 @@ class SubmitRequest:
     `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
     (`ejbd.config.BatchTraits.excludes_nodes`).
 
+    `stands_by_for`: the batch job for whose failure this one waits in the queue, where it has its place from now on; it
+    does not begin before :meth:`BatchSystem.update` lets it, either.
+
     `asked`, of a passed-through job: what its user would have typed. A batch system whose own submit command can be
     given just that, does so, and leaves the rest of this to it.
     """
@@ -66,6 +69,7 @@ class SubmitRequest:
     options: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
+    stands_by_for: str = ""
     args: Sequence[str] = ()
     umask: int | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -209,9 +213,18 @@ class BatchSystem(Protocol):
         ...
 
     async def update(
-        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+        self,
+        identity: Identity,
+        id: str,
+        *,
+        walltime_s: float | None = None,
+        hold: bool | None = None,
+        begins: bool | None = None,
     ) -> None:
-        """Shorten a job's walltime, or hold or release a pending job."""
+        """Shorten a job's walltime, hold or release a pending job, or keep one from beginning and let it.
+
+        What is kept from beginning keeps its place in the queue. A job that runs is left alone (BatchError).
+        """
         ...
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:

@@ -195,6 +195,11 @@ def walltime_lines(known: dict[str, Any]) -> list[str]:
         done = "timed out" if at < known["at"] else "asked for now" if at == known["at"] else "after a time-out"
         chance = f"is enough with probability {finishes:.3f}"
         lines.append(f"  {duration(walltime_s)}: {done}; {chance}; begun with it, {duration(cost_s)} are expected")
+    for gap in known["gaps"]:
+        lines.append(
+            f"  sent into a gap of {gap['processors']} processors with {duration(gap['walltime_s'])}: is enough with "
+            f"probability {gap['finishes']:.3f}, uses a share of {gap['utilisation']:.3f}; {gap['end'] or 'not over'}"
+        )
     if known["own_cost_s"] is not None:
         lines.append(f"  the user's own: {duration(known['own_cost_s'])}, asked for once")
     return lines

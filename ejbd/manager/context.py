@@ -62,6 +62,7 @@ class Context:
     overridden: Overridden = field(default_factory=Overridden)
     auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
     promises: Promises = field(default_factory=Promises)  # of room to those who wait
+    gap_verdicts: Mapping[str, str] = field(default_factory=dict)  # job -> why it was not sent into a gap at last
     _queues: dict[str, QueueSettings] | None = None
 
     def waited_s(self, since_s: float) -> float:

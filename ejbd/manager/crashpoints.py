@@ -22,6 +22,10 @@ class CrashPoint(StrEnum):
     CANCEL_AFTER_RECORD = "cancel.after-record"
     TICK_BEFORE_COMMIT = "tick.before-commit"  # observed and decided, nothing stored
     TICK_AFTER_COMMIT = "tick.after-commit"  # decisions and intents stored, nothing carried out
+    STANDBY_BEFORE_COMMIT = "standby.before-commit"  # a start was seen and the next run planned, nothing stored
+    STAY_AFTER_CALL = "stay.after-call"  # what waits is kept from beginning, its attempt in a gap not yet planned
+    BEGIN_BEFORE_CALL = "begin.before-call"  # what stood by was adopted, the batch system not yet told
+    BEGIN_AFTER_CALL = "begin.after-call"  # it may begin, we have not written that
     AGAIN_BEFORE_COMMIT = "again.before-commit"  # a time-out was seen and the next walltime chosen, nothing stored
     OPERATION_AFTER_LEASE = "operation.after-lease"  # handed out, the worker has not got it
     REPORT_BEFORE_COMMIT = "report.before-commit"  # the worker did it, we have not stored its answer

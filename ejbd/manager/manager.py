@@ -33,7 +33,7 @@ from ejbd.manager.context import Context, Offer, Overridden
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.guard import guarded
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.learning import pastruns
+from ejbd.manager.learning import gaps, pastruns
 from ejbd.manager.learning.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.learning.measuring import learn_of_end
 from ejbd.manager.learning.retrying import take_next
@@ -130,6 +130,7 @@ class Manager:
         self._fitting: dict[tuple[str, str], float] = {}
         self._auto_on: dict[str, bool] = {}
         self._promises = Promises()
+        self._gap_verdicts: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -195,6 +196,7 @@ class Manager:
             overridden=self._overridden,
             auto_on=self._auto_on,
             promises=self._promises,
+            gap_verdicts=self._gap_verdicts,
         )
 
     async def prune(self) -> None:
@@ -257,6 +259,7 @@ class Manager:
                     tick = Tick(view, roster, outcomes, left, self._specs)
                     while await self.store.write(lambda s: tick.step(self._context(s))):
                         pass
+                await self._fill_gaps()
             except EjbError as error:
                 log.error("poll-not-stored", error=error.sentence())
                 return
@@ -266,6 +269,15 @@ class Manager:
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
             self.telemetry.last_poll.set(self.clock())
+
+    async def _fill_gaps(self) -> None:
+        """Speculative backfill: laws are fitted beside the writer, and what they say is looked at again on it."""
+        stands, found = await self.store.read(lambda s: (gaps.any_stands(s), gaps.look(self._context(s))))
+        if stands:
+            await self.store.write(lambda s: gaps.mind(self._context(s)))
+        chosen, self._gap_verdicts = await asyncio.to_thread(gaps.choose_all, found) if found else ([], {})
+        for one in chosen:
+            await self.store.write(lambda s, one=one: gaps.send(self._context(s), one))  # type: ignore[misc]
 
     async def _mind_the_clock(self) -> None:
         """Somebody has set the machine's clock: tell it, and let every interval that is under way last as it would.

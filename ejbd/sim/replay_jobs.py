@@ -71,7 +71,7 @@ class JobBook:
             return
         if kind == EventKind.SUBJOB_PLANNED:
             planned = cast(SubjobPlanned, data)
-            if planned["role"] != SubjobRole.SUBJOB:
+            if planned["role"] not in (SubjobRole.SUBJOB, SubjobRole.STANDBY):
                 life.processors, life.walltime_s = int(planned["processors"]), float(planned["walltime_s"])
         elif kind == EventKind.JOB_RUNNING and life.start_s is None:
             life.start_s = at_s

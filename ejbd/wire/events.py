@@ -93,6 +93,16 @@ class JobAgain(TypedDict):
     reason: str
 
 
+class JobGap(TypedDict):
+    """The walltime with which it is sent there, the share of the gap that is expected to be of use, and the probability
+    that the run is done in it."""
+
+    walltime_s: float
+    utilisation: float
+    finishes: float
+    reason: str
+
+
 class NotMovable(TypedDict):
     """`how`: seen (its program shows it), or failed (it was tried)."""
 
@@ -431,6 +441,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_DEPENDENCY: Told("what it waited for (--dependency) has come, or never will", Dependency),
     K.JOB_NOT_MOVABLE: Told("no checkpoint is asked of it any more", NotMovable),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
+    K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_MAIL: Told("a mail was sent, or could not be", JobMail),
     K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),
@@ -457,6 +468,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_MISSING: Told("the batch system does not list it", Nothing),
     K.SUBJOB_STRAY: Told("a second batch job bears its tag", Stray),
     K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
+    K.SUBJOB_ADOPTED: Told("it stood by, and is the job's next run", Reason),
     K.PLACEHOLDER_PLANNED: Told("the batch system promised J0 a start", PlaceholderPlanned),
     K.PLACEHOLDER_AGAIN: Told("J0 is gone and is asked for again", PlaceholderAgain),
     K.INTENT_PENDING: Told("to be tried again: it did not happen", IntentStep),

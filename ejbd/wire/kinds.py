@@ -25,6 +25,11 @@ class SubjobRole(StrEnum):
     PLACEHOLDER = "placeholder"  # J0: the job in its original shape, which keeps its place in the queue
     SUBJOB = "subjob"  # room that was asked for on a slot
     RIGID = "rigid"  # a passed-through job: the batch system runs it as it is
+    STANDBY = "standby"  # the same job once more: it keeps a place in the queue, and does not begin before it is let
+
+
+AS_ASKED = frozenset({SubjobRole.RIGID, SubjobRole.STANDBY})
+"""Batch jobs that run what their user submitted, as it is."""
 
 
 class IntentKind(StrEnum):
@@ -34,6 +39,8 @@ class IntentKind(StrEnum):
     CANCEL = "cancel"
     HOLD = "hold"
     RELEASE = "release"
+    STAY = "stay"  # what waits keeps its place, and does not begin
+    BEGIN = "begin"  # it may
 
 
 class OperationKind(StrEnum):
@@ -69,6 +76,7 @@ class EventKind(StrEnum):
     JOB_DEPENDENCY = "job.dependency"
     JOB_NOT_MOVABLE = "job.not-movable"
     JOB_AGAIN = "job.again"
+    JOB_GAP = "job.gap"
     JOB_SIGNALLED = "job.signalled"
     JOB_MAIL = "job.mail"
     JOB_FAULT = "job.fault"
@@ -99,6 +107,7 @@ class EventKind(StrEnum):
     SUBJOB_MISSING = "subjob.missing"
     SUBJOB_STRAY = "subjob.stray"
     SUBJOB_WARNED = "subjob.warned"
+    SUBJOB_ADOPTED = "subjob.adopted"
     PLACEHOLDER_PLANNED = "placeholder.planned"
     PLACEHOLDER_AGAIN = "placeholder.again"
 

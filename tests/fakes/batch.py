@@ -40,6 +40,7 @@ class MemoryBatch:
         self.silent = False
         self.lose_answers = 0  # so many submissions are taken, but time out
         self.hang_submissions = 0  # so many submissions time out and are not taken
+        self.lose_begins = 0  # so many times it does not answer when a job may begin
         self.refuse: BatchError | None = None
         self.refuse_in = ""  # only in this queue
         self.queues: tuple[str, ...] = ("batch",)
@@ -106,6 +107,8 @@ class MemoryBatch:
             request.walltime_s,
             submit_s=self.clock(),
             tag=request.tag,
+            reason="Dependency" if request.stands_by_for else "",
+            blocked=bool(request.stands_by_for),
         )
         if self.lose_answers:
             self.lose_answers -= 1
@@ -128,11 +131,28 @@ class MemoryBatch:
                 self.jobs[id] = replace(self.jobs[id], state=BatchState.CANCELLED, end_s=self.clock())
 
     async def update(
-        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+        self,
+        identity: Identity,
+        id: str,
+        *,
+        walltime_s: float | None = None,
+        hold: bool | None = None,
+        begins: bool | None = None,
     ) -> None:
         self._call(f"update {id}", identity)
         if hold is not None and id in self.jobs:
             self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if hold else BatchState.PENDING)
+        if begins:
+            self._call(f"begin {id}", identity)
+            if self.lose_begins:
+                self.lose_begins -= 1
+                raise BatchError("the batch system does not answer", transient=True)
+        if begins is False:
+            self._call(f"stay {id}", identity)
+        if begins is not None:
+            if id not in self.jobs or self.jobs[id].state is not BatchState.PENDING:
+                raise BatchError(f"job {id} is not pending any more", transient=False)
+            self.jobs[id] = replace(self.jobs[id], reason="" if begins else "BeginTime", blocked=not begins)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         self._call("outcomes")

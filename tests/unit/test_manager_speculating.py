@@ -54,7 +54,8 @@ def only(store: Store, run_s: float, outcome: str) -> None:
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:
-    return LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    """What is submitted at a time-out, and not before (test_manager_standby.py has the other way)."""
+    return LiveWorld(tmp_path, store, elasticity=Elasticity.OFF, keep_place="off")
 
 
 async def submit(live: LiveWorld, **spec: Any) -> str:

@@ -447,6 +447,10 @@ def test_that_a_time_out_costs_the_age_is_told_where_age_counts(kind: str, weigh
     config = commands.ShowConfig().parse(CONFIG_TEXT) | {"PriorityType": kind, "PriorityWeightAge": weight}
     found = [text for what, good, text in check_config(config, whole_nodes=False) if what == "age after a time-out"]
     assert len(found) == told and all("ACCRUE_ALWAYS" in text and weight in text for text in found)
+    assert all("gains no age before the time-out" in text for text in found)
+    config["PriorityFlags"] = "ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME"
+    found = [text for what, good, text in check_config(config, whole_nodes=False) if what == "age after a time-out"]
+    assert all("from the beginning of the run before it on" in text for text in found)
 
 
 def test_exit_files(tmp_path: Path) -> None:

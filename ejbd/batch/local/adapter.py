@@ -115,7 +115,7 @@ class LocalBatch:
             output=str(request.output),
             error=None if request.error is None else str(request.error),
             environment=environment,
-            hold=request.hold,
+            hold=request.hold or bool(request.stands_by_for),
             umask=_umask() if request.umask is None else request.umask,
             limits=dict(request.limits),
         )
@@ -138,11 +138,17 @@ class LocalBatch:
         await self._call("cancel", ids=list(ids))
 
     async def update(
-        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+        self,
+        identity: Identity,
+        id: str,
+        *,
+        walltime_s: float | None = None,
+        hold: bool | None = None,
+        begins: bool | None = None,
     ) -> None:
         """See :meth:`BatchSystem.update`. A walltime that is longer than the present one is refused."""
         refuse_others(identity)
-        await self._call("update", id=id, walltime_s=walltime_s, hold=hold)
+        await self._call("update", id=id, walltime_s=walltime_s, hold=hold if begins is None else not begins)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """See :meth:`BatchSystem.outcomes`: the server's own books first, then the exit files."""

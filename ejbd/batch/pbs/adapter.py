@@ -378,14 +378,22 @@ class PbsBatch:
             raise problem
 
     async def update(
-        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+        self,
+        identity: Identity,
+        id: str,
+        *,
+        walltime_s: float | None = None,
+        hold: bool | None = None,
+        begins: bool | None = None,
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
             refuse_no_walltime(walltime_s)
             await self._shorten(id, walltime_s)
-        if hold is not None:
-            await self._query(commands.hold(id, hold), f"{'hold' if hold else 'release'} job {id}")
+        if begins is False:
+            raise BatchError("PBS may hold a job that runs: none is kept from beginning", transient=False)
+        if hold is not None or begins:
+            await self._query(commands.hold(id, bool(hold)), f"{'hold' if hold else 'release'} job {id}")
 
     async def _shorten(self, id: str, walltime_s: float) -> None:
         """A time-out says nothing: Torque's qalter hangs once it has done what it was asked. The job itself tells."""

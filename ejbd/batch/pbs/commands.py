@@ -105,7 +105,8 @@ class Qsub:
         if request.walltime_s is not None:
             argv += ["-l", f"walltime={states.formatted(request.walltime_s)}"]
         argv += ["-j", "oe", "-o", "/dev/null", "-r", "n", "-v", f"{TAG_VARIABLE}={tag_word(request.tag)}"]
-        if request.hold:
+        # What stands by is held, no more: a dependency would be deleted, with a mail to its user, where all went well.
+        if request.hold or request.stands_by_for:
             argv.append("-h")
         return argv
 

@@ -261,7 +261,13 @@ class SlurmBatch:
             raise problem
 
     async def update(
-        self, identity: Identity, id: str, *, walltime_s: float | None = None, hold: bool | None = None
+        self,
+        identity: Identity,
+        id: str,
+        *,
+        walltime_s: float | None = None,
+        hold: bool | None = None,
+        begins: bool | None = None,
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
@@ -271,6 +277,10 @@ class SlurmBatch:
         if hold is not None:
             change = commands.Hold(id, hold, self._timeout_s)
             await self._query(change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
+        if begins is not None:
+            let = commands.Begins(id, begins, self._timeout_s)
+            doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
+            await self._query(let.argv(), let.timeout_s, doing)
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.

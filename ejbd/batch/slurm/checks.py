@@ -81,8 +81,8 @@ def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
             (
                 "age after a time-out",
                 True,
-                f"a job that times out under --walltime auto waits anew with age 0 (PriorityWeightAge={age}); "
-                "PriorityFlags=ACCRUE_ALWAYS would not keep it: its next batch job is submitted at the time-out",
+                f"what stands by for a job under --walltime auto {_gains(config)} (PriorityWeightAge={age}); with "
+                "keep_place=off it is submitted at the time-out, with age 0",
             )
         )
     if config.get("PrivateData", "none") not in ("none", "(null)") and "jobs" in config["PrivateData"]:
@@ -102,6 +102,13 @@ def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
             )
         )
     return checks
+
+
+def _gains(config: dict[str, str]) -> str:
+    """Whether a job that depends on another one gains age."""
+    if "ACCRUE_ALWAYS" in config.get("PriorityFlags", ""):
+        return "gains age from the beginning of the run before it on (PriorityFlags=ACCRUE_ALWAYS)"
+    return "gains no age before the time-out: only with PriorityFlags=ACCRUE_ALWAYS"
 
 
 def _age_weight(config: dict[str, str]) -> int:

@@ -67,6 +67,7 @@ class Sbatch:
             argv.append(f"--ntasks-per-node={request.tasks_per_node}")
         if request.hold:
             argv.append("--hold")
+        argv += _standing_by(request)
         if request.exclude:
             argv.append(f"--exclude={','.join(request.exclude)}")
         return [*argv, "/dev/stdin", *request.args] if request.args else argv
@@ -79,6 +80,7 @@ class Sbatch:
             argv.append(f"--job-name={asked.name}")
         if request.hold:
             argv.append("--hold")
+        argv += _standing_by(request)
         if self.environment_file:
             argv.append(f"--export-file={self.environment_file}")
         if self.test_only:
@@ -91,6 +93,18 @@ class Sbatch:
         """The job's id; None where the answer holds none. `--parsable` writes `id` or `id;cluster`."""
         first = text.strip().partition(";")[0].strip()
         return first if _ID.fullmatch(first) else None
+
+
+NOT_YET = "now+1000days"
+
+
+def _standing_by(request: SubmitRequest) -> list[str]:
+    """Two locks. A dependency would let the job begin after any failure, so that a begin far ahead has to be taken off,
+    too. A job that is held would lose its place (priority/basic puts whom it releases at the end)."""
+    if not request.stands_by_for:
+        return []
+    (other,) = checked_ids([request.stands_by_for])
+    return [f"--dependency=afternotok:{other}", "--kill-on-invalid-dep=yes", f"--begin={NOT_YET}"]
 
 
 def _check_options(options: Sequence[str]) -> None:
@@ -160,6 +174,19 @@ class Hold:
 
     def argv(self) -> list[str]:
         return ["scontrol", "uhold" if self.hold else "release", *checked_ids([self.id])]
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """Put the begin of a pending job far ahead, or take that off; its priority stays. Refused of one that runs."""
+
+    id: str
+    begins: bool
+    timeout_s: float = 20.0
+
+    def argv(self) -> list[str]:
+        (id,) = checked_ids([self.id])
+        return ["scontrol", "update", f"JobId={id}", f"StartTime={'now' if self.begins else NOT_YET}"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class Squeue:
 
 
 OVERDUE_S = 60.0  # twice Slurm's own interval between two looks at the whole queue
+NEVER_S = 365 * 86400.0  # a start that lies further ahead is a lock on a job that stands by, or Slurm's word for never
 WAITS_FOR_ROOM = ("None", "Priority", "Resources", "")
 
 
@@ -102,7 +103,7 @@ def _job(row: dict[str, str], now_s: float, own_uid: int) -> JobRow:
     start = states.epoch_s(row["StartTime"])
     end = states.epoch_s(row["EndTime"])
     # A start that is due stays planned until it happens, or turns out to be forgotten.
-    due = start is not None and start > now_s - OVERDUE_S
+    due = start is not None and now_s - OVERDUE_S < start < now_s + NEVER_S
     # Around nodes that do not answer Slurm plans for a time far ahead, and they may answer again in a second.
     away = "UnavailableNodes" in reason
     planned = start if state is BatchState.PENDING and due and not away else None

@@ -31,6 +31,7 @@ from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.exithook import hook_for
 from ejbd.manager.ends.outcomes import Again, SubmissionRefused, pause_s
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.learning import gaps
 from ejbd.manager.learning.speculating import for_another_attempt
 from ejbd.manager.placements import node_limit
 from ejbd.manager.placements.mpi import is_open_mpi, profile_named
@@ -45,13 +46,17 @@ from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move_intent, move_subjob, wake
-from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
 
 PROOFS_OF_ABSENCE = 2
+LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
+
+
+_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class Executor:
                 move_intent(session, intent, IntentState.UNKNOWN, now, reason=why)
                 intent.not_before_s = now
                 intent.absences = 0
-            else:  # cancel, hold and release may be repeated
+            else:  # all others may be repeated
                 move_intent(session, intent, IntentState.PENDING, now, setback=True)
 
     async def run_due(self) -> float | None:
@@ -106,7 +111,7 @@ class Executor:
         cancels = [i for i in due if i.kind == IntentKind.CANCEL and i.state == IntentState.PENDING]
         unknown = [i for i in due if i.state == IntentState.UNKNOWN]
         submits = [i for i in due if i.kind == IntentKind.SUBMIT and i.state == IntentState.PENDING]
-        updates = [i for i in due if i.kind in (IntentKind.HOLD, IntentKind.RELEASE) and i.state == IntentState.PENDING]
+        updates = [i for i in due if i.kind in _UPDATES and i.state == IntentState.PENDING]
         self._allowance -= len(submits)
         if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
@@ -263,7 +268,9 @@ class Executor:
         intent.attempts += 1
         world = JobWorld(self.context(session), job)
         one_node = node_limit.one_node_only(world, subjob)
-        return Identity(job.user), self._request(job, subjob, one_node, files, world.ctx.view)
+        return Identity(job.user), self._request(
+            job, subjob, one_node, files, world.ctx.view, _stands_by_for(world, subjob)
+        )
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -275,17 +282,19 @@ class Executor:
         self.spool.make_job(id, env=spec.env, script=spec.script, command=command)
 
     def _request(
-        self, job: Job, subjob: Subjob, one_node: bool, files: _Files, view: ClusterView | None
+        self, job: Job, subjob: Subjob, one_node: bool, files: _Files, view: ClusterView | None, behind: str
     ) -> SubmitRequest:
         spec = files.spec
         folder = self.spool.subjob_dir(job.id, subjob.id)
-        if subjob.role == SubjobRole.RIGID:
+        if subjob.role in AS_ASKED:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
             names = passing.Names(subjob.tag, job.id, job.user, job.queue)
-            given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, job.walltime_s)
+            other = subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob)
+            walltime_s = subjob.walltime_s if other else job.walltime_s
+            given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)
             request = passing.request_for(given, script, names, files.script, files.hook)
-            return replace(request, hold=job.held)
+            return replace(request, hold=job.held, stands_by_for=behind)
         start = WorkerScript(
             python=self.settings.worker_python,
             worker=self.worker,
@@ -347,6 +356,8 @@ class Executor:
         intent = session.get_one(Intent, id)
         subjob = session.get_one(Subjob, intent.subjob_id)
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        if self._refused_as_standby(session, intent, job, subjob, error, now):
+            return
         world = JobWorld(self.context(session), job)
         role = SubjobRole(subjob.role)
         end = SubmissionRefused(
@@ -369,6 +380,42 @@ class Executor:
         elif role is SubjobRole.SUBJOB and isinstance(decided, Again):
             job.failed_starts += 1
             job.not_before_s = now + decided.after_s
+
+    def _refused_as_standby(
+        self, session: Session, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float
+    ) -> bool:
+        """What was to stand by, or to go into a gap. It is no harm to the job or its queue: the next run comes after
+        the time-out then, and whoever stands by for a gap is let begin.
+
+        One that was adopted in between is submitted as what it is now.
+        """
+        said = error.sentence()
+        let = select(Intent).where(
+            Intent.subjob_id == subjob.id, Intent.kind == IntentKind.BEGIN, Intent.batch_id.is_(None)
+        )
+        adopted = session.scalars(let.where(Intent.state == IntentState.PENDING)).first()
+        if adopted is not None:
+            move_intent(session, adopted, IntentState.DROPPED, now)
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
+        elif subjob.role == SubjobRole.STANDBY and error.transient:
+            intents.repeat_later(session, [intent.id], said, now)
+        elif subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob):
+            move_intent(session, intent, IntentState.FAILED, now, reason=said)
+            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
+        else:
+            return False
+        return True
+
+    def _stays(self, session: Session, id: int) -> None:
+        intents.done(session, [id], self.clock())
+        subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
+        job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+        gaps.stays(JobWorld(self.context(session), job), subjob)
+
+    def _did_not_stay(self, session: Session, id: int, message: str) -> None:
+        intents.failed(session, id, message, self.clock())
+        intent = session.get_one(Intent, id)
+        gaps.cannot_stay(session.scalars(select(Job).where(Job.id == intent.job_id)).one(), message)
 
     def _postpone(self, session: Session, id: int, error: EjbError) -> None:
         """The spool or the store did not take it: nothing has happened, try again later."""
@@ -451,13 +498,34 @@ class Executor:
         if not targets:
             return
         identity, batch_ids = next(iter(targets.items()))
+        begins, stays = intent.kind == IntentKind.BEGIN, intent.kind == IntentKind.STAY
+        if begins:
+            reach(CrashPoint.BEGIN_BEFORE_CALL)
         try:
-            await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
+            if begins or stays:
+                await self.batch.update(identity, batch_ids[intent.id], begins=begins)
+            else:
+                await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
         except BatchError as error:
-            message, transient = error.sentence(), error.transient
-            if transient:
+            message, again = error.sentence(), error.transient or (begins and intent.attempts < LETTING_BEGIN)
+            if again:
                 await self._record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
+            elif stays:
+                await self._record([intent.id], lambda s: self._did_not_stay(s, intent.id, message))
             else:
                 await self._record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
             return
+        if stays:
+            reach(CrashPoint.STAY_AFTER_CALL)
+            await self._record([intent.id], lambda s: self._stays(s, intent.id))
+            return
+        if begins:
+            reach(CrashPoint.BEGIN_AFTER_CALL)
         await self._record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
+
+
+def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:
+    """The batch job after whose time-out a subjob may begin; "" where it need not wait for any."""
+    if subjob.role != SubjobRole.STANDBY:
+        return ""
+    return next((s.batch_id or "" for s in world.open_subjobs if s.role == SubjobRole.RIGID), "")

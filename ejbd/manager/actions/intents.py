@@ -45,12 +45,12 @@ def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], f
     ready = open_ones.where(Intent.not_before_s <= now)
     new = and_(Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING)
     others = list(session.scalars(ready.where(not_(new)).order_by(Intent.id)))
-    # Room that is free now goes before places in the queue.
-    urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), else_=1)
+    # Room that is free now goes before places in the queue, and those before places that may never be needed.
+    urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), (Subjob.role == SubjobRole.STANDBY, 2), else_=1)
     query = ready.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
     if queuepause.any_paused(session):
         # Whose turn has not come yet is the trial before who was refused; a place in the queue before room.
-        urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 1), else_=0)
+        urgent_first = case((Subjob.role.in_((SubjobRole.SUBJOB, SubjobRole.STANDBY)), 1), else_=0)
         kept_back = queuepause.kept_back(session, now)
         query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
         next_s = min((at for at in (next_s, kept_back.until_s) if at is not None), default=None)
@@ -80,7 +80,7 @@ def tags_by_user(session: Session, subjobs: Sequence[str]) -> dict[Identity, dic
 
 
 def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, str]]:
-    """Cancel, hold and release, by the users of the jobs: intent -> batch id, where there is something to act on."""
+    """Updates and cancellations, by the users of the jobs: intent -> batch id, where there is something to act on."""
     session, now = ctx.session, ctx.now
     listed = {job.base_id: job for job in ctx.view.jobs} if ctx.view else {}
     begun: dict[Identity, dict[int, str]] = {}
@@ -92,7 +92,9 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
         seen = listed.get(intent.batch_id)
         reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
-        if subjob is not None and (SubjobState(subjob.state).terminal or reissued):
+        of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN)
+        begun_already = of_what_waits and subjob is not None and subjob.state == SubjobState.RUNNING
+        if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already):
             move_intent(session, intent, IntentState.DROPPED, now)
             continue
         move_intent(session, intent, IntentState.EXECUTING, now)

@@ -18,7 +18,7 @@ from ejbd.manager.times import work_now
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
-from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, OperationKind, SubjobRole
 
 TAG_PREFIX = "ejb-"
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
@@ -37,7 +37,7 @@ def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
         return False
     if seen.mark.startswith(TAG_PREFIX):
         return seen.mark == subjob.tag
-    if subjob.role != SubjobRole.RIGID or seen.submit_s is None or subjob.submit_s is None:
+    if subjob.role not in AS_ASKED or seen.submit_s is None or subjob.submit_s is None:
         return False
     return seen.submit_s <= subjob.submit_s + CLOCKS_APART_S
 
@@ -62,7 +62,7 @@ def add_subjob(
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
-    processors = places * (world.spec.threads if role == SubjobRole.RIGID else world.needs.processors)
+    processors = places * (world.spec.threads if role in AS_ASKED else world.needs.processors)
     walltime_s = asked_walltime(length_s, slack_s, limit_s, quantum)
     ordinal = len(world.subjobs)
     id = f"{job.id}.{ordinal}"

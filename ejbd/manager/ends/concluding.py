@@ -5,6 +5,7 @@ from __future__ import annotations
 from ejbd.manager.actions.subjobs import add_whole, release
 from ejbd.manager.ends.ending import end_job, stop_ranks
 from ejbd.manager.ends.outcomes import Again, End, Final, GoesOn, Outcome, PassedThroughEnded, outcome
+from ejbd.manager.learning import standby
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.times import set_rate
 from ejbd.store.states import EpochState, JobState
@@ -39,6 +40,7 @@ def _end(world: JobWorld, end: End, final: Final) -> None:
         end_job(world, final.state, final.exit_code, final.reason)
         return
     job.exit_code = final.exit_code
+    standby.let_go(world, "the job is over")
     move_job(world.ctx.session, job, final.state, world.ctx.now, reason=final.reason)
 
 
@@ -52,8 +54,10 @@ def _queue_again(world: JobWorld, again: Again) -> None:
         job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
     set_rate(job, 0.0, ctx.now)
     job.members, job.lead_worker = [], None
+    waits = standby.adopt(world, job.walltime_s, again.reason) if not (job.elastic or again.after_s) else None
     for subjob in world.open_subjobs:
-        release(world, subjob, again.reason)
+        if subjob is not waits:
+            release(world, subjob, again.reason)
     add_event(
         ctx.session,
         EventKind.JOB_AGAIN,
@@ -65,4 +69,5 @@ def _queue_again(world: JobWorld, again: Again) -> None:
     )
     if job.state != JobState.WAITING:
         move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=again.reason)
-    add_whole(world, delay_s=again.after_s)
+    if waits is None:
+        add_whole(world, delay_s=again.after_s)

@@ -89,13 +89,15 @@ Outcome = Final | Again | GoesOn
 
 @dataclass(frozen=True, slots=True)
 class PassedThroughEnded:
-    """The batch job of a passed-through job. `said`: how it ended, in words. Times are the batch system's (seconds)."""
+    """The batch job of a passed-through job. `said`: how it ended, in words. Times are the batch system's (seconds).
+    `subjob`: which of its batch jobs."""
 
     state: BatchState
     exit_code: int | None
     said: str
     start_s: float | None = None
     end_s: float | None = None
+    subjob: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def note_end(world: JobWorld, end: End, outcome: Outcome) -> None:
         key_of("ejb", job.id, job.submit_s), *of[:2], of.input_class, of.processors, run_s, job.walltime_s or None,
         _OUTCOMES[outcome.state] if isinstance(outcome, Final) else "timeout", end_s,
     )  # fmt: skip
-    if (job.walltimes or {}).get("at"):
+    if (job.walltimes or {}).get("at") or (job.walltimes or {}).get("gaps"):
         _forget_cut_short(ctx.session, told)
     take_in(ctx.session, [told])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ejbd.core.view import BatchState
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.ends.outcomes import Again, End, Final, Outcome, PassedThroughEnded, PlanOutlived, TimeUsedUp
+from ejbd.manager.learning import gaps
 from ejbd.manager.learning.speculating import next_of
 from ejbd.manager.placements import application
 from ejbd.manager.planning.jobworld import JobWorld, holds_shell
@@ -24,6 +25,9 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
     outlived the plan of its subjobs, and is saved, is planned by the next one, too.
     """
     job = world.job
+    ended = world.subjob(end.subjob) if isinstance(end, PassedThroughEnded) else None
+    if isinstance(end, PassedThroughEnded) and ended is not None and gaps.is_attempt(job, ended):
+        return gaps.after(world, end)
     following = next_of(job.walltimes)
     if following is None:
         return None
@@ -35,7 +39,8 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
         return None
     if isinstance(end, PassedThroughEnded):
         # One that is being given back was cancelled before its time was over.
-        if end.state is not BatchState.TIMEOUT or not world.spec.rerunnable or world.subjobs[-1].releasing:
+        given_back = ended is not None and ended.releasing
+        if end.state is not BatchState.TIMEOUT or not world.spec.rerunnable or given_back:
             return None
     elif not isinstance(end, TimeUsedUp | PlanOutlived) or not _may_go_on(world):
         return None

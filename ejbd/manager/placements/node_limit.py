@@ -16,7 +16,7 @@ from ejbd.manager.placements.mpi import is_open_mpi, mpi_of_launch
 from ejbd.manager.planning.jobworld import MOVING_ENGINES, JobWorld
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState
-from ejbd.wire.kinds import OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, OperationKind, SubjobRole
 
 
 def usable_plugin(ctx: Context) -> tuple[str | None, str]:
@@ -121,7 +121,7 @@ def node_room(world: JobWorld, situation: Situation) -> int | None:
 
 def one_node_only(world: JobWorld, subjob: Subjob) -> bool:
     """Whether a subjob has to be asked for on one node."""
-    if subjob.role == SubjobRole.RIGID:
+    if subjob.role in AS_ASKED:
         return False
     if one_mpirun(world):
         return True

@@ -10,6 +10,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
+from ejbd.manager.learning import gaps, standby
 from ejbd.manager.learning.history import latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.linked import dependencies, elements
 from ejbd.manager.placements import movability
@@ -127,7 +128,10 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
     if job.state == JobState.RECEIVED:
         return f"received: in its turn to be submitted, {ctx.settings.limits.submits_per_s:g} a second at most"
     if not job.elastic:
-        return f"{job.state}: passed through as an ordinary job, the batch system decides"
+        passed = f"{job.state}: passed through as an ordinary job, the batch system decides"
+        waits = standby.of(JobWorld(ctx, job))
+        told = [passed, gaps.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
+        return "; ".join(filter(None, told))
     pause = job.not_before_s - ctx.now
     if job.state == JobState.WAITING and pause > 0:
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"

@@ -15,8 +15,9 @@ from ejbd.manager.actions.operations import finished
 from ejbd.manager.actions.subjobs import TAG_PREFIX, add_intent, is_ours, release
 from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
-from ejbd.manager.ends.outcomes import SUBJOB_ENDED_AS, PassedThroughEnded
+from ejbd.manager.ends.outcomes import CANCELLED_THERE, SUBJOB_ENDED_AS, CancelAsked, PassedThroughEnded
 from ejbd.manager.guard import guarded
+from ejbd.manager.learning import gaps, standby
 from ejbd.manager.learning.overheads import note_given_back
 from ejbd.manager.linked import arrays
 from ejbd.manager.placements import application, node_limit, setbacks
@@ -27,7 +28,7 @@ from ejbd.manager.times import CLOCKS_S
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB, EpochState, IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
-from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, OperationKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
@@ -205,6 +206,8 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
+        if subjob.start_s is None and subjob.role == SubjobRole.RIGID and seen.state in _RAN:
+            subjob.start_s = _start(ctx, subjob, seen)  # it began and ended between two looks
         _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason))
     elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
         pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
@@ -289,6 +292,9 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     subjob.end_s = end_s if end_s is not None else subjob.start_s + subjob.walltime_s
     subjob.nodes = list(seen.nodes)
     move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
+    if subjob.role == SubjobRole.STANDBY:
+        release(world, subjob, "somebody else has let it begin, and it is not its turn")
+        return
     if subjob.role == SubjobRole.RIGID:
         subjob.reason = ""
         subjob.processors = seen.processors or subjob.processors
@@ -296,6 +302,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             subjob.walltime_s = seen.walltime_s
         if job.state == JobState.WAITING:
             _rigid_runs(world, subjob)
+            standby.plan(world)
         return
     if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
         j0 = world.placeholder
@@ -351,8 +358,11 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if state is BatchState.PREEMPTED:
         _preempted(world, subjob)
     move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
-    if subjob.role == SubjobRole.RIGID:
-        _rigid_ended(world, subjob, end)
+    if subjob.role in AS_ASKED:
+        if subjob.role == SubjobRole.RIGID:
+            _rigid_ended(world, subjob, end)
+        elif state is BatchState.CANCELLED and not subjob.releasing:
+            _standby_cancelled(world)
         return
     note_given_back(world, subjob, end.end_s)
     if not subjob.releasing:
@@ -372,6 +382,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     application.advance(world)
 
 
+_RAN = (BatchState.COMPLETED, BatchState.FAILED, BatchState.TIMEOUT)  # whoever ends so has run
 _TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
 
 
@@ -395,7 +406,18 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     said = f"its batch job {subjob.batch_id} ended as {subjob.state}" + (f" ({end.why})" if end.why else "")
     if subjob.elements is not None and subjob.elements["ended"]:
         said = subjob.reason = arrays.counted(subjob.elements, 0)
-    conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s))
+    conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id))
+
+
+def _standby_cancelled(world: JobWorld) -> None:
+    """Somebody has cancelled what stands by. Where that is the job's own batch job, while an attempt in a gap is under
+    way, he has cancelled the job; otherwise the next run is submitted after the time-out."""
+    attempt = next((subjob for subjob in world.open_subjobs if gaps.is_attempt(world.job, subjob)), None)
+    if attempt is None or JobState(world.job.state).terminal:
+        return
+    release(world, attempt, "the job was cancelled at the batch system")
+    if SubjobState(attempt.state).terminal:
+        conclude(world, CancelAsked(CANCELLED_THERE))
 
 
 def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:

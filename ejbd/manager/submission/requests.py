@@ -87,7 +87,8 @@ def cancel(ctx: Context, job_id: str, by: str) -> None:
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
             release(world, subjob, f"cancelled by {by}")
-        if world.open_subjobs and job.state != JobState.UNKNOWN:
+        its_own = any(subjob.role == SubjobRole.RIGID for subjob in world.open_subjobs)
+        if its_own and job.state != JobState.UNKNOWN:
             return  # the batch system has the last word
     conclude(world, CancelAsked(f"cancelled by {by}"))
 
@@ -157,9 +158,12 @@ def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:
 
 
 def _tell_first(ctx: Context, world: JobWorld, kind: IntentKind) -> None:
-    """The batch system holds or releases J0 (or the passed-through job), if it has it."""
+    """The batch system holds or releases J0 (or the passed-through job), if it has it. What stands by waits anyhow."""
     for subjob in world.open_subjobs:
-        if subjob.role != SubjobRole.SUBJOB and subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
+        if subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.RIGID) and subjob.state in (
+            SubjobState.PLANNED,
+            SubjobState.PENDING,
+        ):
             add_intent(ctx, kind, world.job.id, subjob=subjob)
 
 

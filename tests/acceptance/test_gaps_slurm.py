@@ -1,0 +1,137 @@
+"""Speculative backfill on a real Slurm: into a window that ends, and back to the place and the request of before."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.me import ME
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("gaps-slurm")]
+
+# The first run ends when the file beside it says with which code; a later one at once.
+NAP = 'echo begun >>"$1"; [ "$(wc -l <"$1")" -ge 2 ] && exit 0; until [ -e "$1.code" ]; do sleep 0.2; done; exit 0'
+
+
+@dataclass
+class Place:
+    """Two nodes of one processor: one runs somebody's job for four minutes, then somebody else waits for both."""
+
+    cluster: SlurmCluster
+    daemon: Daemon
+    folder: Path
+
+    def crowd(self) -> tuple[str, str]:
+        runs = self.cluster.sbatch("-N1", "-n1", "-t4", script="sleep 1000")
+        self.cluster.until(lambda: self.cluster.states()[runs] == "RUNNING", "it does not run")
+        waits = self.cluster.sbatch("-N2", "-n2", "-t30", script="sleep 1")
+        self.cluster.until(lambda: self.told(waits, "%S") != "N/A", "no start is planned", 60)
+        return runs, waits
+
+    def told(self, id: str, what: str) -> str:
+        return self.cluster.run("squeue", "--noheader", "--states=all", f"--format={what}", f"--jobs={id}").strip()
+
+    def submit(self, name: str) -> tuple[str, Path, str, str]:
+        """A job that asks for more than the window has; its batch job, and that of its attempt there."""
+        begun = self.folder / name
+        wishes = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": True, "app": "gap"}
+        answer = self.daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="9:00", overrides=wishes)
+        job = str(answer["id"])
+        trace = self.daemon.trace(job)
+        until(lambda: len(self.batch_ids(job)) == 2, "it was not sent into the gap", 90, trace)
+        self.daemon.wait(job, "running", timeout_s=90)
+        until(begun.exists, "it did not begin", 60, trace)
+        own, attempt = self.batch_ids(job)
+        return job, begun, own, attempt
+
+    def batch_ids(self, job: str) -> list[str]:
+        return [str(s["batch_id"]) for s in self.daemon.job(job)["subjobs"] if s["batch_id"] is not None]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("gaps")
+    with slurm_cluster(2, 1) as cluster:
+        toml = f'batch = "slurm"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n[queues.default]\ngaps = "on"\n'
+        daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
+        daemon.start()
+        try:
+            known = 20
+            columns = {"user": ME.user, "application": "gap", "input_class": "", "processors": 1, "requested_s": 540.0}
+            history = {
+                **{name: [value] * known for name, value in columns.items()},
+                "outcome": ["completed"] * known,
+                "key": list(range(known)),
+                "run_s": [60.0 + 12 * at for at in range(known)],
+                "end_s": [1000.0 + at for at in range(known)],
+            }
+            assert daemon.client.post("/v1/history", json=history).json() == {"new": known}
+            yield Place(cluster, daemon, folder)
+        finally:
+            daemon.stop()
+
+
+@pytest.fixture(autouse=True)
+def afterwards(place: Place) -> Iterator[None]:
+    yield
+    place.cluster.empty()
+
+
+def test_a_time_out_leads_back_to_the_place_and_the_request_of_before(place: Place) -> None:
+    runs, waits = place.crowd()
+    job, begun, own, attempt = place.submit("again")
+    priority, limit = place.told(own, "%Q"), place.told(own, "%l")
+    later = place.cluster.sbatch("-N1", "-n1", "-t30", script="sleep 1")
+    asked = place.daemon.explain(job)["walltimes"]["sequence_s"][0]
+    assert place.told(attempt, "%T %l") == "RUNNING 3:00" and asked > 240.0
+    assert place.told(own, "%T %r") == "PENDING BeginTime"
+    print(place.daemon.explain(job)["now"])
+
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 2))
+    place.cluster.run("scontrol", "update", f"JobId={attempt}", f"EndTime={at}")
+    place.daemon.wait(job, "waiting", timeout_s=120)
+    place.cluster.until(lambda: place.told(own, "%r") != "BeginTime", "it was not let begin", 60)
+    assert place.told(attempt, "%T") == "TIMEOUT" and place.told(own, "%T") == "PENDING"
+    assert (place.told(own, "%Q"), place.told(own, "%l")) == (priority, limit)
+    assert int(priority) > int(place.told(later, "%Q")), "before whoever came later"
+    print("priority before and after:", priority, place.told(own, "%Q"), "of who came later:", place.told(later, "%Q"))
+    (gap,) = place.daemon.explain(job)["walltimes"]["gaps"]
+    assert gap["end"] == "timed out" and 0.3 < gap["finishes"] < 0.8
+
+    place.cluster.run("scancel", waits)
+    place.daemon.wait(job, "completed", timeout_s=120)
+    assert begun.read_text() == "begun\n" * 2 and place.batch_ids(job)[:2] == [own, attempt]
+    assert place.told(own, "%T") == "COMPLETED"
+
+
+def test_what_is_done_in_the_gap_is_not_run_again(place: Place) -> None:
+    place.crowd()
+    job, begun, own, _attempt = place.submit("done")
+    begun.with_name("done.code").touch()
+    place.daemon.wait(job, "completed", timeout_s=60)
+    place.cluster.until(lambda: place.told(own, "%T") == "CANCELLED", "its own batch job is left", 60)
+    assert begun.read_text() == "begun\n"
+
+
+def test_a_daemon_that_dies_while_the_attempt_times_out_finds_it_so(place: Place) -> None:
+    _, waits = place.crowd()
+    job, begun, own, attempt = place.submit("away")
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 2))
+    place.cluster.run("scontrol", "update", f"JobId={attempt}", f"EndTime={at}")
+    place.daemon.kill()
+    place.cluster.until(lambda: place.told(attempt, "%T") == "TIMEOUT", "it did not time out", 120)
+    place.cluster.run("scancel", waits)
+    time.sleep(4)
+    assert place.told(own, "%T %r") == "PENDING BeginTime" and begun.read_text() == "begun\n"
+    place.daemon.start()
+    place.daemon.wait(job, "completed", timeout_s=120)
+    assert begun.read_text() == "begun\n" * 2 and len(place.batch_ids(job)) in (2, 3)
