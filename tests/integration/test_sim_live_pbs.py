@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.daemon import until
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
 from tests.integration.test_sim_live_slurm import LOG, write
@@ -43,7 +44,7 @@ def live(site: PbsSite | PbsCluster, folder: Path, *words: str, code: int = 0) -
 
 
 def nothing_left(site: PbsSite | PbsCluster) -> None:
-    assert not (site.numbers() if isinstance(site, PbsSite) else site.jobs())
+    until(lambda: not (site.numbers() if isinstance(site, PbsSite) else site.jobs()), "jobs of the play are left", 60)
 
 
 def test_a_log_is_played_on_a_pbs_beside_its_simulation(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
