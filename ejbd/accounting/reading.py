@@ -55,7 +55,7 @@ def numbered_runs(
             for number, line in enumerate(lines, 1):
                 if progress is not None and number % 10_000 == 0:
                     progress(raw.tell() if raw.seekable() else 0)
-                if not line.strip():
+                if line.isspace():
                     continue
                 if parse is None:
                     chosen = format or format_of(line)

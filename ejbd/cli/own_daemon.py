@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,8 @@ STOP_S = 20.0
 
 
 @contextmanager
-def own_daemon(folder: Path, settings: str, conf: Path) -> Iterator[Client]:
-    """Start ejbd with its state in `folder` and `settings` (TOML) for the Slurm of `conf`. Raises EjbError."""
+def own_daemon(folder: Path, settings: str, environment: Mapping[str, str]) -> Iterator[Client]:
+    """Start ejbd with its state in `folder`, `settings` (TOML) and these variables beside its own. Raises EjbError."""
     config, log = folder / "ejbd.toml", folder / "ejbd.log"
     config.write_text(f'state_dir = "{folder / "state"}"\nworker_python = "{sys.executable}"\n{settings}')
     with log.open("wb") as sink:
@@ -28,7 +28,7 @@ def own_daemon(folder: Path, settings: str, conf: Path) -> Iterator[Client]:
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
-            env=os.environ | {"SLURM_CONF": str(conf)},
+            env={**os.environ, **environment},
         )
     try:
         daemon = Client(socket=str(folder / "state" / "ejbd.sock"))

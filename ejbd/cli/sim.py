@@ -189,9 +189,9 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="sc15|speculative|learned|guard",
-            help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; the guard "
-            "over Delta, lambda and start-up.",
+            metavar="sc15|speculative|learned|overhead|guard",
+            help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; what the "
+            "paper's algorithm takes by the run time that it knows; the guard over Delta, lambda and start-up.",
         ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="Tables and figures go here.")],
@@ -221,6 +221,13 @@ def reproduce(
             raise EjbError(Code.INVALID, "learned is made of the logs; say where they are", where="--traces")
         with shown():
             paths = reproduce_learned(traces, out_dir, limit=limit)
+    elif what == "overhead":
+        from ejbd.sim.speculative.overhead import reproduce_overhead
+
+        if traces is None:
+            raise EjbError(Code.INVALID, "overhead is made of the logs; say where they are", where="--traces")
+        with shown():
+            paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
         from ejbd.sim.guarded import reproduce_guard
 
@@ -230,7 +237,7 @@ def reproduce(
             paths = reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     else:
         raise EjbError(
-            Code.INVALID, f"{what!r} is not known here", hint="there are sc15, speculative, learned and guard"
+            Code.INVALID, f"{what!r} is not known here", hint="there are sc15, speculative, learned, overhead and guard"
         )
     for path in paths:
         print(path)

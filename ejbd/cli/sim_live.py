@@ -9,9 +9,9 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -21,7 +21,12 @@ from ejbd.cli.own_daemon import own_daemon
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
+if TYPE_CHECKING:
+    from ejbd.sim.live_batch import BatchRuns
+    from ejbd.sim.live_program import Program
+
 PARTS = 2  # windows of a log
+BATCHES = {"slurm": "slurm.conf", "openpbs": "bin", "torque": "bin"}  # and where a cluster's folder has it
 START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PACED, HEAT = EXAMPLES / "paced.c", EXAMPLES / "heat.py"
@@ -49,6 +54,7 @@ def live(
         MaybeInt, typer.Option("--procs", help="Processors of the log's cluster; without, MaxProcs of the header.")
     ] = None,
     policy: Annotated[str, typer.Option("--policy", help="easy: the batch system alone; ejb: with EJB.")] = "easy",
+    batch: Annotated[str, typer.Option("--batch", help="slurm, openpbs or torque.")] = "slurm",
     cluster: Annotated[
         MaybePath, typer.Option("--cluster", help="A folder of scripts/cluster; ejb: with an ejbd of its own.")
     ] = None,
@@ -75,7 +81,7 @@ def live(
         ManyPaths, typer.Option("--beside", metavar="FILE", help="Another run's JSON, for the plot; may be repeated.")
     ] = None,
 ) -> None:
-    """Play a log against a real Slurm (and a real EJB), and compare with its simulation."""
+    """Play a log against a real Slurm or PBS (and a real EJB), and compare with its simulation."""
     from ejbd.sim.live import pooled
     from ejbd.sim.live_figure import draw
     from ejbd.sim.live_program import program_at
@@ -89,9 +95,12 @@ def live(
     elastic = policy == "ejb"
     if program.suffix != ".c" and not program.is_file():
         raise EjbError(Code.INVALID, f"{program} is not there", hint="--program names examples/paced.c or heat.py")
-    conf = cluster / "slurm.conf" if cluster is not None else None
-    if conf is not None and not conf.is_file():
-        raise EjbError(Code.INVALID, f"{cluster} is no folder of a running scripts/cluster", where=str(conf))
+    if batch not in BATCHES:
+        raise EjbError(Code.INVALID, f"{batch!r} is not known here", hint=f"--batch is {', '.join(BATCHES)}")
+    found = cluster / BATCHES[batch] if cluster is not None else None
+    if found is not None and not found.exists():
+        what = f"{cluster} is no folder of a running scripts/cluster with --batch {batch}"
+        raise EjbError(Code.INVALID, what, where=str(found))
     others = [_read(path) for path in beside or []]
     if json_file not in (None, "-"):
         _write(Path(str(json_file)), "")  # refused now rather than when all has been played
@@ -114,14 +123,18 @@ def live(
     with _folder(shared) as folder:
         runs = program_at(program, HEAT, folder, pace)
         toml = (
-            f'batch = "slurm"\npoll_s = {poll}\n[slurm]\nconf = "{conf}"\n[queues.default]\nelasticity = "on"\n'
+            f'{_batch_toml(batch, cluster, folder)}poll_s = {poll}\n[queues.default]\nelasticity = "on"\n'
             f"min_processors = {min_procs}\nlambda_s = {lambda_s}\nomax = {omax}\nsuspend = {str(suspend).lower()}\n"
             f"[limits]\nstart_grace_s = {START_GRACE_POLLS * poll}\n"
         )
-        own = own_daemon(folder, toml, conf) if elastic and conf is not None else nullcontext()
+        variables = {"SLURM_CONF": str(found)} if batch == "slurm" else {}
+        own = own_daemon(folder, toml, variables) if elastic and cluster is not None else nullcontext()
         with own as started:
             daemon = _Rest(started or client(context)) if elastic else None
-            told = live_comparison(setting, folder, conf, daemon, runs, lambda text: print(text, file=sys.stderr))
+            told = live_comparison(
+                setting, folder, lambda runs: _batch_runs(batch, found, folder, runs), daemon, runs,
+                lambda text: print(text, file=sys.stderr),
+            )  # fmt: skip
     out = output(False, False)
     if json_file == "-":
         print(json_text(told))
@@ -132,6 +145,31 @@ def live(
             out.note(f"wrote {path}")
     if json_file != "-":
         _table(told, out)
+
+
+def _batch_runs(batch: str, found: Path | None, folder: Path, program: Program | None) -> BatchRuns:
+    from ejbd.sim.live_pbs import PbsRuns
+    from ejbd.sim.live_slurm import SlurmRuns
+
+    if batch == "slurm":
+        return SlurmRuns(folder, found, program)
+    return PbsRuns(folder, batch, found, program)
+
+
+def _batch_toml(batch: str, cluster: Path | None, folder: Path) -> str:
+    """The batch system as the daemon is told of it."""
+    if cluster is None:
+        return ""
+    if batch == "slurm":
+        return f'batch = "slurm"\nslurm.conf = "{cluster / BATCHES[batch]}"\n'
+    listen = ""
+    with suppress(OSError, ValueError):  # a cluster of one machine has no such file
+        address = json.loads((cluster / "cluster.json").read_text()).get("controller_address")
+        listen = f'listen = "{address}:0"\n' if address else ""
+    return (
+        f'batch = "pbs"\nspool = "{folder / "spool"}"\n{listen}'
+        f'pbs.bin = "{cluster / BATCHES[batch]}"\npbs.dialect = "{batch}"\n'
+    )
 
 
 def _show(trace: Path, procs: int | None, onto: int | None, min_procs: int) -> None:

@@ -11,6 +11,7 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.parameters import Rules, with_omax
 from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
+from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import rate_by, round_up
 from ejbd.sim.cluster import (
@@ -39,6 +40,7 @@ from ejbd.sim.world import (
     TOO_MANY_SUBJOBS,
     VISITS,
     WAITING,
+    WEIGHED,
     World,
 )
 
@@ -104,8 +106,20 @@ def speed_of(w: World, job: int, processors: int, rules: Rules) -> float:
 
 @kernel
 def work_left(w: World, job: int) -> float:
-    """Full-speed seconds still to do by the requested walltime, which is all that a decision knows."""
-    return max(0.0, w.walltime[job] - w.work[job])
+    """Full-speed seconds still to do by what the job is planned with, which is all that a decision knows.
+
+    It is the requested walltime, or what was learned until that is outlived.
+    """
+    planned = w.planned[job]
+    if w.work[job] >= planned:
+        planned = w.walltime[job]
+    return max(0.0, planned - w.work[job])
+
+
+@kernel
+def left_by_weight(w: World, job: int) -> float:
+    """Full-speed seconds still to do by which a decision is weighed."""
+    return weighed_left(w.points[job], w.work[job], work_left(w, job), w.clock[WEIGHED])
 
 
 @kernel
@@ -139,7 +153,7 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
         code = NOBODY_LEAVES  # J0 lasts as long as the job may
         if w.mode[job] != ON_PLACE_HOLDER:
             code, _ = _shrink(w, job, rules)
-        if code != NOBODY_LEAVES:
+        if code != NOBODY_LEAVES or may_outlive(w, job):
             time = max(now, w.held.ends[w.row[job]][0] - rules.lambda_s)
     if w.stalled[job] > now and w.stalled[job] <= time:
         time = w.stalled[job]
@@ -149,6 +163,12 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
         time = done
         rank = APPLICATION_ENDS
     set_event(w, job, time, rank)
+
+
+@kernel
+def may_outlive(w: World, job: int) -> bool:
+    """Whether the job may run longer than it is planned to: not with its request, nor with the truth."""
+    return w.planned[job] < w.walltime[job] and w.planned[job] != w.run[job]
 
 
 @kernel
@@ -180,6 +200,8 @@ def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
     if w.leaving[job] > 0 and w.leave_at[job] <= now:
         _leave(w, job)
     elif rank == SHRINKS:
+        if may_outlive(w, job):
+            w.planned[job] = w.walltime[job]
         code, leaving = _shrink(w, job, rules)
         if code != NOBODY_LEAVES:
             end = w.held.ends[w.row[job]][0]
@@ -256,7 +278,7 @@ def is_late(w: World, job: int, time: float, rules: Rules) -> bool:
     """Whether `time` is later than the completion that was expected.
 
     It may be where a manager has costs that its decisions do not count: subjobs then last longer than they were planned
-    to, and are left at other times.
+    to, and are left at other times; and where the job may run for longer than was thought.
     """
     if (
         w.clock[LAUNCH_S] > 0.0
@@ -264,6 +286,7 @@ def is_late(w: World, job: int, time: float, rules: Rules) -> bool:
         or rules.start_up_s > 0.0
         or rules.pace > 1.0
         or rules.guard != 0
+        or len(w.points[job]) > 0
     ):
         return False
     return w.expected[job] + _SLACK < time
@@ -341,31 +364,39 @@ def hold_subjob(w: World, job: int, processors: int, end: float, walltime_end: f
 
 
 @kernel
+def _done_in(w: World, job: int, left: float, rules: Rules) -> float:
+    """Seconds until so much work is done on what the job holds."""
+    now = w.clock[NOW]
+    row = w.row[job]
+    done, _, _, _, _ = walk_plan(
+        w.processors[job],
+        left,
+        w.held.ends[row],
+        w.held.processors[row],
+        w.anchors,
+        w.held_count[job],
+        max(now, w.stalled[job]),
+        rules_of_job(w, job, rules),
+        w.scratch.levels,
+        w.scratch.log,
+    )
+    return round_up(done - now, 1.0)
+
+
+@kernel
 def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     """J0 has started: what core chooses among going on, moving and starting over. True: processors came free."""
-    now = w.clock[NOW]
     advance(w, job, rules)
     processes = w.processors[job]
     count = w.held_count[job]
     present = math.inf
+    weighed = left_by_weight(w, job)
     if count > 0:
-        row = w.row[job]
-        begin = max(now, w.stalled[job])
-        done, _, _, _, _ = walk_plan(
-            processes,
-            work_left(w, job),
-            w.held.ends[row],
-            w.held.processors[row],
-            w.anchors,
-            count,
-            begin,
-            rules_of_job(w, job, rules),
-            w.scratch.levels,
-            w.scratch.log,
-        )
-        present = round_up(done - now, 1.0)
+        present = _done_in(w, job, work_left(w, job), rules)
+        if present < math.inf and weighed < work_left(w, job):
+            present = _done_in(w, job, weighed, rules)
     movable = rules.node_limit < 0 or rules.node_limit >= processes  # J0 is on nodes as wide as any
-    choice, seconds = placeholder_choice(w.walltime[job], w.work[job], count, present, movable, rules)
+    choice, seconds = placeholder_choice(w.work[job] + weighed, w.work[job], count, present, movable, rules)
     return carry_out_placeholder(w, job, choice, seconds, rules)
 
 

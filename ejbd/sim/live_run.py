@@ -18,9 +18,10 @@ from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
 from ejbd.sim.accounts import read_log
 from ejbd.sim.live import JobTimes, Overheads, comparison, live_times, play, rows_of, scaled, simulated_times
+from ejbd.sim.live_batch import BatchRuns
 from ejbd.sim.live_ejb import Daemon, ElasticRuns
 from ejbd.sim.live_program import Program
-from ejbd.sim.live_slurm import QUANTUM_S, SlurmRuns
+from ejbd.sim.live_slurm import SlurmRuns
 from ejbd.sim.live_windows import Rule, on_cluster, opened, pick
 from ejbd.sim.run import Policy
 from ejbd.sim.workload import Workload, workload_of
@@ -56,32 +57,35 @@ class LiveSetting:
 def live_comparison(
     setting: LiveSetting,
     folder: Path,
-    conf: Path | None,
+    batch: Callable[[Program | None], BatchRuns],
     daemon: Daemon | None,
     program: Program,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """The document that `ejb sim live --json` prints. Whatever still runs when this fails is cancelled."""
+    """The document that `ejb sim live --json` prints. Whatever still runs when this fails is cancelled.
+
+    `batch` makes jobs of the batch system, which run a program or sleep; they and EJB's keep their notes in `folder`.
+    """
     original = _original(setting)
-    sleeps = SlurmRuns(folder, conf)
-    given = _given(setting, original, sleeps.processors())
+    sleeps = batch(None)
+    given = _given(setting, original, sleeps.processors(), sleeps.quantum_s)
     workload = given.workload
     tell(
         f"{int(given.counted.sum())} jobs, {int((given.counted & given.wide).sum())} of them elastic where there is EJB"
     )
     overheads, unit = sleeps.measure(workload.processors), sleeps.node_processors()
     tell(f"starts after {overheads.arrival_s:.2f} s, hands over in {overheads.handover_s:.2f} s")
-    elastic: ElasticRuns | SlurmRuns | None = None
+    elastic: ElasticRuns | BatchRuns | None = None
     if setting.elastic:
         if daemon is None:
             raise EjbError(Code.INVALID, "elastic jobs need a daemon")
         elastic = ElasticRuns(daemon, program, folder)
     elif program.checked:
-        elastic = SlurmRuns(folder, conf, program)
+        elastic = batch(program)
     if program.why:
         tell(f"elastic jobs run {program.name}: {program.why}")
     if elastic is None:  # only the C program finds its ranks without EJB
-        tell(f"srun does not start {program.name}: under EASY these jobs sleep")
+        tell(f"{sleeps.starts_by} does not start {program.name}: under EASY these jobs sleep")
     loads: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -98,9 +102,9 @@ def live_comparison(
             elastic.close()
     if elastic is not None:
         overheads = elastic.measured(overheads)
-    document = _compared(setting, given, overheads, unit, live_times(played))
+    document = _compared(setting, given, overheads, unit, sleeps.quantum_s, live_times(played))
     load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
-    told: dict[str, Any] = {"scale": setting.scale, "original_procs": original.processors}
+    told: dict[str, Any] = {"batch": sleeps.name, "scale": setting.scale, "original_procs": original.processors}
     told |= {"skip": setting.skip} if setting.window is None else {"window": setting.window}
     if elastic is not None:
         told |= {"program": program.name, "pace_s": program.pace_s, "results_checked": program.checked}
@@ -120,12 +124,13 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
             setting, lambda_s=given["decision_lambda_s"], omax=given["omax"], suspend=given["suspend"],
             poll_s=given["poll_s"],
         )  # fmt: skip
-    again = _given(setting, _original(setting), told["procs"])
+    quantum_s = given.get("walltime_quantum_s", SlurmRuns.quantum_s)  # documents of before were Slurm's
+    again = _given(setting, _original(setting), told["procs"], quantum_s)
     jobs = told["each"]
     submit = np.array([job["submit_s"] for job in jobs])
     start, end = (np.array([job["live"][which] for job in jobs]) for which in (0, 1))
     live = JobTimes(submit, start, end, told["moves"]["live"])
-    document = _compared(setting, again, Overheads(**told["overheads"]), given["node_procs"], live)
+    document = _compared(setting, again, Overheads(**told["overheads"]), given["node_procs"], quantum_s, live)
     return {**document, "parameters": given | document["parameters"], "load_average": told["load_average"]}
 
 
@@ -144,25 +149,27 @@ class _Given(NamedTuple):
     wide: Any
 
 
-def _given(setting: LiveSetting, original: Workload, processors: int) -> _Given:
+def _given(setting: LiveSetting, original: Workload, processors: int, quantum_s: float) -> _Given:
     before = 0
     if setting.window is not None:
         here = on_cluster(original, processors)
         window = pick(here, Rule(min_processors=setting.min_processors))[setting.window - 1]
         original, before = opened(here, window, setting.scale), int(window.running.size)
-    workload = scaled(original, setting.scale, processors, QUANTUM_S)
+    workload = scaled(original, setting.scale, processors, quantum_s)
     counted = np.arange(len(workload)) >= before
     return _Given(workload, counted, counted & (workload.jobs.processors >= setting.min_processors))
 
 
-def _compared(setting: LiveSetting, given: _Given, overheads: Overheads, unit: int, live: JobTimes) -> dict[str, Any]:
+def _compared(
+    setting: LiveSetting, given: _Given, overheads: Overheads, unit: int, quantum_s: float, live: JobTimes
+) -> dict[str, Any]:
     """The simulation of what was played, of the very submissions, beside it."""
     policy = Policy.EJB if setting.elastic else Policy.EASY
     workload = given.workload
     parameters = BundlingParameters(
         omax=setting.omax,
         lambda_s=setting.lambda_s if overheads.move_s is None else overheads.move_s,
-        walltime_quantum_s=QUANTUM_S,
+        walltime_quantum_s=quantum_s,
         suspend=setting.suspend,
         order=Order.LEAST_WORK,
         guard=Guard.ON,  # as queues have it
@@ -184,7 +191,7 @@ def _compared(setting: LiveSetting, given: _Given, overheads: Overheads, unit: i
         )  # fmt: skip
         simulations.append(times)
     document = comparison(workload, policy, given.wide, overheads, live, simulations, given.counted)
-    told: dict[str, Any] = {"node_procs": unit, "min_procs": setting.min_processors}
+    told: dict[str, Any] = {"node_procs": unit, "min_procs": setting.min_processors, "walltime_quantum_s": quantum_s}
     if policy is Policy.EJB:
         told |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
         told |= {"decision_lambda_s": setting.lambda_s, "poll_s": setting.poll_s}

@@ -26,6 +26,7 @@ from ejbd.sim.elastic import (
     hold_subjob,
     is_late,
     leave_what_is_held,
+    left_by_weight,
     plan_next,
     rules_of_job,
     take_row,
@@ -143,7 +144,7 @@ def _visit_waiting(w: World, job: int, slots: int, rules: Rules) -> bool:
     again = resumes(w, job)
     shown = show_slots(w, slots, again, rules)
     _, best = wait_options(
-        processes, w.work[job], work_left(w, job), w.slot_processors, w.shown_durations, shown,
+        processes, w.work[job], work_left(w, job), left_by_weight(w, job), w.slot_processors, w.shown_durations, shown,
         rules_of_job(w, job, rules), o,
     )  # fmt: skip
     if best < 0:
@@ -184,6 +185,7 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
     code, _, best = running_options(
         w.processors[job],
         work_left(w, job),
+        left_by_weight(w, job),
         w.stalled[job],
         True,
         False,

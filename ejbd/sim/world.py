@@ -25,9 +25,10 @@ UNBOUNDED = 2**31  # ranks a processor: more than anybody has
 # Entries of `count`. UNIT: reservations are of whole units.
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT = range(14)
 COUNTS = 14
-# Entries of `clock`. The last seven are the costs of candidates, :class:`Costs`, and its margins.
-NOW, IDLE_S, QUEUED_S, SHADOW, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(11)
-CLOCKS = 11
+# Entries of `clock`. WEIGHED: see :class:`Learned`. The last seven are the costs of candidates, :class:`Costs`, and its
+# margins.
+NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
+CLOCKS = 12
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -90,12 +91,13 @@ class World(NamedTuple):
     """The state of one simulation.
 
     Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `most_ranks`
-    (that may share a processor, by their memory) and `candidate` describe them and are not written to; `start`, `end`,
-    `used` (processor-seconds), `subjobs` and `moves` are what becomes of them. The first QUEUED entries of `queue`
-    wait, in order; the first DUE of `ends` and `freed` are the planned releases; the `heap` has the next event of
-    everything that runs. `gives_back` flags who is being suspended for somebody who waits. Until `meanwhile_until` the
-    ranks of a job that grows do `meanwhile` work a second where they are, and are counted as stalled. `held` is a row
-    for each elastic job that runs, the first `leaving` subjobs of which are being left until `leave_at`.
+    (that may share a processor, by their memory), `candidate` and `points` describe them and are not written to;
+    `planned` becomes the request once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves`
+    are what becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed`
+    are the planned releases; the `heap` has the next event of everything that runs. `gives_back` flags who is being
+    suspended for somebody who waits. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a second
+    where they are, and are counted as stalled. `held` is a row for each elastic job that runs, the first `leaving`
+    subjobs of which are being left until `leave_at`.
     """
 
     submit: Floats
@@ -104,6 +106,8 @@ class World(NamedTuple):
     processors: Ints
     most_ranks: Ints
     candidate: Ints
+    planned: Floats
+    points: Any
 
     start: Floats
     end: Floats
@@ -163,10 +167,25 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
+class Learned(NamedTuple):
+    """What decisions go by in the place of the request, which is asked for all the same.
+
+    `planned`: how long each job is planned to run (seconds); who outlives it is planned with his request from then on,
+    and who is planned with the truth does not. `points`: a row for each job, run times that grow and are all as
+    probable, and `share` of the runs that a decision is weighed by
+    (:func:`ejbd.core.bundling.weighing.weighed_left`).
+    """
+
+    planned: FloatArray
+    points: FloatArray
+    share: float
+
+
 class Jobs(NamedTuple):
     """A workload as the engine takes it: arrays in the order of submission. Times in seconds; `run` is the truth.
 
-    `most_ranks`: how many ranks of each may share a processor, by their memory (None: memory bounds nobody).
+    `most_ranks`: how many ranks of each may share a processor, by their memory (None: memory bounds nobody). `learned`
+    None: decisions know the request alone.
     """
 
     submit: FloatArray
@@ -175,6 +194,7 @@ class Jobs(NamedTuple):
     processors: IntArray
     id: IntArray
     most_ranks: IntArray | None = None
+    learned: Learned | None = None
 
 
 def new_world(
@@ -223,12 +243,16 @@ def new_world(
     clock = floats(CLOCKS)
     clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs[:4]
     clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins
+    known = jobs.learned
+    clock[WEIGHED] = 0.0 if known is None else known.share
     spare = ints(rows)
     for index in range(rows):
         spare[index] = rows - 1 - index
     return World(
         given(jobs.submit), given(jobs.run), given(jobs.walltime), given(jobs.processors),
         ints(n, UNBOUNDED) if jobs.most_ranks is None else given(jobs.most_ranks), given(candidates),
+        given(jobs.walltime if known is None else known.planned),
+        given(np.zeros((n, 0)) if known is None else known.points),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),

@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 from ejbd.errors import Code, EjbError
 
 BUSY_TIMEOUT_S = 10.0  # SQLite: how long to wait for another process that holds the file
+WAL_PAGES = 8_000  # SQLite: the log that is copied into the file; a page that a thousand runs change is copied once
 WRITER_CACHE_KIB = 65_536  # SQLite: pages of indices that a million rows are taken in to; its own 2 MB read them again
 
 
@@ -52,8 +53,8 @@ def writer_engine(url: URL) -> Engine:
     """One connection at a time, transactions that lock at once, commits that are on the disk when they return."""
     if is_sqlite(url):
         _make_private(database_file(url))
-        pragmas = ("foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL", f"cache_size=-{WRITER_CACHE_KIB}")
-        return _sqlite_engine(url, "BEGIN IMMEDIATE", *pragmas)
+        bulk = f"cache_size=-{WRITER_CACHE_KIB}", f"wal_autocheckpoint={WAL_PAGES}"
+        return _sqlite_engine(url, "BEGIN IMMEDIATE", "foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL", *bulk)
     return _postgresql_engine(url, poolclass=NullPool)
 
 

@@ -64,6 +64,7 @@ def wait_options(
     processes: int,
     work_s: float,
     work_left_s: float,
+    weighed_left_s: float,
     slot_processors: Ints,
     slot_durations: Floats,
     slots: int,
@@ -73,14 +74,15 @@ def wait_options(
     """A waiting job's options (section 3.2.1): (how many, index of the best or -1).
 
     First one subjob for the whole run on each slot worth using, that is, one that reaches a lower degree than every
-    longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). The earliest completion wins,
-    of equals the first. Where nothing carries the job to its end and `suspend` is on, one more option is to use a slot
-    until it ends: the one that makes the most work, if that is worth more than a move (where moves are long and the
-    guard is on: than twelve).
+    longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). What is taken has to last for
+    `work_left_s`; of that the one which is done first by `weighed_left_s` wins, of equals the first. Where nothing
+    carries the job to its end and `suspend` is on, one more option is to use a slot until it ends: the one that makes
+    the most work, if that is worth more than a move (where moves are long and the guard is on: than twelve).
     """
     resume = rules.start_up_s + (rules.lambda_s if work_s > 0.0 else 0.0)
     steps = 0
     best = -1
+    least_s = math.inf
     lowest = rules.omax + 1
     for slot in range(slots):
         offered = _on_a_node(slot_processors[slot], rules)
@@ -110,8 +112,10 @@ def wait_options(
         elif fits and is_dear(reached, needed, rules):
             options.verdict[steps] = DEAR
             fits = False
-        if fits and (best < 0 or options.seconds[steps] < options.seconds[best]):
+        weighed_s = round_up(resume + stretch_by(reached, rules.delta) * weighed_left_s, 1.0)
+        if fits and (best < 0 or weighed_s < least_s):
             best = steps
+            least_s = weighed_s
         steps += 1
         lowest = reached
         if reached == 1:
@@ -126,8 +130,14 @@ def wait_options(
                 options.verdict[count] = LATE
             elif options.verdict[count] == FEASIBLE and is_dear(options.degree[base], math.inf, rules):
                 options.verdict[count] = DEAR
-            if options.verdict[count] == FEASIBLE and (best < 0 or options.seconds[count] < options.seconds[best]):
-                best = count
+            if options.verdict[count] == FEASIBLE:
+                short = slot_durations[options.slot[wide]]
+                weighed_s = round_up(
+                    _two_take(options.degree[base], options.degree[wide], short, resume, weighed_left_s, rules), 1.0
+                )
+                if best < 0 or weighed_s < least_s:
+                    best = count
+                    least_s = weighed_s
             count += 1
 
     if best < 0 and rules.suspend:
@@ -188,22 +198,29 @@ def _two_subjobs(
     options.degree[at] = options.degree[base]
     options.degree_2[at] = options.degree[wide]
     options.length_2[at] = short
-    together = short - rules.lambda_s - resume
-    if together <= 0.0:
+    if short - rules.lambda_s - resume <= 0.0:
         options.verdict[at] = TOO_SHORT
         options.seconds[at] = math.inf
         return
-    faster = stretch_by(options.degree[wide], rules.delta)
-    left = work_left_s - together / faster
-    needed = resume + faster * work_left_s
+    needed = _two_take(options.degree[base], options.degree[wide], short, resume, work_left_s, rules)
     options.spent[at] = (options.processors[at] + options.processors_2[at]) * min(needed, short)
-    if needed > short + ROUNDING_SLACK_S:
-        needed = short + left * stretch_by(options.degree[base], rules.delta)
+    if needed > short:
         options.spent[at] += options.processors[at] * (needed - short)
     options.length[at] = round_up(needed, rules.walltime_quantum_s)
     options.seconds[at] = round_up(needed, 1.0)
     fits = _fits(options.length[at], slot_durations[options.slot[base]], rules)
     options.verdict[at] = FEASIBLE if fits else TOO_LATE
+
+
+@kernel
+def _two_take(base: int, both: int, short_s: float, resume: float, work_left_s: float, rules: Rules) -> float:
+    """Seconds on two subjobs, by their degrees: on both, and once the shorter has ended after `short_s` on one."""
+    faster = stretch_by(both, rules.delta)
+    needed = resume + faster * work_left_s
+    if needed > short_s + ROUNDING_SLACK_S:
+        left = work_left_s - (short_s - rules.lambda_s - resume) / faster
+        needed = short_s + left * stretch_by(base, rules.delta)
+    return needed
 
 
 GROWS, NO_SUBJOB, NOT_MOVABLE, ON_PLACE_HOLDER, MOVING, FULL_WIDTH, NEARLY_DONE, NO_SLOT = 0, 1, 2, 3, 4, 5, 6, 7
@@ -228,6 +245,7 @@ def scratch_for(count: int) -> Scratch:
 def running_options(
     processes: int,
     work_left_s: float,
+    weighed_left_s: float,
     stalled_until_s: float,
     movable: bool,
     on_placeholder: bool,
@@ -247,11 +265,11 @@ def running_options(
 
     Case 1 is a subjob that lasts to the completion, case 2 one that has to be left before, case 3 one of each. Every
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
-    degree there. Only what completes strictly earlier than the present plan is feasible; the earliest completion wins,
-    then the fewest processors, then the first. With `suspend`, where neither the present plan nor any other completes,
-    the one that leaves the least work at its end is best, if that is worth a move. Under a node limit a job grows
-    by leaving its subjob for a wider one, as a whole. The first `count` of `ends`,
-    `held` and `anchors` are the subjobs in the order of their ends.
+    degree there. Only what completes strictly earlier than the present plan is feasible, by `work_left_s` and by
+    `weighed_left_s`; the earliest completion by the latter wins, then the fewest processors, then the first.
+    With `suspend`, where neither the present plan nor any other completes, the one that leaves the least work at its
+    end is best, if that is worth a move. Under a node limit a job grows by leaving its subjob for a wider one, as a
+    whole. The first `count` of `ends`, `held` and `anchors` are the subjobs in the order of their ends.
     """
     if count == 0:
         return NO_SUBJOB, 0, -1
@@ -265,11 +283,19 @@ def running_options(
     if have >= processes:
         return FULL_WIDTH, 0, -1
     begin = max(now, stalled_until_s)
+    weighs = weighed_left_s < work_left_s
+    weighed = 0.0
+    if weighs:
+        weighed, _, _, _, _ = walk_plan(
+            processes, weighed_left_s, ends, held, anchors, count, begin, rules, scratch.levels, scratch.log
+        )
     done, told, _, stuck, before = walk_plan(
         processes, work_left_s, ends, held, anchors, count, begin, rules, scratch.levels, scratch.log
     )
     present = round_up(done - now, 1.0)
-    if present <= max(rules.lambda_s + rules.start_up_s, rules.min_left_s):
+    weighs = weighs and present < math.inf
+    weighed_s = round_up(weighed - now, 1.0) if weighs else present
+    if weighed_s <= max(rules.lambda_s + rules.start_up_s, rules.min_left_s):
         return NEARLY_DONE, 0, -1
     if slots == 0:
         return NO_SLOT, 0, -1
@@ -279,6 +305,7 @@ def running_options(
     else:
         listed = _whole_moves(processes, have, slot_processors, slots, rules, options)
     best = -1
+    best_s = math.inf
     most = -1
     least = stuck - rules.lambda_s - rules.start_up_s  # more work has to be worth a move
     before += have * (begin - now)
@@ -318,17 +345,22 @@ def running_options(
             options.length_2[at] = min(length, slot_durations[options.slot_2[at]])
         # the degree's field tells whether the (first) subjob has to be left before the completion
         options.degree[at] = 1 if duration < done - now else 0
-        if options.seconds[at] >= present:
+        sooner_s = options.seconds[at]
+        if weighs:
+            weighed, _, _, _, _ = walk_plan(
+                processes, max(0.0, weighed_left_s - meanwhile), scratch.ends, scratch.held, scratch.anchors, planned,
+                begins, rules, scratch.levels, scratch.log,
+            )  # fmt: skip
+            sooner_s = round_up(weighed - now, 1.0)
+        if options.seconds[at] >= present or sooner_s >= weighed_s:
             options.verdict[at] = NO_EARLIER
             continue
         options.verdict[at] = FEASIBLE
         more = added(options, at) * (rules.start_up_s + rules.lambda_s + rules.giving_back_s)
         options.spent[at] = spent + have * (begins - now) + more - before
-        if best < 0 or options.seconds[at] < options.seconds[best]:
+        if best < 0 or sooner_s < best_s or (sooner_s == best_s and added(options, at) < added(options, best)):
             best = at
-        else:
-            fewer = added(options, at) < added(options, best)
-            best = at if fewer and options.seconds[at] == options.seconds[best] else best
+            best_s = sooner_s
     if best < 0 and most >= 0:
         best = most
         options.verdict[best] = MORE_WORK

@@ -76,6 +76,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         state.processes,
         state.work_s,
         state.work_left_s,
+        state.work_left_s,
         processors,
         durations,
         len(seen),
@@ -258,6 +259,7 @@ def plan_running(
     stalled = now if state.stalled_until_s is None else state.stalled_until_s
     barred, listed, chosen = running_options(
         state.processes,
+        state.work_left_s,
         state.work_left_s,
         stalled,
         state.movable,

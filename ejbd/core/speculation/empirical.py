@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,17 @@ class Empirical(Law):
         before, after = self.times[at - 1], self.times[at]
         share = (time_s - before) / (after - before)
         return self.left[at - 1] + share * (self.left[at] - self.left[at - 1])
+
+    def quantile(self, share: float) -> float:
+        if share <= 0.0:
+            return self.low
+        beyond = 1.0 - share
+        if beyond < self.left[-1]:
+            end = self.times[-1] + self.tail_s * math.log(self.left[-1] / beyond) if beyond > 0.0 else self.high
+            return min(end, self.high)
+        at = bisect_left(self.left, -beyond, key=operator.neg)
+        before, after = self.times[at - 1], self.times[at]
+        return after - (after - before) * (beyond - self.left[at]) / (self.left[at - 1] - self.left[at])
 
     def words(self) -> str:
         return f"empirical:points={len(self.times) - 1},tail={self.tail_s:.12g}"

@@ -94,6 +94,30 @@ class _Known:
 
 
 Choose = Callable[[Empirical, Asked], Sequence[float]]
+Group = tuple[float, ...]
+
+
+class Laws:
+    """The law of earlier runs in each group, made anew when enough more of them have ended."""
+
+    def __init__(self) -> None:
+        self._known: dict[Group, _Known] = {}
+
+    def ended(self, group: Group, time: float) -> None:
+        """A run of the group is over: seconds, or what part of its request it took."""
+        of = self._known.setdefault(group, _Known())
+        of.runs.append(time)
+        of.seen += 1
+
+    def law(self, group: Group) -> Empirical | None:
+        """The same value as long as it is the same law; None with fewer than ten runs."""
+        of = self._known.get(group)
+        if of is None or len(of.runs) < FEWEST_RUNS:
+            return None
+        if of.law is None or of.seen >= GROWTH * of.of or of.seen - of.of >= EVERY:
+            weighed = [Run(run_s, False, 0.5 ** (age / HALF)) for age, run_s in enumerate(reversed(of.runs))]
+            of.law, of.of = empirical(weighed), of.seen
+        return of.law
 
 
 def learned(choose: Choose, *, alike: bool = True) -> Way:
@@ -102,24 +126,17 @@ def learned(choose: Choose, *, alike: bool = True) -> Way:
     `alike`: of runs of the user as wide as this one that asked for as much, which is as near to an application as a log
     comes; else of all of the user's runs.
     """
-    known: dict[tuple[float, ...], _Known] = {}
+    laws = Laws()
 
-    def group(asked: Asked) -> _Known:
-        return known.setdefault(tuple(asked) if alike else (asked.user,), _Known())
+    def group(asked: Asked) -> Group:
+        return tuple(asked) if alike else (asked.user,)
 
     def walltimes(asked: Asked) -> tuple[float, ...]:
-        of = group(asked)
-        if len(of.runs) < FEWEST_RUNS:
-            return (asked.requested_s,)
-        if of.law is None or of.seen >= GROWTH * of.of or of.seen - of.of >= EVERY:
-            weighed = [Run(run_s, False, 0.5 ** (age / HALF)) for age, run_s in enumerate(reversed(of.runs))]
-            of.law, of.of = empirical(weighed), of.seen
-        return up_to(choose(of.law, asked), asked.requested_s)
+        law = laws.law(group(asked))
+        return (asked.requested_s,) if law is None else up_to(choose(law, asked), asked.requested_s)
 
     def ended(asked: Asked, run_s: float) -> None:
-        of = group(asked)
-        of.runs.append(run_s)
-        of.seen += 1
+        laws.ended(group(asked), run_s)
 
     return Way(walltimes, ended)
 

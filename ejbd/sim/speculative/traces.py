@@ -136,7 +136,7 @@ class LearningPlay:
         left_s = float(self._jobs.run[job]) - life.saved_s
         limit_s = life.walltimes[life.at] - life.saved_s
         w.run[attempt] = min(left_s, limit_s) + resumed_s
-        w.walltime[attempt] = limit_s + resumed_s
+        w.walltime[attempt] = w.planned[attempt] = limit_s + resumed_s
         w.processors[attempt] = int(self._jobs.processors[job])
         w.candidate[attempt] = ELASTIC if may_move else STAYS_RIGID
 
