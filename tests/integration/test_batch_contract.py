@@ -26,7 +26,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.errors import BatchError, Code
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 from tests.integration.slurm_clusters import SlurmCluster
 
 NODES, PROCESSORS_PER_NODE = 8, 4
@@ -108,14 +108,12 @@ PBS = ["openpbs", "torque", "torque-maui"]
 
 
 @pytest.fixture(scope="module")
-def real_openpbs() -> Iterator[PbsCluster]:
-    if reason := missing_openpbs():
-        pytest.skip(reason)
-    with pbs_cluster(NODES, PROCESSORS_PER_NODE) as cluster:
+def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
+    with real_ones(NODES, PROCESSORS_PER_NODE) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm), *PBS, "openpbs-real"])
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm), *PBS, *REAL])
 async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
     if request.param == "slurm":
         cluster: SlurmCluster = request.getfixturevalue("slurm")
@@ -127,14 +125,14 @@ async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             lambda minutes, nodes: _reserve(cluster, minutes, nodes),
         )
         return
-    if request.param == "openpbs-real":
-        real: PbsCluster = request.getfixturevalue("real_openpbs")
+    if request.param in REAL:
+        real: PbsCluster = request.getfixturevalue("real_pbs")(request.param)
         yield Site(
             PbsBatch(path=real.path),
             tmp_path,
-            lambda id: _ignore(real.run("qalter", "-l", "walltime=1", id)),
-            partial(_reserve_in_openpbs, real),
-            warns_all=False,
+            lambda id: real.shorten(id, 1),
+            partial(_reserve_in_real_pbs, real),
+            warns_all=real.dialect != "openpbs",
         )
         real.empty()
         return
@@ -143,13 +141,10 @@ async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             pytest.skip("Torque without Maui differs in its windows alone: EJB_TEST_PBS=all runs all of it")
         pbs: PbsSite = request.getfixturevalue("fake_pbs")(request.param)
 
-        def ends_soon(id: str) -> None:
-            pbs.control("walltime", job=int(id.partition(".")[0]), walltime_s=1)
-
         yield Site(
             PbsBatch(path=pbs.path),
             tmp_path,
-            ends_soon,
+            lambda id: pbs.shorten(id, 1),
             None if request.param == "torque" else partial(_reserve_in_pbs, pbs),
             plans=request.param != "torque",
         )
@@ -179,9 +174,9 @@ def _reserve_in_pbs(site: PbsSite, minutes: int, nodes: str) -> tuple[str, Calla
     return name if site.maui else f"{name}.head", lambda: site.control("unreserve")
 
 
-def _reserve_in_openpbs(cluster: PbsCluster, minutes: int, nodes: str) -> tuple[str, Callable[[], None]]:
+def _reserve_in_real_pbs(cluster: PbsCluster, minutes: int, nodes: str) -> tuple[str, Callable[[], None]]:
     name = cluster.reserve(time.time() + 60 * minutes, list(NodeSet(nodes)))
-    return name, lambda: _ignore(cluster.run("pbs_rdel", name))
+    return name, lambda: cluster.take_back(name)
 
 
 def _ignore(_: str) -> None:

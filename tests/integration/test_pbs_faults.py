@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +33,16 @@ def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite]) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def real_openpbs() -> Iterator[PbsCluster]:
-    if reason := missing_openpbs():
-        pytest.skip(reason)
-    with pbs_cluster(2, 2) as cluster:
+def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
+    with real_ones(2, 2) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=["openpbs", "torque", "openpbs-real"])
+@pytest.fixture(params=["openpbs", "torque", *REAL])
 def any_site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
-    """The real one, too, for faults that it can be brought to."""
-    if request.param == "openpbs-real":
-        found: PbsSite | PbsCluster = request.getfixturevalue("real_openpbs")
+    """The real ones, too, for faults that they can be brought to."""
+    if request.param in REAL:
+        found: PbsSite | PbsCluster = request.getfixturevalue("real_pbs")(request.param)
     else:
         found = request.getfixturevalue("sites")[request.param]
     yield found
