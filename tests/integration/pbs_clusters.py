@@ -181,9 +181,9 @@ class PbsCluster:
         start_s = max(start_s, time.time() + 2)
         if self.maui:
             when = time.strftime("%H:%M:%S_%m/%d/%y", time.localtime(start_s))
-            said = self.run("setres", "-s", when, "-d", "1:00:00", f"HOST:{','.join(hosts)}")
+            said = self.run("setres", "-s", when, "-d", "1:00:00", "|".join(f"^{host}$" for host in hosts))
             time.sleep(max(0.0, min(5.0, start_s + 1 - time.time())))
-            return next(word.strip("'") for word in said.split() if "SYSTEM" in word or "root" in word)
+            return next(word.strip("'") for word in said.split() if "SYSTEM" in word)
         when, end = (time.strftime("%Y%m%d%H%M.%S", time.localtime(at)) for at in (start_s, start_s + 3600))
         name = self.run("pbs_rsub", "-R", when, "-E", end, "--hosts", *hosts).split()[0]
         time.sleep(max(0.0, min(5.0, start_s + 1 - time.time())))  # one that is to begin now has begun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -181,6 +182,29 @@ async def test_maui_that_is_away_or_stale_opens_no_window(sites: dict[str, PbsSi
         last = await usable()
     assert last == 16
     site.empty()
+
+
+async def test_a_real_maui_that_is_killed_opens_no_window(real_pbs: Callable[[str], PbsCluster]) -> None:
+    cluster = real_pbs("torque-real")
+    adapter = batch(cluster)
+
+    async def usable(wanted: int) -> ClusterView:
+        deadline = time.monotonic() + 60
+        while True:
+            view = await adapter.observe()
+            if windows(view, "batch", view.time_s).available(600) == wanted:
+                return view
+            assert time.monotonic() < deadline, view.windows_by
+            await asyncio.sleep(0.5)
+
+    await usable(4)
+    cluster.kill_maui()
+    try:
+        view = await usable(0)
+        assert "tells nothing" in view.windows_by and not view.unparsed
+    finally:
+        cluster.start()
+    await usable(4)
 
 
 async def test_where_nobody_is_protected_nothing_is_started_while_others_wait(tmp_path: Path) -> None:
