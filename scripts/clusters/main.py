@@ -1,8 +1,8 @@
-"""A real Slurm, or OpenPBS, of many virtual nodes on this one machine, for trying things out and for the tests.
+"""A real Slurm, OpenPBS or Torque of many virtual nodes on this one machine, for trying things out and for the tests.
 
     scripts/cluster up DIR [--nodes 8 --cpus 4 --profile fast|fail|easy|acct|multiuser|netns --exclusive]
                         [--memory MB --gpus N --features ib,fast]
-    scripts/cluster up DIR --batch openpbs [--nodes 8 --cpus 4]
+    scripts/cluster up DIR --batch openpbs|torque [--nodes 8 --cpus 4]
     scripts/cluster status DIR [--json]
     scripts/cluster down DIR
 
@@ -11,9 +11,10 @@ Everything lives in DIR, runs as whoever calls (root or not), and listens on loo
 be repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the configuration (an
 Epilog, preemption, more partitions). Standard library only.
 
-OpenPBS is taken from PATH (its `sbin`, where it was built), needs root, and has a host for the server and one for each
-node, as with the profile netns. Its commands are in DIR/bin.
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 (status) not up, 69 Slurm (or OpenPBS) is not installed.
+OpenPBS and Torque are taken from PATH (the `sbin` of where each was built; Maui with Torque where its `sbin` is on
+PATH, too), need root, and have a host for the server and one for each node, as with the profile netns. Their commands
+are in DIR/bin.
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 (status) not up, 69 Slurm (or OpenPBS, or Torque) is not installed.
 """
 
 from __future__ import annotations
@@ -25,22 +26,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusters import netns, openpbs
+from clusters import netns
 from clusters.configuration import PROFILES, read_settings
 from clusters.errors import ClusterError
+from clusters.openpbs import OpenPbs
+from clusters.pbs import Pbs
 from clusters.processes import end_processes
 from clusters.slurm import describe, down, remove_network, status, up
+from clusters.torque import Torque
+
+PBS: dict[str, type[Pbs]] = {kind.batch: kind for kind in (OpenPbs, Torque)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="cluster", description="A real Slurm, or OpenPBS, of many virtual nodes on this one machine."
+        prog="cluster", description="A real Slurm, OpenPBS or Torque of many virtual nodes on this one machine."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     parsers = {name: commands.add_parser(name) for name in ("up", "down", "status")}
     for sub in parsers.values():
         sub.add_argument("directory", type=Path, metavar="DIR", help="where everything of this cluster lives")
-    parsers["up"].add_argument("--batch", choices=("slurm", "openpbs"), default="slurm")
+    parsers["up"].add_argument("--batch", choices=("slurm", *PBS), default="slurm")
     parsers["up"].add_argument("--nodes", type=int, default=8, help="virtual nodes (8)")
     parsers["up"].add_argument("--cpus", type=int, default=4, help="CPUs a node (4)")
     parsers["up"].add_argument("--profile", choices=PROFILES, default="fast")
@@ -83,8 +89,9 @@ def give_up(directory: Path) -> None:
 
 
 def act(directory: Path, args: argparse.Namespace) -> int:
-    if (args.batch if args.command == "up" else read_settings(directory).get("batch", "slurm")) == "openpbs":
-        return act_openpbs(directory, args)
+    batch = args.batch if args.command == "up" else read_settings(directory).get("batch", "slurm")
+    if batch in PBS:
+        return act_pbs(PBS[batch](directory), args)
     if args.command == "status":
         found = status(directory)
         if args.json:
@@ -122,13 +129,14 @@ def act(directory: Path, args: argparse.Namespace) -> int:
 _FOR_SLURM = ("profile", "exclusive", "memory", "gpus", "features", "base_port")
 
 
-def act_openpbs(directory: Path, args: argparse.Namespace) -> int:
+def act_pbs(cluster: Pbs, args: argparse.Namespace) -> int:
+    directory = cluster.directory
     if args.command == "status":
-        found = openpbs.status(directory)
+        found = cluster.status()
         if args.json:
             print(json.dumps(found, indent=2))
         elif found["up"]:
-            print(f"up: {openpbs.describe(found)}\n  export PATH={found['bin']}:$PATH")
+            print(f"up: {cluster.describe()}\n  export PATH={found['bin']}:$PATH")
         else:
             print(f"not up: {directory} ({found['nodes_responding']} nodes answer)")
         return 0 if found["up"] else 3
@@ -136,23 +144,22 @@ def act_openpbs(directory: Path, args: argparse.Namespace) -> int:
     with open(directory / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if args.command == "down":
-            openpbs.down(directory)
+            cluster.down()
             print(f"down: {directory}")
             return 0
         if odd := [name for name in _FOR_SLURM if getattr(args, name) not in (0, "", False, "fast")]:
             raise ClusterError(f"--{odd[0].replace('_', '-')} is for Slurm", code=2)
-        if read_settings(directory).get("batch", "openpbs" if not read_settings(directory) else "slurm") != "openpbs":
+        if (settings := cluster.settings) and settings.get("batch", "slurm") != cluster.batch:
             raise ClusterError(f"{directory} holds a cluster of another kind; take it down first", code=2)
         try:
-            openpbs.up(directory, args)
+            cluster.up(args)
         except (ClusterError, netns.NetworkError, subprocess.TimeoutExpired) as error:
             if getattr(error, "code", 1) == 1:
-                openpbs.down(directory)
+                cluster.down()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise ClusterError(f"{error.cmd[-1]} hung for {error.timeout:g} s; see {directory / 'log'}") from error
             raise
-    settings = read_settings(directory)
-    print(f"up: {openpbs.describe(settings)}\nuse it with\n  export PATH={directory}/bin:$PATH")
+    print(f"up: {cluster.describe()}\nuse it with\n  export PATH={directory}/bin:$PATH")
     print(f'or in ejbd.toml\n  batch = "pbs"\n  [pbs]\n  bin = "{directory}/bin"')
     print(f"end it with\n  {sys.argv[0]} down {args.directory}")
     return 0

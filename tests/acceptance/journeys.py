@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.acceptance.sites import BatchJob, Site
 from tests.fakes.daemon import HEAT, Daemon, until
 
@@ -58,14 +56,29 @@ def ranks_of(job: str, forks: bool = False) -> dict[int, int]:
     return {pid: rank for pid, rank in found.items() if forks or found.get(parents[pid]) != rank}
 
 
+_ESTABLISHED, _LISTEN = "01", "0A"
+
+
+def _connections(pid: int) -> list[str]:
+    """The states of a process's TCP sockets, as its own network namespace has them: a cluster's node may be one."""
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    states = []
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if f"socket:[{fields[9]}]" in sockets:
+                states.append(fields[3])
+    return states
+
+
 def met(ranks: Collection[int]) -> bool:
     """Whether each of these processes is connected to another: then the ranks have found each other, and compute."""
     for pid in ranks:
         try:
-            states = [connection.status for connection in psutil.Process(pid).net_connections("tcp")]
-        except psutil.Error:
+            states = _connections(pid)
+        except OSError:
             return False
-        if psutil.CONN_ESTABLISHED not in states or psutil.CONN_LISTEN in states:
+        if _ESTABLISHED not in states or _LISTEN in states:
             return False
     return bool(ranks)
 

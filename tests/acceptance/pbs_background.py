@@ -74,6 +74,7 @@ class PbsBackground:
                 job["variables"].get(TAG_VARIABLE, job["name"]),
                 job["state"],
                 job["state"] not in "FC",
+                job["status"],
             )
             for job in stored["jobs"]
         ]
@@ -85,8 +86,8 @@ class PbsBackground:
 
 
 @dataclass
-class OpenPbsBackground(PbsBackground):
-    """The same on a real OpenPBS, whose nodes reach the daemon over the network of the cluster."""
+class RealPbsBackground(PbsBackground):
+    """The same on a real one, whose nodes reach the daemon over the network of the cluster."""
 
     site: PbsCluster  # type: ignore[assignment]
 
@@ -98,21 +99,13 @@ class OpenPbsBackground(PbsBackground):
 
     def start(self, name: str, processors: int, walltime_s: int = 3600) -> None:
         script = f"#!/bin/sh\nuntil [ -e '{self.folder}/end-{name}' ]; do sleep 0.3; done\n"
-        words = ["-l", f"select={processors}:ncpus=1", "-l", f"walltime={walltime_s}", "-N", name, "-j", "oe"]
-        done = self.site.run("qsub", *words, "-o", "/dev/null", stdin=script, cwd=self.folder)
+        shape = f"select={processors}:ncpus=1" if self.site.dialect == "openpbs" else f"procs={processors}"
+        words = ["-l", shape, "-l", f"walltime={walltime_s}", "-N", name, "-j", "oe", "-o", "/dev/null"]
+        done = self.site.run("qsub", *words, stdin=script, cwd=self.folder)
         self.ids[name] = int(done.partition(".")[0])
 
     def jobs(self) -> list[BatchJob]:
-        listed = json.loads(self.site.run("qstat", "-x", "-f", "-F", "json")).get("Jobs", {})
         return [
-            BatchJob(
-                id,
-                str(job.get("Variable_List", {}).get(TAG_VARIABLE, job["Job_Name"])),
-                job["job_state"],
-                job["job_state"] not in "FX",
-            )
-            for id, job in listed.items()
+            BatchJob(job.id, job.variables.get(TAG_VARIABLE, job.name), job.state, job.live, job.status)
+            for job in self.site.listed()
         ]
-
-    def close(self) -> None:
-        self.site.empty()

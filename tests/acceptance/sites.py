@@ -39,6 +39,7 @@ class BatchJob:
     name: str
     state: str
     live: bool
+    status: int | None = None  # PBS: how it ended, in its own numbers
 
 
 class Site(Protocol):

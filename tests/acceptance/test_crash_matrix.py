@@ -21,12 +21,12 @@ import pytest
 
 from ejbd.manager.crashpoints import CrashPoint
 from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
-from tests.acceptance.pbs_background import OpenPbsBackground, PbsBackground
+from tests.acceptance.pbs_background import PbsBackground, RealPbsBackground
 from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.fakes.daemon import ROOT, Daemon, until
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 STEPS = 80
@@ -68,13 +68,12 @@ MOMENTS: dict[CrashPoint, list[Moment]] = {
 CASES = [("local", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
 CASES += [("slurm", point, MOMENTS[point][0]) for point in MOMENTS]
 CASES += [("slurm", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
-# The real OpenPBS: where something has been asked of it and nobody knows the answer, and where it has been asked to end
+# Real ones: where something has been asked of them and nobody knows the answer, and where they have been asked to end
 # something. The fake: the same in every run, all of them with EJB_TEST_PBS=all.
 CASES += [("openpbs", point, moment) for point in MOMENTS for moment in MOMENTS[point]]
 ALWAYS = ((CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB), (CrashPoint.CANCEL_AFTER_CALL, START))
-CASES += [("openpbs-real", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB)]
-CASES += [("openpbs-real", CrashPoint.CANCEL_AFTER_CALL, START)]
-CASES += [("openpbs-real", CrashPoint.TICK_AFTER_COMMIT, Moment("growth", 2))]
+for real in REAL:
+    CASES += [(real, *case) for case in (*ALWAYS, (CrashPoint.TICK_AFTER_COMMIT, Moment("growth", 2)))]
 
 
 # On the way from a start, or from a time-out where nothing stands by, to the submission with the next walltime, and to
@@ -108,10 +107,8 @@ def fake_of_four() -> Iterator[PbsSite]:
 
 
 @pytest.fixture(scope="module")
-def openpbs_of_four() -> Iterator[PbsCluster]:
-    if reason := missing_openpbs():
-        pytest.skip(reason)
-    with pbs_cluster(4, 2) as cluster:
+def real_of_four() -> Iterator[Callable[[str], PbsCluster]]:
+    with real_ones(4, 2) as cluster:
         yield cluster
 
 
@@ -122,8 +119,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         made = LocalSite(tmp_path)
     elif request.param == "openpbs":
         made = PbsBackground(request.getfixturevalue("fake_of_four"), tmp_path)
-    elif request.param == "openpbs-real":
-        made = OpenPbsBackground(request.getfixturevalue("openpbs_of_four"), tmp_path)
+    elif request.param in REAL:
+        made = RealPbsBackground(request.getfixturevalue("real_of_four")(request.param), tmp_path)
     else:
         made = SlurmSite(request.getfixturevalue("slurm_of_four"), tmp_path)
     try:

@@ -1,6 +1,6 @@
-"""A mom killed, a walltime exceeded, a job that the server forgot, under a job that runs on the fake PBS.
+"""A mom or the server killed, a walltime exceeded, a job deleted or forgotten, under a job that runs on PBS.
 
-What the moms of either dialect do when they are killed is in no recording: it is taken from their public sources.
+What the moms of either dialect do when they are killed is in no recording: the fake has it from their public sources.
 OpenPBS's gives up what ran when she starts anew (exit status -4), and her server does when she stays away for
 `node_fail_requeue` (-20); she kills nothing. Torque's looks after it again (-p). The outcome of each is its test's
 docstring.
@@ -8,18 +8,19 @@ docstring.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only, undisturbed
-from tests.acceptance.pbs_background import PbsBackground
+from tests.acceptance.pbs_background import PbsBackground, RealPbsBackground
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.pbs.site import PbsSite, pbs_site
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
 STEPS = 250
 LONGER = pytest.mark.skipif(
@@ -27,27 +28,41 @@ LONGER = pytest.mark.skipif(
     reason="much the same fault once more takes half a minute: EJB_TEST_PBS=all runs it",
 )
 EXCEEDED = {"openpbs": -29, "torque": -11}
+NODE_FAIL_REQUEUE_S = 8
 
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[dict[str, PbsSite]]:
     with (
-        pbs_site("openpbs", nodes=4, cpus=2, node_fail_requeue_s=8) as openpbs,
+        pbs_site("openpbs", nodes=4, cpus=2, node_fail_requeue_s=NODE_FAIL_REQUEUE_S) as openpbs,
         pbs_site("torque", maui=True, nodes=4, cpus=2) as torque,
     ):
         yield {"openpbs": openpbs, "torque": torque}
 
 
+@pytest.fixture(scope="module")
+def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
+    with real_ones(4, 2) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite], tmp_path: Path) -> PbsBackground:
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> PbsBackground:
     """Half of it taken by the block, a node by a filler, and a node idle."""
-    return PbsBackground(sites[request.param], tmp_path, fillers=(2,))
+    if request.param not in REAL:
+        return PbsBackground(request.getfixturevalue("sites")[request.param], tmp_path, fillers=(2,))
+    cluster: PbsCluster = request.getfixturevalue("real_pbs")(request.param)
+    if cluster.dialect == "openpbs":
+        cluster.run("qmgr", "-c", f"set server node_fail_requeue = {NODE_FAIL_REQUEUE_S}")
+    return RealPbsBackground(cluster, tmp_path, fillers=(2,))
 
 
-def dialects(ordinary: str = "") -> pytest.MarkDecorator:
-    """Both, or without EJB_TEST_PBS=all one of them alone."""
+def dialects(ordinary: str = "", only: str = "") -> pytest.MarkDecorator:
+    """Both (or one of them `only`), or without EJB_TEST_PBS=all the `ordinary` one alone; and the real ones."""
     names = [pytest.param(name, marks=[] if ordinary in ("", name) else [LONGER]) for name in EXCEEDED]
-    return pytest.mark.parametrize("site", names, indirect=True)
+    real = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in REAL]
+    wanted = [each for each in (*names, *real) if only in str(each.values[0])]
+    return pytest.mark.parametrize("site", wanted, indirect=True)
 
 
 def submit(daemon: Daemon, steps: int = STEPS, **overrides: object) -> str:
@@ -65,9 +80,7 @@ def number(subjob: dict[str, Any]) -> int:
 
 def status(site: PbsBackground, subjob: dict[str, Any]) -> int | None:
     """What the server tells of an ended batch job."""
-    jobs = json.loads((site.site.folder / "state.json").read_text())["jobs"]
-    told: int | None = next(job["status"] for job in jobs if job["number"] == number(subjob))
-    return told
+    return next(job.status for job in site.jobs() if int(job.id.partition(".")[0]) == number(subjob))
 
 
 def launches(daemon: Daemon, job: str) -> int:
@@ -85,7 +98,7 @@ def completed(daemon: Daemon, site: PbsBackground, job: str) -> None:
 # -- moms -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("site", ["openpbs"], indirect=True)
+@dialects(only="openpbs")
 @pytest.mark.parametrize("again", [True, pytest.param(False, marks=LONGER)])
 def test_a_mom_of_openpbs_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path, again: bool) -> None:
     """Its processes live on where nobody looks after them. The job goes back, never in two copies, and completes."""
@@ -98,7 +111,7 @@ def test_a_mom_of_openpbs_is_killed_under_a_running_subjob(site: PbsBackground, 
             site.site.kill_mom(node)
             try:
                 if again:
-                    site.site.control("mom", name=node, up=True)
+                    site.site.start_mom(node)
                 daemon.wait_event(job, "epoch.failed")
                 assert status(site, subjob) == (-4 if again else -20)
                 daemon.wait_event(job, "subjob.lost")
@@ -106,12 +119,12 @@ def test_a_mom_of_openpbs_is_killed_under_a_running_subjob(site: PbsBackground, 
                 completed(daemon, site, job)
             finally:
                 if not again:
-                    site.site.control("mom", name=node, up=True)
+                    site.site.start_mom(node)
         assert launches(daemon, job) > 1
         each_tag_once(daemon, site, job)
 
 
-@pytest.mark.parametrize("site", ["torque"], indirect=True)
+@dialects(only="torque")
 def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """The ranks go on while she is away and when she is back, and the job completes where it is."""
     with daemon_on(site, tmp_path) as daemon:
@@ -120,7 +133,7 @@ def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, t
             daemon.wait_event(job, "epoch.running")
             (node,) = first_subjob(daemon, job)["nodes"]
             site.site.kill_mom(node)
-            site.site.control("mom", name=node, up=True)
+            site.site.start_mom(node)
             completed(daemon, site, job)
         assert "epoch.failed" not in daemon.kinds(job)
         each_tag_once(daemon, site, job)
@@ -151,7 +164,7 @@ def test_a_subjobs_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> 
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             subjob = first_subjob(daemon, job)
-            site.site.control("walltime", job=number(subjob), walltime_s=1)
+            site.site.shorten(str(subjob["batch_id"]), 1)
             ends = ("timeout", "completed")  # the second where a look at the queue, or the warning, came before the end
             until(lambda: first_subjob(daemon, job)["state"] in ends, "no end", 90, daemon.trace(job))
             if first_subjob(daemon, job)["state"] == "timeout":
@@ -162,10 +175,44 @@ def test_a_subjobs_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> 
         each_tag_once(daemon, site, job)
 
 
+# -- the server, and whoever may delete --------------------------------------------------------------------------------
+
+
+@dialects("openpbs")
+def test_the_server_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
+    """The ranks go on while nobody answers, and the job completes where it is, or on what it grows to."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            site.site.kill()
+            time.sleep(5)  # some polls in vain
+            assert daemon.job(job)["state"] == "running" and "epoch.failed" not in daemon.kinds(job)
+            site.site.start()
+            completed(daemon, site, job)
+        assert "epoch.failed" not in daemon.kinds(job)
+        each_tag_once(daemon, site, job)
+
+
+@dialects("openpbs")
+def test_a_running_subjob_is_deleted_behind_our_back(site: PbsBackground, tmp_path: Path) -> None:
+    """The job goes back to wait, and completes on J0."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            site.site.run("qdel", str(first_subjob(daemon, job)["batch_id"]))
+            until(lambda: first_subjob(daemon, job)["state"] == "cancelled", "no end", 90, daemon.trace(job))
+            site.unblock()
+            completed(daemon, site, job)
+        assert launches(daemon, job) > 1
+        each_tag_once(daemon, site, job)
+
+
 # -- what the server forgot -------------------------------------------------------------------------------------------
 
 
-@dialects("torque")
+@pytest.mark.parametrize("site", ["torque", pytest.param("openpbs", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """`qstat` knows no such job while its workers speak: it is not lost, and completes.
 
@@ -184,7 +231,7 @@ def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path
         assert first_subjob(daemon, job)["state"] != "lost" and "epoch.failed" not in daemon.kinds(job)
 
 
-@dialects("openpbs")
+@pytest.mark.parametrize("site", ["openpbs", pytest.param("torque", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob_and_its_mom_ends_it(site: PbsBackground, tmp_path: Path) -> None:
     """A mom that is told that nobody knows the job kills it: the application goes back, and completes."""
     with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:

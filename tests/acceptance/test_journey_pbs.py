@@ -9,22 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
-from tests.acceptance.pbs_background import OpenPbsBackground, PbsBackground
+from tests.acceptance.pbs_background import PbsBackground, RealPbsBackground
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
 # Which of them ends first depends on how long a move takes on this machine.
 ABOUT_J0 = ("decision.move_to_placeholder", "decision.keep_subjobs", "decision.start_on_placeholder")
 
 
-@pytest.fixture(params=["openpbs", "torque-maui", "openpbs-real"])
+@pytest.fixture(params=["openpbs", "torque-maui", *REAL])
 def site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
-    if request.param == "openpbs-real":
-        if reason := missing_openpbs():
-            pytest.skip(reason)
-        with pbs_cluster(8, 4) as cluster:
-            yield cluster
+    if request.param in REAL:
+        with real_ones(8, 4) as cluster:
+            yield cluster(request.param)
         return
     if request.param == "openpbs" and os.environ.get("EJB_TEST_PBS") != "all":
         pytest.skip("the journey on a second dialect takes half a minute: EJB_TEST_PBS=all runs it")
@@ -35,7 +33,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
 
 def test_starts_at_once_grows_twice_and_finishes(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
     """16 ranks begin on 2 processors of 8 x 4, grow to 4 and to 8; then J0 starts."""
-    kind = OpenPbsBackground if isinstance(site, PbsCluster) else PbsBackground
+    kind = RealPbsBackground if isinstance(site, PbsCluster) else PbsBackground
     background = kind(site, tmp_path, block=16, fillers=(2, 4, 8))  # type: ignore[arg-type]
     daemon = Daemon(tmp_path, background.toml)
     try:

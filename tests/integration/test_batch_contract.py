@@ -26,7 +26,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.errors import BatchError, Code
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 from tests.integration.slurm_clusters import SlurmCluster
 
 NODES, PROCESSORS_PER_NODE = 8, 4
@@ -40,8 +40,10 @@ class Site:
 
     `reserve(minutes, nodes)`: have an operator reserve these nodes for maintenance in so many minutes; its name, and
     what takes it back. None: the batch system knows no such thing.
-    `plans`: its scheduler tells when a job that waits will start. `warns_all`: a cancellation is a TERM on every node;
-    OpenPBS kills at once what runs on others than the first.
+    `plans`: its scheduler tells when a job that waits will start. `warns`: where a cancellation is a TERM that
+    workers have time for, and the exit file is written: on "all" nodes; on the "first", since OpenPBS kills at once
+    what runs on others; on "none", since under Torque the shell around the script dies of it, and what is left is
+    killed.
     """
 
     adapter: BatchSystem
@@ -49,7 +51,7 @@ class Site:
     walltime_kill: Callable[[str], None]
     reserve: Callable[[int, str], tuple[str, Callable[[], None]]] | None = None
     plans: bool = True
-    warns_all: bool = True
+    warns: str = "all"
 
     def request(
         self, script: str, tag: str = "ejb-test", processors: int = 1, walltime_s: float = 600
@@ -105,17 +107,16 @@ def fake_pbs() -> Iterator[Callable[[str], PbsSite]]:
 
 
 PBS = ["openpbs", "torque", "torque-maui"]
+WARNS = {"openpbs": "first", "torque": "none"}
 
 
 @pytest.fixture(scope="module")
-def real_openpbs() -> Iterator[PbsCluster]:
-    if reason := missing_openpbs():
-        pytest.skip(reason)
-    with pbs_cluster(NODES, PROCESSORS_PER_NODE) as cluster:
+def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
+    with real_ones(NODES, PROCESSORS_PER_NODE) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm), *PBS, "openpbs-real"])
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm), *PBS, *REAL])
 async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
     if request.param == "slurm":
         cluster: SlurmCluster = request.getfixturevalue("slurm")
@@ -127,14 +128,14 @@ async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             lambda minutes, nodes: _reserve(cluster, minutes, nodes),
         )
         return
-    if request.param == "openpbs-real":
-        real: PbsCluster = request.getfixturevalue("real_openpbs")
+    if request.param in REAL:
+        real: PbsCluster = request.getfixturevalue("real_pbs")(request.param)
         yield Site(
             PbsBatch(path=real.path),
             tmp_path,
-            lambda id: _ignore(real.run("qalter", "-l", "walltime=1", id)),
-            partial(_reserve_in_openpbs, real),
-            warns_all=False,
+            lambda id: real.shorten(id, 1),
+            partial(_reserve_in_real_pbs, real),
+            warns=WARNS[real.dialect],
         )
         real.empty()
         return
@@ -143,15 +144,13 @@ async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             pytest.skip("Torque without Maui differs in its windows alone: EJB_TEST_PBS=all runs all of it")
         pbs: PbsSite = request.getfixturevalue("fake_pbs")(request.param)
 
-        def ends_soon(id: str) -> None:
-            pbs.control("walltime", job=int(id.partition(".")[0]), walltime_s=1)
-
         yield Site(
             PbsBatch(path=pbs.path),
             tmp_path,
-            ends_soon,
+            lambda id: pbs.shorten(id, 1),
             None if request.param == "torque" else partial(_reserve_in_pbs, pbs),
             plans=request.param != "torque",
+            warns=WARNS[pbs.dialect],
         )
         pbs.empty()
         return
@@ -179,9 +178,9 @@ def _reserve_in_pbs(site: PbsSite, minutes: int, nodes: str) -> tuple[str, Calla
     return name if site.maui else f"{name}.head", lambda: site.control("unreserve")
 
 
-def _reserve_in_openpbs(cluster: PbsCluster, minutes: int, nodes: str) -> tuple[str, Callable[[], None]]:
+def _reserve_in_real_pbs(cluster: PbsCluster, minutes: int, nodes: str) -> tuple[str, Callable[[], None]]:
     name = cluster.reserve(time.time() + 60 * minutes, list(NodeSet(nodes)))
-    return name, lambda: _ignore(cluster.run("pbs_rdel", name))
+    return name, lambda: cluster.take_back(name)
 
 
 def _ignore(_: str) -> None:
@@ -518,10 +517,12 @@ async def test_workers_hear_of_a_cancellation_and_the_exit_file_is_written(batch
     await batch.view(lambda _: all((batch.folder / node).exists() for node in nodes))
     await batch.adapter.cancel(ME, [id])
     assert (await batch.ended(id)).state is BatchState.CANCELLED
-    await batch.view(lambda view: free(view) == TOTAL and exit_file.exists())
-    warned = nodes if batch.warns_all else nodes[:1]
+    await batch.view(lambda view: free(view) == TOTAL and (exit_file.exists() or batch.warns == "none"))
+    warned = {"all": nodes, "first": nodes[:1], "none": ()}[batch.warns]
     assert all((batch.folder / f"term-{node}").exists() for node in warned)
-    assert exit_file.read_text().strip() not in ("", "0")
+    assert batch.warns == "none" or exit_file.read_text().strip() not in ("", "0")
+    outcome = (await batch.adapter.outcomes({id: exit_file}))[id]
+    assert outcome.state is BatchState.CANCELLED
 
 
 async def test_an_ordinary_job_runs_its_command_on_all_its_processors(batch: Site) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +34,16 @@ def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite]) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def real_openpbs() -> Iterator[PbsCluster]:
-    if reason := missing_openpbs():
-        pytest.skip(reason)
-    with pbs_cluster(2, 2) as cluster:
+def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
+    with real_ones(2, 2) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=["openpbs", "torque", "openpbs-real"])
+@pytest.fixture(params=["openpbs", "torque", *REAL])
 def any_site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
-    """The real one, too, for faults that it can be brought to."""
-    if request.param == "openpbs-real":
-        found: PbsSite | PbsCluster = request.getfixturevalue("real_openpbs")
+    """The real ones, too, for faults that they can be brought to."""
+    if request.param in REAL:
+        found: PbsSite | PbsCluster = request.getfixturevalue("real_pbs")(request.param)
     else:
         found = request.getfixturevalue("sites")[request.param]
     yield found
@@ -183,6 +182,29 @@ async def test_maui_that_is_away_or_stale_opens_no_window(sites: dict[str, PbsSi
         last = await usable()
     assert last == 16
     site.empty()
+
+
+async def test_a_real_maui_that_is_killed_opens_no_window(real_pbs: Callable[[str], PbsCluster]) -> None:
+    cluster = real_pbs("torque-real")
+    adapter = batch(cluster)
+
+    async def usable(wanted: int) -> ClusterView:
+        deadline = time.monotonic() + 60
+        while True:
+            view = await adapter.observe()
+            if windows(view, "batch", view.time_s).available(600) == wanted:
+                return view
+            assert time.monotonic() < deadline, view.windows_by
+            await asyncio.sleep(0.5)
+
+    await usable(4)
+    cluster.kill_maui()
+    try:
+        view = await usable(0)
+        assert "tells nothing" in view.windows_by and not view.unparsed
+    finally:
+        cluster.start()
+    await usable(4)
 
 
 async def test_where_nobody_is_protected_nothing_is_started_while_others_wait(tmp_path: Path) -> None:

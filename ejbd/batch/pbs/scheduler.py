@@ -91,7 +91,8 @@ class Maui:
         for one in holds:
             if one.standing and one.start_in_s < maui.UNBOUNDED:
                 key = (one.name, now_s + one.start_in_s, now_s + one.start_in_s + one.duration_s)
-                together.setdefault(key, {})[one.node] = one.processors
+                # Its task is one of the site's making: `setres` keeps whole nodes, a task each.
+                together.setdefault(key, {})[one.node] = max(one.processors, self.node_processors)
         self.standing = [ReservationRow(name, start, end, nodes) for (name, start, end), nodes in together.items()]
         self._plans = False
 

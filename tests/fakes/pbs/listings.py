@@ -330,7 +330,8 @@ def showres_by_node(world: World, now: float, at: float) -> str:
     text += "Task       Start    Duration            StartTime\n\n"
     rows = holds(world, now)
     for node, kind, name, state, count, start, span in sorted(rows):
-        text += f"{node:>20} {kind:>10} {name:>18} {state:>10} {count:>4} {long_length(start):>11} "
+        tasks = 1 if kind == "User" else count  # a whole node a task, as setres makes them
+        text += f"{node:>20} {kind:>10} {name:>18} {state:>10} {tasks:>4} {long_length(start):>11} "
         text += f"{long_length(span):>11}  {without_year(now + start)}\n"
     return text + f"{len(rows)} nodes reserved\n"
 

@@ -4,6 +4,9 @@ Runs the script in a session of its own, starts tasks for pbsdsh (each in one of
 ends it all at the walltime, and leaves how the script ended in NUMBER.end. What has made a session for itself is out of
 its reach, as with a real one.
 
+A deletion is a TERM, and a KILL later. OpenPBS kills at once what runs on other nodes than the first. Of Torque's TERM
+the shell dies that stands around the script: that was all of the job, and what is left is killed.
+
 `mom.py FOLDER NUMBER again` is one that was killed and started again, as Torque's: the processes of the job are no
 children of hers, so that she sees when they are gone, and tells of no exit code.
 """
@@ -50,6 +53,8 @@ class Mom:
     def __init__(self, spec: dict, base: Path) -> None:  # type: ignore[type-arg]
         self.spec, self.base = spec, base
         self.sessions: list[int] = []
+        self.elsewhere: list[int] = []  # those of them that are on other nodes than the first
+        self.deleted = False
         self.over: float | None = None
         self.limit_s = spec["start_s"] + spec["walltime_s"]
         self.exceeded = False
@@ -61,9 +66,11 @@ class Mom:
         """Look after what a mom before this one has started."""
         self.sessions = json.loads(self.base.with_suffix(".sessions").read_text())
 
-    def begun(self, pid: int) -> None:
+    def begun(self, pid: int, elsewhere: bool = False) -> None:
         with self.lock:
             self.sessions.append(pid)
+            if elsewhere:
+                self.elsewhere.append(pid)
             temporary = self.base.with_suffix(".sessions.tmp")
             temporary.write_text(json.dumps(self.sessions))
             temporary.replace(self.base.with_suffix(".sessions"))
@@ -114,10 +121,12 @@ class Mom:
         self.kill(signal.SIGKILL)
         if self.exceeded:
             return int(self.spec["exceeded"])
+        if self.deleted and self.spec["dialect"] == "torque":
+            return 256 + signal.SIGTERM
         return 256 - code if code < 0 else code
 
-    def kill(self, number: int) -> None:
-        for pid in members(self.sessions):
+    def kill(self, number: int, sessions: list[int] | None = None) -> None:
+        for pid in members(self.sessions if sessions is None else sessions):
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
@@ -134,7 +143,10 @@ class Mom:
             if asked["do"] == "signal":
                 self.kill(asked["number"])
             elif asked["do"] == "delete":
+                self.deleted = True
                 self.over = time.time() + self.spec["kill_delay_s"]
+                if self.spec["dialect"] == "openpbs":
+                    self.kill(signal.SIGKILL, self.elsewhere)
                 self.kill(signal.SIGTERM)
             elif asked["do"] == "limit":
                 self.limit_s = self.spec["start_s"] + asked["walltime_s"]
@@ -173,7 +185,7 @@ class Mom:
             return {"task": self.tasks, "status": 254, "error": str(error)}
         finally:
             os.close(out)
-        self.begun(task.pid)
+        self.begun(task.pid, elsewhere=hosts[node] != hosts[0])
         code = task.wait()
         return {"task": self.tasks, "status": 256 - code if code < 0 else code}
 

@@ -28,6 +28,8 @@ EXCEEDED = {"openpbs": -29, "torque": -11}
 # OpenPBS, of a job that is not rerunable: its mom has started anew, or was away for longer than node_fail_requeue.
 MOM_STARTED, MOM_LOST = -4, -20
 FORGOTTEN_S = 300.0
+SHELL_GONE_S = 0.3
+"""Torque: so long after a TERM the shell around the script is seen to be gone."""
 
 
 class Server:
@@ -116,7 +118,8 @@ class Server:
             "join": job.join,
             "start_s": job.start_s,
             "walltime_s": job.walltime_s,
-            "kill_delay_s": world.kill_delay_s,
+            "dialect": world.dialect,
+            "kill_delay_s": world.kill_delay_s if world.dialect == "openpbs" else SHELL_GONE_S,
             "exceeded": EXCEEDED[world.dialect],
         }
         base.with_suffix(".json").write_text(json.dumps(spec))

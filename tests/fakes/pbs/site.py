@@ -75,12 +75,19 @@ class PbsSite:
     def kill_mom(self, node: str) -> None:
         """SIGKILL to the moms of the jobs that are led from a node; the server sees it down, the jobs' processes live.
 
-        `control("mom", name=node, up=True)` starts them again.
+        `start_mom` starts them again.
         """
         for job in self._stored():
             if job["state"] in "RE" and job["shares"][0][0] == node:
                 os.kill(int((self.folder / "jobs" / f"{job['number']}.pid").read_text()), signal.SIGKILL)
         self.control("mom", name=node, up=False)
+
+    def start_mom(self, node: str) -> None:
+        self.control("mom", name=node, up=True)
+
+    def shorten(self, id: str, walltime_s: int) -> None:
+        """As an operator may, on a running job."""
+        self.control("walltime", job=int(id.partition(".")[0]), walltime_s=walltime_s)
 
     def control(self, what: str, **more: Any) -> None:
         with socket.socket(socket.AF_UNIX) as client:
