@@ -113,6 +113,14 @@ class QueueSettings(BaseModel):
             "(docs/speculation.md)"
         ),
     ] = "request"
+    weigh_by: Annotated[
+        Literal["request", "learned"],
+        Field(
+            description="by which run time it is decided whether a further subjob, or a move to J0, pays: the user's "
+            "`request`, or `learned`: the one by which one in twenty of the earlier runs that got so far was over "
+            "(docs/speculation.md)"
+        ),
+    ] = "request"
     keep_place: Annotated[
         Literal["on", "off"],
         BeforeValidator(_on_or_off),

@@ -241,6 +241,9 @@ class WalltimesView(Api):
     planned_s: Annotated[
         list[float], Field(description="the run time that it is planned with where its own is asked for, then its own")
     ] = []
+    points_s: Annotated[
+        list[float], Field(description="run times, all as probable, by which its moves are weighed (weigh_by)")
+    ] = []
     at: Annotated[int, Field(description="the index of the walltime that is asked for (or planned with) now")] = 0
     left: Annotated[str | None, Field(description="the J0 that was left last, saved before its end")] = None
     finishes: Annotated[list[float], Field(description="that each is enough where those before were not")] = []

@@ -182,7 +182,11 @@ def walltime_lines(known: dict[str, Any]) -> list[str]:
         outlived = "; it was outlived, and the request counts" if known["at"] else ""
         with_s = f"{duration(planned_s)}, by which 95 of 100 are over{outlived}"
         law = f"{known['why']}: {known['law']}, mean {duration(known['mean_s'])}"
-        return [f"planned with the run time of {of}: {with_s} ({law}); {duration(own_s)} are asked for"]
+        weighed = "; moves are weighed by its law" if known["points_s"] else ""
+        return [f"planned with the run time of {of}: {with_s} ({law}); {duration(own_s)} are asked for{weighed}"]
+    if not known["sequence_s"] and known["points_s"]:
+        law = f"{known['why']}: {known['law']}, mean {duration(known['mean_s'])}"
+        return [f"moves are weighed by the run times of {of} ({law})"]
     if not known["sequence_s"]:
         return [f"walltime ({of}): {known['why']}"]
     lines = [f"walltimes learned of {of} {known['why']}: {known['law']}, mean {duration(known['mean_s'])}"]

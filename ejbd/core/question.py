@@ -57,7 +57,7 @@ class Question:
         """Plain JSON values; what has no end becomes None (null)."""
         return {
             "situation": self.situation.value,
-            "state": _plain(self.state),
+            "state": _state(self.state),
             "slots": [_plain(slot) for slot in self.slots],
             "now_s": self.now_s,
             "parameters": self.parameters.to_json(),
@@ -81,6 +81,13 @@ class Question:
             data.get("outcome", ""),
             Lending.from_json(data["lending"]) if data.get("lending") else None,
         )
+
+
+def _state(state: ElasticState) -> dict[str, Any]:
+    told: dict[str, Any] = _plain(state)
+    if state.expected_left_s is None:
+        del told["expected_left_s"]
+    return told
 
 
 def _plain(value: Any) -> Any:

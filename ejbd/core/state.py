@@ -28,7 +28,9 @@ class ElasticState:
     move is under way and is expected to last until then. `on_placeholder`: J0 runs the application and is in
     `subjobs`. `node_limit`: the processes have to stay on one node, and of the nodes that are asked
     about the best has this many processors; None: they may be anywhere. `suspendable`: the job may go back to waiting
-    with its work kept (not where the user's shell would be lost).
+    with its work kept (not where the user's shell would be lost). `expected_left_s`: what earlier runs say is left
+    (full-speed seconds), by which moves are weighed (:mod:`ejbd.core.bundling.weighing`); None: they are weighed by
+    what is left of R.
     """
 
     job: str
@@ -41,6 +43,7 @@ class ElasticState:
     movable: bool = True
     node_limit: int | None = None
     suspendable: bool = True
+    expected_left_s: float | None = None
 
     @property
     def processors(self) -> int:
@@ -51,3 +54,14 @@ class ElasticState:
     def work_left_s(self) -> float:
         """Full-speed seconds still to do, by the requested walltime: R - W, never negative."""
         return max(0.0, self.requested_s - self.work_s)
+
+    @property
+    def weighed_left_s(self) -> float:
+        """Full-speed seconds by which a move is weighed, :attr:`work_left_s` at most."""
+        left_s = self.work_left_s
+        return left_s if self.expected_left_s is None else min(left_s, max(0.0, self.expected_left_s))
+
+    @property
+    def by_earlier_runs(self) -> bool:
+        """Whether a move is weighed by less than what is left of R."""
+        return self.weighed_left_s < self.work_left_s

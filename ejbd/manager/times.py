@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+
+from ejbd.core.bundling.weighing import SHARE, weighed_left
 from ejbd.store.models import Job, Subjob
 
 CLOCKS_S = 2.0  # what ends so near to its limit was ended by it; clocks differ a little, and Slurm tells whole seconds
@@ -43,3 +46,12 @@ def planned_s(job: Job, work_s: float) -> float:
     learned: list[float] = walltimes.get("planned_s") or []
     now_s = learned[walltimes["at"]] if learned else job.walltime_s
     return now_s if work_s < now_s else job.walltime_s
+
+
+def expected_left_s(job: Job, work_s: float) -> float | None:
+    """What earlier runs say is left of a job that has done `work_s` (seconds at full width); None: they say nothing.
+
+    By the points of their law that were kept with it (ejbd.manager.learning.speculating).
+    """
+    points = (job.walltimes or {}).get("points_s")
+    return weighed_left(points, work_s, inf, SHARE) if points else None

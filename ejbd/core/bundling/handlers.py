@@ -76,7 +76,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         state.processes,
         state.work_s,
         state.work_left_s,
-        state.work_left_s,
+        state.weighed_left_s,
         processors,
         durations,
         len(seen),
@@ -260,7 +260,7 @@ def plan_running(
     barred, listed, chosen = running_options(
         state.processes,
         state.work_left_s,
-        state.work_left_s,
+        state.weighed_left_s,
         stalled,
         state.movable,
         state.on_placeholder,
@@ -279,7 +279,7 @@ def plan_running(
         return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen, timeline=planned)
 
     order = sorted(range(listed), key=lambda at: added(options, at))
-    candidates = [_expanded(options, at, seen, now, present) for at in order]
+    candidates = [_expanded(options, at, seen, now, present, state) for at in order]
     if chosen < 0:
         reason = f"stay on {_processors(carrying(held.processors, count, rules))}, {_until(known, now)}"
         none = "what is free does not lower the degree"
@@ -313,18 +313,27 @@ def _no_expansion(barred: int, state: ElasticState, present: float, now: float, 
     move_s = params.lambda_s + params.start_up_s
     least = max(move_s, params.min_left_s)
     within = "a move's" if least == move_s else "the"
+    nearly = f"done in {present - now:.0f} s, within {within} {least:.0f} s"
+    if state.by_earlier_runs:
+        nearly = f"{_by_earlier_runs(state)}, done within {within} {least:.0f} s"
     return {
         NO_SUBJOB: "the job holds no subjob",
         NOT_MOVABLE: "the application has no checkpoint engine and cannot be moved",
         ON_PLACE_HOLDER: "the place holder J0 runs the application at full width",
         MOVING: "a move is under way",
         FULL_WIDTH: f"every one of the {state.processes} processes has a processor",
-        NEARLY_DONE: f"done in {present - now:.0f} s, within {within} {least:.0f} s",
+        NEARLY_DONE: nearly,
         NO_SLOT: "no processor can be used now",
     }[barred]
 
 
-def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float, present: float) -> Candidate:
+def _by_earlier_runs(state: ElasticState) -> str:
+    return f"with {state.weighed_left_s:.0f} s left, as earlier runs have it"
+
+
+def _expanded(
+    options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float, present: float, state: ElasticState
+) -> Candidate:
     """One expansion in words."""
     slot, processors = options.slot[at], options.processors[at]
     requests = [SubjobRequest(processors, options.length[at], slot)]
@@ -355,7 +364,8 @@ def _expanded(options: Options, at: int, slots: tuple[BackfillSlot, ...], now: f
     completion = now + options.seconds[at]
     why += f", done in {options.seconds[at]:.0f} s"
     if options.verdict[at] == NO_EARLIER:
-        return Candidate(name, False, completion, (), f"{why}, no earlier")
+        no = "no earlier" if completion >= present else f"but {_by_earlier_runs(state)}, no earlier"
+        return Candidate(name, False, completion, (), f"{why}, {no}")
     price = round(options.spent[at] / (present - completion), 2) if completion < present < UNLIMITED else None
     return Candidate(name, True, completion, tuple(requests), why, price)
 
@@ -408,9 +418,12 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
             why = "the subjobs held cannot carry the application to its end"
             keep = Candidate("(ii) go on without J0", False, None, (), why)
         candidates.insert(0, keep)
-    choice, _ = placeholder_choice(
-        state.requested_s, state.work_s, len(state.subjobs), present - now, movable, params.rules
-    )
+    total_s, done = state.requested_s, present
+    if state.by_earlier_runs:
+        total_s = state.work_s + state.weighed_left_s
+        if present < UNLIMITED:
+            done, _ = expected_completion(replace(state, requested_s=total_s), now, params)
+    choice, _ = placeholder_choice(total_s, state.work_s, len(state.subjobs), done - now, movable, params.rules)
     if choice == MOVE:
         best, kind = move, DecisionKind.MOVE_TO_PLACEHOLDER
         timeline = _on_placeholder(state, params.lambda_s, state.work_left_s, now)
@@ -419,7 +432,8 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
         timeline = _on_placeholder(state, 0.0, state.requested_s, now)
     else:
         best, kind, release = candidates[0], DecisionKind.KEEP_SUBJOBS, ()
-    reason = f"J0 has started; {best.name}: {best.why}" + _rejected(candidates, best)
+    weighed = f" ({_by_earlier_runs(state)})" if state.by_earlier_runs else ""
+    reason = f"J0 has started; {best.name}: {best.why}{weighed}" + _rejected(candidates, best)
     return Decision(kind, state.job, now, reason, (), best.completion_s, tuple(candidates), (), release, timeline)
 
 

@@ -7,10 +7,21 @@ law only a few points are wanted here, run times that are all as probable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ejbd.core.kernel import Floats, kernel
 
-POINTS = 20  # of a law: their i-th is its (i - 1/2)/20 quantile
+POINTS = 20
+AT = tuple((index + 0.5) / POINTS for index in range(POINTS))  # which quantiles of a law its points are
 BY_MEAN = -1.0  # a share: the mean counts, not a quantile
+SHARE = 0.05
+"""Of the runs that got as far as a job, so many were over by the time that its moves are weighed by: it halves the
+overhead of the paper's algorithm on four logs (docs/speculation.md)."""
+
+
+def points_of(quantile: Callable[[float], float]) -> list[float]:
+    """The points of a law, by its quantiles (seconds)."""
+    return [quantile(share) for share in AT]
 
 
 @kernel

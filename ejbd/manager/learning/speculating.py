@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from ejbd.core.bundling.weighing import points_of
 from ejbd.core.progress import round_up
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobKind, JobSpec
@@ -44,8 +45,8 @@ class Wanted:
     """A job that is to have a learned walltime, with what is known of its application. `by`: `job` or `queue`.
 
     `own_s`: what its user asked for (infinite: nothing); `limit_s`: never more than this; `resumed`: what a checkpoint
-    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one; `planned`: the
-    request stands, and the run time is wanted to plan with.
+    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one; `request`: its
+    own stands in any case; `planned`: the run time is wanted to plan with, and `weighed`: its law to weigh moves by.
     """
 
     application: Application
@@ -56,7 +57,9 @@ class Wanted:
     quantum_s: float
     resumed: tuple[float, float] | None = None
     why_not: str = ""
+    request: bool = False
     planned: bool = False
+    weighed: bool = False
 
 
 def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
@@ -67,7 +70,7 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
     if spec.learned is False:
         return None
     if spec.learned is None and settings.walltime != "auto":
-        return _planned(ctx, taken, user) if settings.plan_by == "learned" else None
+        return _own(ctx, taken, user)
     by = "queue" if spec.learned is None else "job"
     own_s = spec.walltime_s or inf
     application = application_of_job(user, spec)
@@ -81,18 +84,23 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
         min(own_s, _longest(ctx, taken.queue)),
         ctx.view.walltime_quantum_s if ctx.view is not None else 60.0,
         _resumed(ctx, taken, user) if taken.elastic and taken.engine in MOVING_ENGINES else None,
+        weighed=taken.elastic and settings.weigh_by == "learned",
     )
 
 
-def _planned(ctx: Context, taken: Admission, user: str) -> Wanted | None:
-    """The same where its own walltime is asked for: only of a job that is saved where it outlives its plan."""
+def _own(ctx: Context, taken: Admission, user: str) -> Wanted | None:
+    """The same where its own walltime is asked for, of an elastic job: planned with what was learned is only who is
+    saved where he outlives his plan, and to weigh moves by it needs nothing."""
     spec, own_s = taken.spec, taken.spec.walltime_s or inf
-    begun_again = spec.kind is not JobKind.SCRIPT or spec.restartable
-    if not (taken.elastic and taken.engine in MOVING_ENGINES and begun_again):
+    settings = ctx.queue_settings(taken.queue.partition(",")[0])
+    begun_again = taken.engine in MOVING_ENGINES and (spec.kind is not JobKind.SCRIPT or spec.restartable)
+    planned = taken.elastic and settings.plan_by == "learned" and begun_again
+    weighed = taken.elastic and settings.weigh_by == "learned"
+    if not (planned or weighed):
         return None
     application = application_of_job(user, spec)
     runs = tuple(newest(ctx.session, application))
-    return Wanted(application, runs, "queue", own_s, own_s, 1.0, planned=True)
+    return Wanted(application, runs, "queue", own_s, own_s, 1.0, request=True, planned=planned, weighed=weighed)
 
 
 def _resumed(ctx: Context, taken: Admission, user: str) -> tuple[float, float]:
@@ -152,7 +160,7 @@ def _walltimes_of(question: Wanted) -> dict[str, Any]:
         "own_s": _finite(question.own_s),
         "limit_s": _finite(question.limit_s),
     }
-    if question.planned:
+    if question.request:
         kept["planned_s"] = []
     if question.why_not:
         return kept
@@ -162,6 +170,11 @@ def _walltimes_of(question: Wanted) -> dict[str, Any]:
     from ejbd.core.speculation.sequence import expected_request, finishing, plan_of
 
     law = found.fitted.law
+    if question.weighed:
+        kept["points_s"] = [min(point, question.own_s) for point in points_of(law.quantile)]
+    if question.request and not question.planned:
+        told = {"law": law.words(), "form": found.fitted.form, "mean_s": law.mean}
+        return kept | told | {"why": found.why}
     if question.planned:
         planned_s = round_up(law.quantile(PLANNED), question.quantum_s)
         if planned_s >= question.own_s or not isfinite(question.own_s):
@@ -269,8 +282,9 @@ def note_for(walltimes: dict[str, Any] | None) -> str:
     if walltimes is None:
         return ""
     if "planned_s" in walltimes:
+        weighed = f"its moves are weighed by run times that were learned {walltimes['why']}"
         if not walltimes["planned_s"]:
-            return ""
+            return weighed if walltimes.get("points_s") else ""
         first, own_s = walltimes["planned_s"]
         return f"it is planned with {first:g} s, learned {walltimes['why']}, and asks for {own_s:g} s"
     if first_s is None:

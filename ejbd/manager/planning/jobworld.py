@@ -16,7 +16,7 @@ from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.jobrows import JobRows
-from ejbd.manager.times import CLOCKS_S, planned_s, usable_end, walltime_end, work_now
+from ejbd.manager.times import CLOCKS_S, expected_left_s, planned_s, usable_end, walltime_end, work_now
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import JobKind, SubjobRole
@@ -199,6 +199,7 @@ class JobWorld(JobRows):
             movable=movable,
             node_limit=node_limit,
             suspendable=not holds_shell(self.job),
+            expected_left_s=expected_left_s(self.job, work_now(self.job, self.ctx.now)),
         )
 
     def _stalled_until(self) -> float | None:

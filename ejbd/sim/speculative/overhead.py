@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ejbd.core.bundling.parameters import BundlingParameters
-from ejbd.core.bundling.weighing import BY_MEAN, POINTS
+from ejbd.core.bundling.weighing import AT, BY_MEAN, POINTS
 from ejbd.core.speculation.empirical import Empirical
 from ejbd.sim import paper, progress
 from ejbd.sim.guarded import logs_in
@@ -32,7 +32,6 @@ from ejbd.sim.world import FloatArray, Learned
 
 PLANNED = 0.95  # of the runs are to be over by what a job is planned with, as live
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the runs that got so far had no more left than what moves are weighed by
-_SHARES = (np.arange(POINTS) + 0.5) / POINTS
 _MANY = 100  # simulations are to come, so that compiling is worth it unless the logs are small
 HEAD = (
     "log", "planned by", "moves weighed by", "turnaround against EASY", "overhead", "beside the request",
@@ -84,7 +83,7 @@ def learn(workload: Workload, easy: Outcome, *, alike: bool) -> Laid:
             if law is None:
                 continue
             if group not in drawn or drawn[group][0] is not law:
-                drawn[group] = law, np.array([law.quantile(share) for share in (PLANNED, *_SHARES)])
+                drawn[group] = law, np.array([law.quantile(share) for share in (PLANNED, *AT)])
             found = drawn[group][1] * part_of
             laid.law[job], laid.quantile_s[job] = True, found[0]
             laid.points[job] = np.minimum(found[1:], asked[job].requested_s)
