@@ -20,7 +20,7 @@ from ejbd.errors import EjbError
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
 from ejbd.manager.learning.pastruns import Application, key_of, take_in
 from ejbd.manager.learning.speculating import Wanted, walltimes_of
-from ejbd.manager.times import planned_s
+from ejbd.manager.times import expected_left_s, planned_s
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
 from ejbd.wire.toldruns import ToldRun
@@ -361,6 +361,35 @@ async def test_an_elastic_job_is_planned_with_its_learned_run_time_while_j0_has_
     assert told is not None and told.sequence_s == []
     (line,) = walltime_lines(told.model_dump())
     assert "planned with the run time of heat" in line and " 13:29, by which 95 of 100 are over" in line
+
+
+async def test_moves_are_weighed_by_earlier_runs_and_planned_by_the_request(tmp_path: Path, store: Store) -> None:
+    learn(store)
+    live = LiveWorld(tmp_path, store, weigh_by="learned")
+    live.batch.free = 4
+    job = await submit(live, learned=None, rerunnable=False, asked=Asked(directory=str(tmp_path)))
+    row = live.job(job)
+    points = (row.walltimes or {})["points_s"]
+    assert (row.walltimes or {})["planned_s"] == [] and points == sorted(points) and planned_s(row, 0.0) == OWN_S
+    assert expected_left_s(row, 0.0) == points[1] and expected_left_s(row, points[-1]) == inf
+    assert expected_left_s(row, points[0]) == points[1] - points[0]
+    await live.poll(1)
+    assert live.subjobs(job)[1].walltime_s >= OWN_S, "what it holds lasts for the request"
+    told = Explanation.model_validate(await live.manager.explain(job)).walltimes
+    assert told is not None and told.sequence_s == [] and told.points_s == points
+    (line,) = walltime_lines(told.model_dump())
+    assert line.startswith("moves are weighed by the run times of heat on 16 processors")
+    asked = [data["question"]["state"]["expected_left_s"] for _, data in live.events(job) if "question" in data]
+    assert asked and set(asked) == {points[1]}
+
+
+@pytest.mark.parametrize("spec", [{"learned": False}, {"app": "other"}])
+async def test_where_moves_are_weighed_by_the_request(tmp_path: Path, store: Store, spec: dict[str, Any]) -> None:
+    learn(store)
+    live = LiveWorld(tmp_path, store, weigh_by="learned")
+    live.batch.free = 0
+    job = await submit(live, **{"learned": None, "asked": Asked(directory=str(tmp_path)), **spec})
+    assert expected_left_s(live.job(job), 0.0) is None
 
 
 async def test_a_job_that_is_planned_so_is_not_run_again_after_a_time_out(tmp_path: Path, store: Store) -> None:
