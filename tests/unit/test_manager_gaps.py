@@ -14,7 +14,7 @@ from ejbd.cli.showing import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.speculation.backfill import Candidate, choose
 from ejbd.core.view import BatchJobView, BatchState
-from ejbd.errors import BatchError
+from ejbd.errors import BatchError, EjbError
 from ejbd.manager.learning import gaps
 from ejbd.manager.learning.pastruns import Application, newest
 from ejbd.store.store import Store
@@ -197,6 +197,13 @@ async def test_cancelling_the_job_cancels_both(live: LiveWorld, begun: bool) -> 
     await live.poll(1)
     await live.poll(1)
     assert live.job(job).state == "cancelled" and live.batch.live() == [] and "begin 100" not in told(live)
+
+
+async def test_it_cannot_be_held_on_its_way(live: LiveWorld) -> None:
+    job = await sent(live)
+    with pytest.raises(EjbError, match="on its way into a gap"):
+        await live.manager.hold(job, "ada")
+    assert not live.job(job).held
 
 
 async def test_scancel_of_its_own_batch_job_cancels_the_job(live: LiveWorld) -> None:
