@@ -329,8 +329,8 @@ def mind(ctx: Context) -> None:
 def _mind(world: JobWorld) -> None:
     job, ctx = world.job, world.ctx
     attempts = [subjob for subjob in world.subjobs if is_attempt(job, subjob)]
-    if not attempts:
-        return
+    if under_way(job) is None or not attempts:
+        return  # what stands by is for after a time-out
     last = attempts[-1]
     if last.state in _NOT_BEGUN and ctx.now - last.created_s > ctx.settings.limits.start_grace_s:
         release(world, last, "it did not begin in its gap")
