@@ -271,7 +271,7 @@ async def test_explain_tells_who_uses_the_gap_better(live: LiveWorld) -> None:
     await live.poll(1)
     assert [s.role for s in live.subjobs(wide)] == ["standby", "rigid"] and len(live.subjobs(narrow)) == 1
     now = (await live.manager.explain(narrow))["now"]
-    assert "not sent into a gap: 4 processors are free for" in now and f"job {wide} is expected to use more" in now
+    assert "not sent into a gap: 4 processors can be had for" in now and f"job {wide} is expected to use more" in now
 
 
 def test_what_slurm_is_told() -> None:
