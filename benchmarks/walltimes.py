@@ -10,7 +10,7 @@ and begin again after a time-out; the other half count, are elastic, save what t
 time; earlier runs of the same law, drawn apart, are in the history of both. Both see the same arrivals.
 
 Checked (exit code 1 where one does not hold): the walltimes that Slurm was asked for follow the sequence; what timed
-out is submitted again with the next within a poll; nobody asked for more than its user did; every run ended well; what
+out may go on with the next within a poll; nobody asked for more than its user did; every run ended well; what
 is resumed counts no unit twice, and none is missing. Told: processor-seconds allocated, by Slurm's own record of jobs,
 and response times. About ten minutes.
 """
@@ -164,7 +164,8 @@ def judge(arm: Arm, daemon: Daemon, cluster: SlurmCluster, job: str, wanted: Wan
     if found["state"] != "completed":
         arm.faults.append(f"{name} ended as {found['state']}")
         return
-    batch = [(one, known[one["batch_id"]]) for one in found["subjobs"] if one["batch_id"] in known]
+    needed = [one for one in found["subjobs"] if one["role"] != "standby"]  # those that stood by for nothing asked, too
+    batch = [(one, known[one["batch_id"]]) for one in needed if one["batch_id"] in known]
     ran = [(one, told) for one, told in batch if told["StartTime"] != "Unknown" and one["start_s"] is not None]
     limits = [60.0 * float(told["TimeLimit"]) for _, told in batch]
     arm.processor_s += sum(
@@ -177,7 +178,10 @@ def judge(arm: Arm, daemon: Daemon, cluster: SlurmCluster, job: str, wanted: Wan
     asked = daemon.explain(job).get("walltimes") or {}
     sequence = asked.get("sequence_s") or [float(OWN_S)]
     arm.sequences[f"{'count' if wanted.counts else 'nap'} {wanted.processors}"] = asked.get("progress_s") or sequence
-    again = [event for event in daemon.events(job) if event["kind"] == "job.again"]
+    events = daemon.events(job)
+    again = [event for event in events if event["kind"] == "job.again"]
+    let = [event for event in events if event["kind"] == "intent.done" and event["data"]["intent"] == "begin"]
+    let_s = {event["subjob"]: event["at_s"] for event in let}
     following = (asked.get("progress_s") or sequence)[1 : 1 + len(again)]
     if [event["data"]["walltime_s"] for event in again] != following:
         arm.faults.append(f"{name} took {[e['data']['walltime_s'] for e in again]}, its sequence is {sequence}")
@@ -189,9 +193,9 @@ def judge(arm: Arm, daemon: Daemon, cluster: SlurmCluster, job: str, wanted: Wan
         arm.repeated += len(counted) - len(set(counted))
         if set(counted) != set(range(1, round(wanted.run_s / UNIT_S) + 1)):
             arm.faults.append(f"{name} has not counted what there was to count")
-    for (_, before), (_, after) in pairwise(batch):
+    for (_, before), (one, after) in pairwise(batch):
         if before["JobState"] == "TIMEOUT":
-            arm.again_s.append(seconds(after["SubmitTime"]) - seconds(before["EndTime"]))
+            arm.again_s.append(let_s.get(one["id"], seconds(after["SubmitTime"])) - seconds(before["EndTime"]))
     if not wanted.counts and any(told["JobState"] != "TIMEOUT" for _, told in batch[:-1]):
         arm.faults.append(f"{name} was run again after {[told['JobState'] for _, told in batch[:-1]]}")
 
@@ -231,7 +235,7 @@ def play(wants: Sequence[Wanted], seed: int, learned: bool) -> Arm:
             daemon.stop()
     late = [value for value in arm.again_s if value > POLL_S + KILL_S + WHOLE_S]
     if late:
-        arm.faults.append(f"submitted again after {late} s, a poll is {POLL_S:g} s and KillWait {KILL_S:g} s")
+        arm.faults.append(f"let go on after {late} s, a poll is {POLL_S:g} s and KillWait {KILL_S:g} s")
     if arm.repeated:
         arm.faults.append(f"{arm.repeated} units of {UNIT_S} s were counted twice")
     return arm
@@ -269,7 +273,8 @@ def main() -> int:
     if (auto := arms.get("auto")) is not None:
         for application, sequence in sorted(auto.sequences.items()):
             print(f"sequence of {application}: {' '.join(f'{value:g}' for value in sequence)} s")
-        print(f"time-out to the next submission, by Slurm's whole seconds: {sorted(auto.again_s)} s; poll {POLL_S:g} s")
+        told = [round(value, 1) for value in sorted(auto.again_s)]
+        print(f"time-out, by Slurm's whole seconds, until the next run may begin: {told} s; poll {POLL_S:g} s")
         print(f"resumed with the next walltime: {auto.resumed}; units counted twice: {auto.repeated}")
     print(f"load {os.getloadavg()[0]:.1f}")
     if options.out is not None:

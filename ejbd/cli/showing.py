@@ -201,7 +201,7 @@ def walltime_lines(known: dict[str, Any]) -> list[str]:
         lines.append(f"  {duration(walltime_s)}: {done}; {chance}; begun with it, {duration(cost_s)} are expected")
     for gap in known["gaps"]:
         lines.append(
-            f"  sent into a gap of {gap['processors']} processors with {duration(gap['walltime_s'])}: is enough with "
+            f"  sent into a gap of {gap['processors']} x {duration(gap['walltime_s'])}: is enough with "
             f"probability {gap['finishes']:.3f}, uses a share of {gap['utilisation']:.3f}; {gap['end'] or 'not over'}"
         )
     if known["own_cost_s"] is not None:

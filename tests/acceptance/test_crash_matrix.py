@@ -7,6 +7,7 @@ the daemon dies: the journey completes, with the undisturbed result, and no job 
 from __future__ import annotations
 
 import ast
+import asyncio
 import os
 import signal
 import time
@@ -88,6 +89,14 @@ RESUBMISSION: dict[str, dict[CrashPoint, int]] = {
         CrashPoint.BEGIN_BEFORE_CALL: 1,
         CrashPoint.BEGIN_AFTER_CALL: 1,
     },
+}
+# Into a gap, and back: the job's own submission is the first, that of its attempt the second.
+GAPS: dict[CrashPoint, int] = {
+    CrashPoint.STAY_AFTER_CALL: 1,
+    CrashPoint.SUBMIT_BEFORE_BEGIN: 2,
+    CrashPoint.SUBMIT_AFTER_CALL: 2,
+    CrashPoint.BEGIN_BEFORE_CALL: 1,
+    CrashPoint.BEGIN_AFTER_CALL: 1,
 }
 RESUBMISSIONS = [(keep_place, point) for keep_place, points in RESUBMISSION.items() for point in points]
 
@@ -233,18 +242,8 @@ def test_a_crash_on_the_way_to_the_next_walltime_loses_and_doubles_no_run(
     begun = tmp_path / "begun"
     try:
         daemon.start(EJBD_CRASH_AT=f"{point.value}:{RESUBMISSION[keep_place][point]}")
-        seconds = [2.0 + 0.05 * at for at in range(12)]
-        columns = {"user": ME.user, "application": "nap", "input_class": "", "processors": 1, "requested_s": 60.0}
-        history = {
-            **{name: [value] * len(seconds) for name, value in columns.items()},
-            "outcome": ["completed"] * len(seconds),
-            "key": list(range(len(seconds))),
-            "run_s": seconds,
-            "end_s": [1000.0 + at for at in range(len(seconds))],
-        }
-        assert daemon.client.post("/v1/history", json=history).json() == {"new": len(seconds)}
-        wishes = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": True, "app": "nap"}
-        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="5:00", overrides=wishes)["id"])
+        learn(daemon, [2.0 + 0.05 * at for at in range(12)])
+        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="5:00", overrides=WISHES)["id"])
         operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")
         assert operator.deaths == [-signal.SIGKILL], "the daemon never came there"
         assert daemon.job(job)["state"] == "completed"
@@ -263,6 +262,59 @@ def test_a_crash_on_the_way_to_the_next_walltime_loses_and_doubles_no_run(
         assert [(one["runs"], one["completed"]) for one in known] == [(13, 13)], "and its run is known once"
     finally:
         daemon.stop()
+
+
+@pytest.mark.parametrize("point", GAPS)
+def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: CrashPoint, tmp_path: Path) -> None:
+    """The run in the gap sleeps until its time is over; the one with the old request ends soon."""
+    site = LocalSite(tmp_path)
+    queues = site.toml.replace("[queues.default]\n", '[queues.default]\ngaps = "on"\n')
+    daemon = Daemon(tmp_path, queues.replace("start_grace_s = 20", "start_grace_s = 200"), site.environment)
+    operator = Operator(daemon)
+    begun = tmp_path / "begun"
+    try:
+        site.start("most", 7, 400)  # of 8 processors; then somebody waits for all of them
+        until(lambda: site.state("most") == "running", "the background did not start")
+        site.start("all", 8)
+        daemon.start(EJBD_CRASH_AT=f"{point.value}:{GAPS[point]}")
+        learn(daemon, [100.0 + 20.0 * at for at in range(20)])
+        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="20:00", overrides=WISHES)["id"])
+        operator.until(begun.exists, "it was not sent into the gap")
+        operator.until(lambda: daemon.job(job)["state"] == "running", "its beginning was not seen")
+        own, attempt = daemon.job(job)["subjobs"]
+        assert (own["role"], own["state"], attempt["role"]) == ("standby", "pending", "rigid")
+        asyncio.run(site.batch.update(ME, str(attempt["batch_id"]), walltime_s=1.0))
+        operator.until(lambda: daemon.job(job)["state"] == "waiting", "it did not come back")
+        site.end("most")
+        site.end("all")
+        operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")
+        assert operator.deaths == [-signal.SIGKILL], "the daemon never came there"
+        assert daemon.job(job)["state"] == "completed" and begun.read_text() == "begun\n" * 2, "each run once"
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
+        (gap,) = daemon.explain(job)["walltimes"]["gaps"]
+        ran = [s["batch_id"] for s in daemon.job(job)["subjobs"] if s["role"] == "rigid"]
+        assert gap["end"] == "timed out" and ran == [own["batch_id"], attempt["batch_id"]]
+        assert "job.fault" not in daemon.kinds(job)
+    finally:
+        daemon.stop()
+        site.close()
+
+
+WISHES = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": True, "app": "nap"}
+
+
+def learn(daemon: Daemon, seconds: list[float]) -> None:
+    """Runs of `nap` that took so long."""
+    columns = {"user": ME.user, "application": "nap", "input_class": "", "processors": 1, "requested_s": 60.0}
+    history = {
+        **{name: [value] * len(seconds) for name, value in columns.items()},
+        "outcome": ["completed"] * len(seconds),
+        "key": list(range(len(seconds))),
+        "run_s": seconds,
+        "end_s": [1000.0 + at for at in range(len(seconds))],
+    }
+    assert daemon.client.post("/v1/history", json=history).json() == {"new": len(seconds)}
 
 
 def submitted(daemon: Daemon, site: Site, result: Path) -> tuple[str, bool]:
@@ -284,5 +336,5 @@ def test_every_crash_point_stands_in_one_place() -> None:
                 assert point.value.id == "CrashPoint", ast.unparse(node)
                 reached[point.attr] += 1
     assert reached == Counter({point.name: 1 for point in CrashPoint})
-    on_the_way = {point for _, point in RESUBMISSIONS}
+    on_the_way = {point for _, point in RESUBMISSIONS} | set(GAPS)
     assert set(MOMENTS) | on_the_way == set(CrashPoint) and all(MOMENTS.values())

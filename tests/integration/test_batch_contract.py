@@ -360,6 +360,44 @@ async def test_hold_and_release(batch: Site) -> None:
     await batch.ended(pending)
 
 
+async def test_what_stands_by_begins_after_a_failure_only_once_it_is_let(batch: Site) -> None:
+    """It has its place all the while: before the one that was submitted behind it."""
+    first = await batch.submit("sleep 300", tag="ejb-first", processors=TOTAL)
+    await batch.running(first)
+    request = replace(batch.request("true", tag="ejb-by", processors=TOTAL), stands_by_for=first)
+    waits = await batch.adapter.submit(ME, request)
+    others = [await batch.submit("sleep 4", tag=f"ejb-other{at}", processors=TOTAL) for at in range(2)]
+    await batch.adapter.cancel(ME, [first])
+    await batch.running(others[0])
+    assert (await batch.job(waits, lambda job: True)).state in (BatchState.PENDING, BatchState.HELD)
+    await batch.adapter.update(ME, waits, begins=True)
+    await batch.adapter.update(ME, waits, begins=True)  # an answer may be lost
+    by, last = await batch.ended(waits), await batch.ended(others[1])
+    assert by.state is BatchState.COMPLETED and by.start_s is not None and last.start_s is not None
+    assert by.start_s <= last.start_s
+
+
+async def test_what_waits_is_kept_from_beginning_and_what_runs_is_not_touched(batch: Site) -> None:
+    first = await batch.submit("sleep 300", tag="ejb-first", processors=TOTAL)
+    await batch.running(first)
+    with pytest.raises(BatchError):
+        await batch.adapter.update(ME, first, begins=False)
+    waits = await batch.submit("true", tag="ejb-waits", processors=TOTAL)
+    if isinstance(batch.adapter, PbsBatch):
+        with pytest.raises(BatchError, match="may hold a job that runs"):
+            await batch.adapter.update(ME, waits, begins=False)
+        return
+    await batch.adapter.update(ME, waits, begins=False)
+    await batch.adapter.update(ME, waits, begins=False)
+    await batch.adapter.cancel(ME, [first])
+    await batch.ended(first)
+    await asyncio.sleep(3)  # the batch system looks at its queue meanwhile
+    seen = await batch.job(waits, lambda job: True)
+    assert seen.state in (BatchState.PENDING, BatchState.HELD) and seen.planned_start_s is None
+    await batch.adapter.update(ME, waits, begins=True)
+    assert (await batch.ended(waits)).state is BatchState.COMPLETED
+
+
 async def test_shorten_the_walltime(batch: Site) -> None:
     id = await batch.submit("sleep 300", walltime_s=1200)
     await batch.running(id)

@@ -14,7 +14,7 @@ from ejbd.cli.showing import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.speculation.backfill import Candidate, choose
 from ejbd.core.view import BatchJobView, BatchState
-from ejbd.errors import BatchError
+from ejbd.errors import BatchError, EjbError
 from ejbd.manager.learning import gaps
 from ejbd.manager.learning.pastruns import Application, newest
 from ejbd.store.store import Store
@@ -199,6 +199,13 @@ async def test_cancelling_the_job_cancels_both(live: LiveWorld, begun: bool) -> 
     assert live.job(job).state == "cancelled" and live.batch.live() == [] and "begin 100" not in told(live)
 
 
+async def test_it_cannot_be_held_on_its_way(live: LiveWorld) -> None:
+    job = await sent(live)
+    with pytest.raises(EjbError, match="on its way into a gap"):
+        await live.manager.hold(job, "ada")
+    assert not live.job(job).held
+
+
 async def test_scancel_of_its_own_batch_job_cancels_the_job(live: LiveWorld) -> None:
     job = await runs(live)
     live.batch.end(f"ejb-{job}.0", BatchState.CANCELLED, None)
@@ -264,7 +271,7 @@ async def test_explain_tells_who_uses_the_gap_better(live: LiveWorld) -> None:
     await live.poll(1)
     assert [s.role for s in live.subjobs(wide)] == ["standby", "rigid"] and len(live.subjobs(narrow)) == 1
     now = (await live.manager.explain(narrow))["now"]
-    assert "not sent into a gap: 4 processors are free for" in now and f"job {wide} is expected to use more" in now
+    assert "not sent into a gap: 4 processors can be had for" in now and f"job {wide} is expected to use more" in now
 
 
 def test_what_slurm_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,20 @@ async def test_held_and_released_is_what_waits_and_not_what_stands_by(live: Live
     await live.act()
     told = [call for call in live.batch.calls if call.startswith("update ")]
     assert told == [f"update {first.id}"] * 2 and waits(live, job, 1).blocked
+
+
+async def test_a_second_run_that_is_put_back_into_the_queue_is_not_overtaken(live: LiveWorld) -> None:
+    """An earlier, shorter run has ended then, and what stands by is for after the time-out of this one."""
+    job = await runs(live)
+    await times_out(live, f"ejb-{job}.0")
+    live.batch.start(f"ejb-{job}.1")
+    await live.poll(1)
+    second = waits(live, job, 1)
+    live.batch.jobs[second.id] = replace(second, state=BatchState.PENDING, start_s=None, end_s=None, nodes=())
+    for _ in range(3):
+        await live.poll(30)
+    assert live.job(job).state == "waiting" and let_begin(live) == [second.id]
+    assert [s.role for s in live.subjobs(job)] == ["rigid", "rigid", "standby"] and waits(live, job, 2).blocked
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def _choose(gaps: Gaps) -> tuple[Sent | None, dict[str, str]]:
         else:
             choice, processors, walltime_s = weighed[one.job]
             why = (
-                f"{processors} processors are free for {walltime_s:g} s, of which its run would use a share of "
+                f"{_wide(processors)} can be had for {walltime_s:g} s, of which its run would use a share of "
                 f"{choice.utilisation:.3f} and be done with probability {choice.finishes:.3f}, by {law.words()}"
             )
             other = "" if best is None or best[0].job == one.job else f"; job {best[0].job} is expected to use more"
@@ -329,8 +329,8 @@ def mind(ctx: Context) -> None:
 def _mind(world: JobWorld) -> None:
     job, ctx = world.job, world.ctx
     attempts = [subjob for subjob in world.subjobs if is_attempt(job, subjob)]
-    if not attempts:
-        return
+    if under_way(job) is None or not attempts:
+        return  # what stands by is for after a time-out
     last = attempts[-1]
     if last.state in _NOT_BEGUN and ctx.now - last.created_s > ctx.settings.limits.start_grace_s:
         release(world, last, "it did not begin in its gap")
@@ -350,11 +350,15 @@ def told(job: Job, verdicts: Mapping[str, str]) -> str:
     gap = under_way(job)
     if gap is not None:
         return (
-            f"sent into a gap of {gap['processors']} processors with {gap['walltime_s']:g} s: expected to use a share "
+            f"sent into a gap of {_wide(gap['processors'])} with {gap['walltime_s']:g} s: expected to use a share "
             f"of {gap['utilisation']:.3f} of it, and to be done with probability {gap['finishes']:.3f}"
         )
     why = verdicts.get(job.id, "") if job.state == JobState.WAITING else ""
     return f"not sent into a gap: {why}" if why else ""
+
+
+def _wide(processors: int) -> str:
+    return f"{processors} processor{'' if processors == 1 else 's'}"
 
 
 def _note(job: Job, gap: dict[str, Any]) -> None:

@@ -53,8 +53,8 @@ def adopt(world: JobWorld, walltime_s: float, why: str) -> Subjob | None:
     found = of(world)
     if found is None or found.missing_since_s is not None or found.state not in _NOT_BEGUN:
         return None
-    if found.walltime_s < walltime_s:
-        return None
+    if found.walltime_s < walltime_s or any(s.role == SubjobRole.RIGID for s in world.open_subjobs):
+        return None  # it is never let begin beside another run
     ctx = world.ctx
     found.role = SubjobRole.RIGID.value
     add_event(ctx.session, EventKind.SUBJOB_ADOPTED, ctx.now, job_id=world.job.id, subjob_id=found.id, reason=why)

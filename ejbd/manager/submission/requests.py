@@ -15,6 +15,7 @@ from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.outcomes import CancelAsked
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobspec.indices import unfolded
+from ejbd.manager.learning import gaps
 from ejbd.manager.learning.speculating import asked_first_s
 from ejbd.manager.linked import elements
 from ejbd.manager.planning.asking import ask
@@ -128,6 +129,9 @@ def hold(ctx: Context, job_id: str, by: str) -> None:
         raise EjbError(Code.CONFLICT, f"job {job.id} has started; only a waiting job can be held")
     if job.held:
         return
+    if gaps.under_way(job) is not None:
+        hint = "hold it once it waits again, or cancel it"
+        raise EjbError(Code.CONFLICT, f"job {job.id} is on its way into a gap and cannot be held", hint=hint)
     job.held = True
     add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
     for subjob in world.awaited:
