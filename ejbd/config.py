@@ -288,7 +288,8 @@ class BatchTraits:
     `exit_hook`: the script of a passed-through job can be made to write its exit code. `names_output`: where such a
     job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
     that one of its commands may take. `excludes_nodes`: a submission can be kept off nodes
-    (`SubmitRequest.exclude`), which `ejb drain` needs.
+    (`SubmitRequest.exclude`), which `ejb drain` needs. `arrays`: one that is passed through is handed on as an array;
+    elsewhere each of its elements is.
     """
 
     one_host: bool
@@ -297,6 +298,7 @@ class BatchTraits:
     command_s: float
     submit_s: float
     excludes_nodes: bool = False
+    arrays: bool = False
 
 
 class Limits(BaseModel):
@@ -403,7 +405,7 @@ class Settings(BaseSettings):
         """Those of the batch system that is named."""
         if self.batch == "slurm":
             return BatchTraits(
-                False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s, excludes_nodes=True
+                False, True, True, self.slurm.timeout_s, self.slurm.submit_timeout_s, excludes_nodes=True, arrays=True
             )
         if self.batch == "pbs":
             return BatchTraits(False, False, False, self.pbs.timeout_s, self.pbs.submit_timeout_s)
