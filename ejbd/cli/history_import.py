@@ -129,7 +129,7 @@ def _of_accounting(
         asked = run.requested_s if run.requested_s is not None and 0 < run.requested_s <= LONGEST_S else None
         yield ToldRun(
             _key(f"{cluster}\0{run.job}\0{run.user}\0{run.start_s}\0{run.run_s}", run.end_s), user, application, "",
-            run.processors, run.run_s, asked, run.ending.value, run.end_s,
+            run.processors, run.run_s, asked, run.ending, run.end_s,
         )  # fmt: skip
 
 

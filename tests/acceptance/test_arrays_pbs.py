@@ -51,10 +51,10 @@ def elements(site: Site, array: str) -> Any:
 
 
 def test_a_qsub_array_is_run_element_by_element(pbs: PbsSite, site: Site) -> None:
-    openpbs = pbs.dialect == "openpbs"
-    text = QSUB.format(
-        shape="select=1:ncpus=1" if openpbs else "nodes=1:ppn=1", array="-J 1-5:2" if openpbs else "-t 1-5:2%2"
-    )
+    shape, indices = "nodes=1:ppn=1", "-t 1-5:2%2"
+    if pbs.dialect == "openpbs":
+        shape, indices = "select=1:ncpus=1", "-J 1-5:2 -W max_run_subjobs=2"
+    text = QSUB.format(shape=shape, array=indices)
     array = site.submit(text, script_name="many.pbs", overrides={"elastic": "off"})
     done = site.daemon.wait(array)
     assert (done["state"], done["exit_code"], done["elastic"]) == ("failed", 4, False), done

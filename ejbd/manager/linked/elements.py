@@ -23,6 +23,7 @@ from ejbd.store.states import JobState
 from ejbd.store.transitions import NEW_JOBS_TOPIC, add_events, insert_rows, wake
 from ejbd.wire.kinds import EventKind, JobKind
 
+_MOST = "max_run_subjobs="  # OpenPBS's -W: elements at a time
 TO_COME = "to come"  # elements that are no jobs yet, where their states are told
 WORST_FIRST = (JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.COMPLETED)
 _COPIED = (
@@ -44,21 +45,24 @@ def one_by_one(spec: JobSpec) -> JobSpec:
 
     Raises EjbError (INVALID) for indices that cannot be read.
     """
-    if Indices.read(spec.array or "") is None:
-        hint = "such as 0-99%10 or 1,3,5-9:2"
-        raise EjbError(Code.INVALID, f"{spec.array!r} names no indices of an array", where="--array", hint=hint)
-    asked = spec.asked
+    asked, array = spec.asked, spec.array or ""
     if asked is not None:
+        if "%" not in array:
+            array += next((f"%{word[len(_MOST) :]}" for word in asked.qsub if word.startswith(_MOST)), "")
         options = tuple(word for word in asked.options if word.partition("=")[0] != "--array")
         asked = replace(asked, array=None, options=options, qsub=_without_array(asked.qsub))
+    if Indices.read(array) is None:
+        hint = "such as 0-99%10 or 1,3,5-9:2"
+        raise EjbError(Code.INVALID, f"{array!r} names no indices of an array", where="--array", hint=hint)
     rigid = tuple(word for word in spec.rigid_options if word.partition("=")[0] != "--array")
-    return replace(spec, asked=asked, rigid_options=rigid, qsub=_without_array(spec.qsub))
+    return replace(spec, array=array, asked=asked, rigid_options=rigid, qsub=_without_array(spec.qsub))
 
 
 def _without_array(words: Sequence[str]) -> tuple[str, ...]:
     """Of qsub's words, letters and their values in turns, those that are not of an array."""
     pairs = zip(words[::2], words[1::2], strict=True)
-    return tuple(word for pair in pairs if pair[0] not in ("-J", "-t") for word in pair)
+    kept = ((letter, value) for letter, value in pairs if letter not in ("-J", "-t") and not value.startswith(_MOST))
+    return tuple(word for pair in kept for word in pair)
 
 
 def element_id(array_id: str, index: int) -> str:

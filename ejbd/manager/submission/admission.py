@@ -52,8 +52,9 @@ def admit(ctx: Context, job: Reading) -> Admission:
     taken = _admitted(ctx, replace(job, spec=spec))
     array = taken.spec.array if taken.elastic or not ctx.settings.traits.arrays else None
     if array is not None:
-        taken = replace(taken, spec=elements.one_by_one(taken.spec), array=array)
-        elements.check_size(array, ctx.settings.limits.max_array_size)
+        spec = elements.one_by_one(taken.spec)
+        taken = replace(taken, spec=spec, array=spec.array)
+        elements.check_size(spec.array or "", ctx.settings.limits.max_array_size)
         waits_for = dependencies.of_whole(ctx.session, waits_for)
     return replace(taken, waits_for=waits_for)
 
