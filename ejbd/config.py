@@ -314,7 +314,8 @@ class BatchTraits:
     job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
     that one of its commands may take. `excludes_nodes`: a submission can be kept off nodes
     (`SubmitRequest.exclude`), which `ejb drain` needs. `withholds`: a job that waits can be kept from beginning, and
-    one that has begun meanwhile is not touched by that.
+    one that has begun meanwhile is not touched by that. `arrays`: one that is passed through is handed on as an array;
+    elsewhere each of its elements is.
     """
 
     one_host: bool
@@ -324,6 +325,7 @@ class BatchTraits:
     submit_s: float
     excludes_nodes: bool = False
     withholds: bool = False
+    arrays: bool = False
 
 
 class Limits(BaseModel):
@@ -437,6 +439,7 @@ class Settings(BaseSettings):
                 self.slurm.submit_timeout_s,
                 excludes_nodes=True,
                 withholds=True,
+                arrays=True,
             )
         if self.batch == "pbs":
             return BatchTraits(False, False, False, self.pbs.timeout_s, self.pbs.submit_timeout_s)

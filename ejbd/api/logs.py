@@ -24,7 +24,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.submission import passing
 from ejbd.manager.submission.output import output_paths
-from ejbd.store.models import Job, Operation, Subjob
+from ejbd.store.models import Array, Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain
 from ejbd.wire.kinds import JobKind, OperationKind, SubjobRole
@@ -125,7 +125,8 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
     id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
     if not names_output or spec.asked is None:
         number = id.partition(".")[0] if spec.pbs else None
-        element = None if job.array_index is None else (job.id, job.array_index)
+        array = None if job.array_id is None else session.get(Array, job.array_id)
+        element = None if array is None else (array.number or job.id, job.array_index or 0)
         return output_paths(spec, job.id, job.user, node="", number=number, element=element)
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)

@@ -132,7 +132,8 @@ class AsAsked:
 
     The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
     is typed, in this `environment`, of which the job gets what an option says: `export`, its value (None: all of it).
-    `told`: the variables by which the command itself tells a job of other options.
+    `told`: the variables by which the command itself tells a job of other options. `element`: those that tell an
+    element of an array which it is, where the batch system knows of no array.
     """
 
     options: Sequence[str]
@@ -143,6 +144,7 @@ class AsAsked:
     export: str | None
     job_name: str
     told: Mapping[str, str] = field(default_factory=dict)
+    element: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

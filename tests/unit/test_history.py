@@ -6,10 +6,13 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import select
 
+from ejbd.cli import history_import
 from ejbd.core.view import BatchState
 from ejbd.manager.ends.outcomes import PassedThroughEnded
 from ejbd.manager.jobspec import JobKind, JobSpec
@@ -139,6 +142,28 @@ def test_import_list_and_show(server: ApiServer, tmp_path: Path) -> None:
     assert law["sequence_s"][-1] == 3600.0 and len(law["seen"]) == 40 and law["form"] in law["criterion"]
     assert "no run of 'nothing' is known" in shell.ejb("history", "show", "nothing", code=3)[1]
     assert "cannot be read" in shell.ejb("history", "import", str(tmp_path / "none"), code=2)[1]
+
+
+def test_requests_are_in_the_order_of_the_daemons_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each changes a part of that index, where runs in the order of their ends would change all of it each time."""
+    file, sent = tmp_path / "finished", list[tuple[list[str], list[int]]]()
+    lines = [sacct(1, f"user{job % 7}", job).replace("slant", f"app{job % 3}") for job in range(1, 96)]
+    file.write_text(HEADING + "".join(lines))
+
+    class Sent:
+        def request(self, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
+            sent.append(([f"{u} {a}" for u, a in zip(body["user"], body["application"], strict=True)], body["key"]))
+            return httpx.Response(200, json={"new": len(body["key"])})
+
+    monkeypatch.setattr(history_import, "AT_ONCE", 10)
+    monkeypatch.setattr(history_import, "SORTED", 40)
+    done = history_import.import_runs(Sent(), file, None, cluster="", only=None, as_user=None)  # type: ignore[arg-type]
+    assert (done["read"], done["new"], done["odd"]) == (95, 95, [])
+    assert [len(keys) for _, keys in sent] == [10, 10, 10, 10, 10, 10, 10, 10, 10, 5]
+    for first in range(0, 10, 4):
+        of = [name for names, _ in sent[first : first + 4] for name in names]
+        assert of == sorted(of)
+    assert len({key for _, keys in sent for key in keys}) == 95
 
 
 def test_an_swf_log_is_taken_in(server: ApiServer, tmp_path: Path) -> None:

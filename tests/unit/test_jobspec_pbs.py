@@ -14,6 +14,7 @@ from ejbd.batch.pbs.commands import Qsub, layout
 from ejbd.batch.pbs.states import Dialect
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
+from ejbd.manager.linked.elements import one_by_one
 from ejbd.manager.submission import passing
 from ejbd.qsub import BY_LETTER, Use
 
@@ -267,3 +268,29 @@ def test_whatever_stands_there_is_read_or_refused_in_a_sentence(text: str) -> No
 
 def test_a_submission_without_lines_has_no_words_of_theirs() -> None:
     assert SubmitRequest.__dataclass_fields__["native"].default == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "array"),
+    [
+        ("-J 1-9:2", "1-9:2"),
+        ("-t 1-9%3", "1-9%3"),
+        ("-J 1-9 -W max_run_subjobs=4", "1-9%4"),
+        ("-J 1-9%3 -W max_run_subjobs=4", "1-9%3"),
+    ],
+)
+def test_each_element_of_an_array_is_submitted_without_it(line: str, array: str) -> None:
+    spec = one_by_one(reading(f"#PBS {line} -l walltime=60 -W group_list=us").spec)
+    assert spec.array == array and spec.asked is not None and spec.asked.array is None
+    assert one_by_one(spec) == spec, "it is admitted twice"
+    for dialect in Dialect:
+        words = qsub(dialect, spec)
+        assert "-J" not in words and "-t" not in words and "max_run_subjobs" not in words and "group_list=us" in words
+    typed = one_by_one(reading("#PBS -l walltime=60", options=("--array=0-3",)).spec)
+    assert typed.asked is not None and typed.array == "0-3"
+    assert "array" not in " ".join((*typed.rigid_options, *typed.asked.options))
+
+
+def test_an_array_without_indices_is_refused() -> None:
+    with pytest.raises(EjbError, match="names no indices of an array"):
+        one_by_one(reading("#PBS -J some -l walltime=60").spec)

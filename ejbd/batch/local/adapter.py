@@ -103,6 +103,7 @@ class LocalBatch:
         environment.update(request.environment)
         if request.asked is not None:
             environment["SLURM_SUBMIT_DIR"] = str(request.asked.directory)
+            environment.update(request.asked.element)
         answer = await self._call(
             "submit",
             name=request.tag,

@@ -96,7 +96,7 @@ def _as_submitted(request: SubmitRequest) -> dict[str, str]:
     if asked is None:
         return {}
     found = {f"PBS_O_{name}": asked.environment[name] for name in _OF_SUBMITTER if name in asked.environment}
-    return {**found, "PBS_O_WORKDIR": str(asked.directory), "PBS_JOBNAME": asked.job_name}
+    return {**found, "PBS_O_WORKDIR": str(asked.directory), "PBS_JOBNAME": asked.job_name, **asked.element}
 
 
 def worker_script(request: WorkerScript) -> str:

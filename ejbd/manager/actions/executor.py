@@ -21,7 +21,6 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
-from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
 from ejbd.manager.actions import intents
 from ejbd.manager.actions.spool import Spool, write_atomically
@@ -39,7 +38,7 @@ from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.poll import drains, queuepause
 from ejbd.manager.poll.queuepause import Failing
 from ejbd.manager.protocol.proofs import new_secret
-from ejbd.manager.submission import passing
+from ejbd.manager.submission import passing, pbsvariables, variables
 from ejbd.manager.submission.fitting import request_of
 from ejbd.manager.submission.output import literally
 from ejbd.store.models import Intent, Job, Subjob, Worker
@@ -268,9 +267,8 @@ class Executor:
         intent.attempts += 1
         world = JobWorld(self.context(session), job)
         one_node = node_limit.one_node_only(world, subjob)
-        return Identity(job.user), self._request(
-            job, subjob, one_node, files, world.ctx.view, _stands_by_for(world, subjob)
-        )
+        behind = _stands_by_for(world, subjob)
+        return Identity(job.user), self._request(world, subjob, one_node, files, behind)
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -281,15 +279,15 @@ class Executor:
             command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
         self.spool.make_job(id, env=spec.env, script=spec.script, command=command)
 
-    def _request(
-        self, job: Job, subjob: Subjob, one_node: bool, files: _Files, view: ClusterView | None, behind: str
-    ) -> SubmitRequest:
-        spec = files.spec
+    def _request(self, world: JobWorld, subjob: Subjob, one_node: bool, files: _Files, behind: str) -> SubmitRequest:
+        job, view, spec = world.job, world.ctx.view, files.spec
         folder = self.spool.subjob_dir(job.id, subjob.id)
         if subjob.role in AS_ASKED:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
-            names = passing.Names(subjob.tag, job.id, job.user, job.queue)
+            told = variables.of_array(world) | pbsvariables.of_array(world)
+            element = variables.element_of(world)
+            names = passing.Names(subjob.tag, job.id, job.user, job.queue, element, told)
             other = subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob)
             walltime_s = subjob.walltime_s if other else job.walltime_s
             given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)

@@ -1,4 +1,4 @@
-"""Elastic arrays: one job stands for all elements, and each becomes a job of its own when there is use for it.
+"""Arrays of EJB's own: one job stands for all elements, and each becomes a job of its own when there is use for it.
 
 What is no job yet is a range of indices in the array's row, so that storing an array costs the same however large it
 is. An element's row and what is left of that range are one transaction: none is lost or made twice.
@@ -7,6 +7,7 @@ is. An element's row and what is left of that range are one transaction: none is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import func, select
@@ -22,6 +23,7 @@ from ejbd.store.states import JobState
 from ejbd.store.transitions import NEW_JOBS_TOPIC, add_events, insert_rows, wake
 from ejbd.wire.kinds import EventKind, JobKind
 
+_MOST = "max_run_subjobs="  # OpenPBS's -W: elements at a time
 TO_COME = "to come"  # elements that are no jobs yet, where their states are told
 WORST_FIRST = (JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.COMPLETED)
 _COPIED = (
@@ -38,6 +40,31 @@ def new_array(job_id: str, array: str) -> dict[str, Any]:
     return {"job_id": job_id, "ahead": folded(found.all), "most": found.most, **columns}
 
 
+def one_by_one(spec: JobSpec) -> JobSpec:
+    """The job as each element is submitted: nobody but EJB knows of the array.
+
+    Raises EjbError (INVALID) for indices that cannot be read.
+    """
+    asked, array = spec.asked, spec.array or ""
+    if asked is not None:
+        if "%" not in array:
+            array += next((f"%{word[len(_MOST) :]}" for word in asked.qsub if word.startswith(_MOST)), "")
+        options = tuple(word for word in asked.options if word.partition("=")[0] != "--array")
+        asked = replace(asked, array=None, options=options, qsub=_without_array(asked.qsub))
+    if Indices.read(array) is None:
+        hint = "such as 0-99%10 or 1,3,5-9:2"
+        raise EjbError(Code.INVALID, f"{array!r} names no indices of an array", where="--array", hint=hint)
+    rigid = tuple(word for word in spec.rigid_options if word.partition("=")[0] != "--array")
+    return replace(spec, array=array, asked=asked, rigid_options=rigid, qsub=_without_array(spec.qsub))
+
+
+def _without_array(words: Sequence[str]) -> tuple[str, ...]:
+    """Of qsub's words, letters and their values in turns, those that are not of an array."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    kept = ((letter, value) for letter, value in pairs if letter not in ("-J", "-t") and not value.startswith(_MOST))
+    return tuple(word for pair in kept for word in pair)
+
+
 def element_id(array_id: str, index: int) -> str:
     return f"{array_id}_{index}"
 
@@ -51,7 +78,7 @@ def unfold(ctx: Context, array: Array, job: Job, most: int) -> int:
         return 0
     like = {name: getattr(job, name) for name in _COPIED}
     like |= {"kind": job.spec["kind"], "state": JobState.RECEIVED.value, "incarnation": 1, "reason": "", "members": []}
-    told = {"queue": job.queue, "elastic": True, "reason": "", "array": job.id}
+    told = {"queue": job.queue, "elastic": job.elastic, "reason": "", "array": job.id}
     ids = {index: element_id(job.id, index) for index in some}
     insert_rows(ctx.session, Job, [{**like, "id": id, "array_id": job.id, "array_index": at} for at, id in ids.items()])
     add_events(

@@ -28,7 +28,9 @@ ENGINES = ("auto", "application", "dmtcp", "none")
 class Admission:
     """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through).
 
-    `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing).
+    `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing). `array`: the
+    indices of elements that become jobs of EJB's one by one (None: it is one job, also where that is an array of the
+    batch system's).
     """
 
     spec: JobSpec
@@ -37,6 +39,7 @@ class Admission:
     engine: str
     why: str
     waits_for: str = ""
+    array: str | None = None
 
 
 def admit(ctx: Context, job: Reading) -> Admission:
@@ -47,8 +50,11 @@ def admit(ctx: Context, job: Reading) -> Admission:
     """
     spec, waits_for = dependencies.divided(ctx.session, job.spec)
     taken = _admitted(ctx, replace(job, spec=spec))
-    if taken.elastic and taken.spec.array is not None:
-        elements.check_size(taken.spec.array, ctx.settings.limits.max_array_size)
+    array = taken.spec.array if taken.elastic or not ctx.settings.traits.arrays else None
+    if array is not None:
+        spec = elements.one_by_one(taken.spec)
+        taken = replace(taken, spec=spec, array=spec.array)
+        elements.check_size(spec.array or "", ctx.settings.limits.max_array_size)
         waits_for = dependencies.of_whole(ctx.session, waits_for)
     return replace(taken, waits_for=waits_for)
 

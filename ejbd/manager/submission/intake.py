@@ -139,9 +139,9 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
         told = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
         if taken.waits_for:
             waiting.append({"job_id": id, "conditions": taken.waits_for, "never": False})
-        if taken.elastic and spec.array is not None:
-            arrays.append(elements.new_array(id, spec.array))
-            told["elements"] = spec.array
+        if taken.array is not None:
+            arrays.append(elements.new_array(id, taken.array))
+            told["elements"] = taken.array
         events.append({"kind": EventKind.JOB_RECEIVED.value, "at_s": now, "job_id": id, "data": told})
         answers.append(Accepted(id, True, taken.elastic, taken.why))
         if submission.key is not None:
@@ -175,7 +175,7 @@ def columns(
         "user": user,
         "queue": taken.queue,
         "elastic": taken.elastic,
-        "kind": (JobKind.ARRAY if taken.elastic and spec.array is not None else spec.kind).value,
+        "kind": (JobKind.ARRAY if taken.array is not None else spec.kind).value,
         "engine": taken.engine,
         "application": application_of(user, spec, taken.engine),
         "processes": spec.processes,

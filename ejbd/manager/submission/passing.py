@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ejbd.batch.base import AsAsked, BatchSystem, SubmitRequest
@@ -100,12 +101,15 @@ def with_walltime(spec: JobSpec, walltime_s: float) -> JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a submission goes by."""
+    """What a submission goes by. `element`: of an array that the batch system does not know of, its number, the index,
+    and the variables that tell it so."""
 
     tag: str
     job_id: str
     user: str
     queue: str
+    element: tuple[str, int] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None) -> SubmitRequest:
@@ -114,7 +118,7 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hoo
     number = _NUMBER if spec.pbs else None
     output, error = (
         None if path is None else Path(str(literally(path)).replace(_NUMBER, "%j"))
-        for path in output_paths(spec, names.job_id, names.user, node="", number=number)
+        for path in output_paths(spec, names.job_id, names.user, node="", number=number, element=names.element)
     )
     assert output is not None
     asked = spec.asked
@@ -148,6 +152,7 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hoo
         export=None if asked.whole_env else asked.export,
         job_name=spec.name,
         told=asked.told,
+        element=names.variables,
     )
     return replace(plain, umask=asked.umask, limits=asked.limits, asked=as_asked)
 

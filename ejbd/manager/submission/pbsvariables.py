@@ -82,12 +82,18 @@ def _of_job(world: JobWorld) -> dict[str, str]:
         "PBS_NP": str(job.processes),
         "PBS_WALLTIME": str(round(spec.walltime_s)),
     }
-    if (element := variables.element_of(world)) is not None:
-        array, index = element
-        found |= {"PBS_ARRAY_ID": array, "PBS_ARRAY_INDEX": str(index), "PBS_ARRAYID": str(index)}
+    found |= of_array(world)
     if spec.threads > 1:
         found["OMP_NUM_THREADS"] = spec.env.get("OMP_NUM_THREADS", str(spec.threads))
     return found
+
+
+def of_array(world: JobWorld) -> dict[str, str]:
+    """What an array's element is told of itself, in the words of OpenPBS and of Torque."""
+    if (element := variables.element_of(world)) is None or not told(world):
+        return {}
+    array, index = element
+    return {"PBS_ARRAY_ID": array, "PBS_ARRAY_INDEX": str(index), "PBS_ARRAYID": str(index)}
 
 
 def _id(world: JobWorld) -> str:

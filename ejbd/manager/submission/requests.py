@@ -98,7 +98,7 @@ def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> None:
     """End these elements of an array (as --array has them) for good. Raises EjbError (CONFLICT) where none is left."""
     job = _live(ctx, array_id, "cancelled").job
     if job.kind != JobKind.ARRAY:
-        raise EjbError(Code.NOT_FOUND, f"job {array_id} is no elastic array")
+        raise EjbError(Code.NOT_FOUND, f"job {array_id} is no array of EJB's own")
     try:
         which = unfolded(wanted)
     except ValueError:

@@ -33,7 +33,8 @@ def job_number(world: JobWorld) -> str:
 
 def element_of(world: JobWorld) -> tuple[str, int] | None:
     """Of an array's element: SLURM_ARRAY_JOB_ID and its index. That of the whole is the number of the element that
-    begins first, from when it does."""
+    begins first, from when it does; of those that are passed through, which are told before they have one, one of
+    EJB's own."""
     job = world.job
     if job.array_id is None or job.array_index is None:
         return None
@@ -43,7 +44,8 @@ def element_of(world: JobWorld) -> tuple[str, int] | None:
     return array.number, job.array_index
 
 
-def _of_array(world: JobWorld) -> dict[str, str]:
+def of_array(world: JobWorld) -> dict[str, str]:
+    """What an array's element is told of itself."""
     element, found = element_of(world), Indices.read(world.spec.array or "")
     if element is None or found is None:
         return {}
@@ -165,7 +167,7 @@ def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
         found["SLURM_NTASKS_PER_NODE"] = str(spec.processors_per_node)
     if spec.threads_asked:
         found["SLURM_CPUS_PER_TASK"] = str(spec.threads)
-    return {**found, **_memory(world), **_of_array(world)}
+    return {**found, **_memory(world), **of_array(world)}
 
 
 def _memory(world: JobWorld) -> dict[str, str]:
