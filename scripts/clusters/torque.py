@@ -22,7 +22,7 @@ set server default_queue = batch
 set server acl_roots = root@*
 set server query_other_jobs = True
 set server keep_completed = 300
-set server node_check_rate = 30
+set server node_check_rate = 60
 set server tcp_timeout = 30
 set server job_stat_rate = 10
 set server poll_jobs = True
@@ -49,6 +49,8 @@ _FOLDERS = {
         )
     },
 }
+# What they say of themselves every 45 s otherwise comes too late for the server's look at them on a busy machine.
+_MOM = f"$pbsserver {HEAD}\n$usecp *:/ /\n$status_update_time 10\n"
 # Every waiting job has a planned start, and what a job asks for in several groups of nodes is understood.
 _MAUI = f"""\
 SERVERHOST {HEAD}
@@ -121,7 +123,7 @@ class Torque(Pbs):
                 (home / name).chmod(mode)
             (home / "server_name").write_text(f"{HEAD}\n")
             (home / "pbs_environment").write_text(job_environment(self.prefix()))
-            (home / "mom_priv" / "config").write_text(f"$pbsserver {HEAD}\n$usecp *:/ /\n")
+            (home / "mom_priv" / "config").write_text(_MOM)
             if host == HEAD and self.maui():
                 for name in ("", "log", "spool", "stats", "tools", "traces"):
                     (self._maui_home / name).mkdir()
@@ -165,5 +167,7 @@ class Torque(Pbs):
 
     def write_commands(self, folder: Path, names: tuple[str, ...]) -> None:
         super().write_commands(folder, names)
+        if not (own := self.directory / "bin" / "pbsdsh").is_symlink():
+            own.symlink_to(folder / "pbsdsh")  # for jobs, on their nodes
         if maui := self.maui():
             super().write_commands(maui / "bin", self.maui_commands)
