@@ -31,7 +31,7 @@ set server scheduler_iteration = 20
 set server submit_hosts = {HEAD}
 set server scheduling = True
 """
-# Torque's qsub takes nothing from user 0, whatever the server says: on the server's host root has a second number.
+# Torque's qsub takes nothing from user 0, whatever the server says: on the hosts root has a second number.
 _AGAIN = 65533
 _AS_AGAIN = f"setpriv --reuid={_AGAIN} --inh-caps=+dac_override --ambient-caps=+dac_override "
 _OPEN, _SHUT, _STICKY = 0o755, 0o750, 0o1777
@@ -78,6 +78,7 @@ class Torque(Pbs):
     batch = "torque"
     title = "Torque"
     server = "pbs_server"
+    more_users = f"root:x:{_AGAIN}:0::/root:/bin/sh\n"
     commands = ("qsub", "qstat", "qdel", "qalter", "qhold", "qrls", "qsig", "qmgr", "qrun", "qrerun", "pbsnodes")
     maui_commands = (
         *("showbf", "showq", "showres", "showstart", "checkjob", "checknode", "diagnose"),
@@ -128,18 +129,7 @@ class Torque(Pbs):
                 for name in ("", "log", "spool", "stats", "tools", "traces"):
                     (self._maui_home / name).mkdir()
                 (self._maui_home / "maui.cfg").write_text(_MAUI)
-        self._mount(host, home, self._kept())
-        if host == HEAD:
-            users = home.parent / "passwd"
-            users.write_text(f"{Path('/etc/passwd').read_text().rstrip()}\nroot:x:{_AGAIN}:0::/root:/bin/sh\n")
-            self._mount(host, users, "/etc/passwd")
-
-    def _mount(self, host: str, what: Path, where: str) -> None:
-        script = 'grep -qF " $1 " /proc/self/mountinfo || mount --bind "$0" "$1"'
-        words = ("sh", "-c", script, str(what), where)
-        done = self.hosts.run(host, *words, environment=self.full_environment(host))
-        if done.returncode:
-            raise ClusterError(f"{where} of {host} could not be mounted: {last_line(done.stdout)}")
+        self.mount(host, home, self._kept())
 
     def under(self, command: str) -> str:
         return _AS_AGAIN if command == "qsub" else ""

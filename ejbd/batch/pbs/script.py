@@ -24,7 +24,7 @@ cd -- {workdir} || exit 1
 EJB_PBSDSH=$(command -v pbsdsh || {{
     conf=${{PBS_CONF_FILE:-/etc/pbs.conf}}
     if [ -r "$conf" ]; then . "$conf"; fi
-    for each in "${{PBS_EXEC:-/opt/pbs}}/bin" {commands} /opt/torque/bin /usr/local/bin; do
+    for each in "${{PBS_EXEC:+$PBS_EXEC/bin}}" {commands} /opt/pbs/bin /opt/torque/bin /usr/local/bin; do
         if [ -x "$each/pbsdsh" ]; then break; fi
     done
     echo "$each/pbsdsh"
