@@ -42,6 +42,8 @@ class Pbs(ABC):
     server: ClassVar[str]
     """The process name of its server."""
     commands: ClassVar[tuple[str, ...]]
+    more_users: ClassVar[str] = ""
+    """Lines behind those of /etc/passwd on the hosts."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -110,6 +112,8 @@ class Pbs(ABC):
         for name in ("log", "bin"):
             (self.directory / name).mkdir(exist_ok=True)
         self.hosts.start()
+        for host in self.hosts.names:
+            self._mount_users(host)
         self.prepare(HEAD)
         self.start_head()
         for number in range(1, settings["nodes"] + 1):
@@ -130,7 +134,7 @@ class Pbs(ABC):
         end_processes(self.directory)
         if (network := self.settings.get("network")) is not None:
             netns.remove(network)
-        for name in ("hosts.d", "bin", "net"):
+        for name in ("hosts.d", "bin", "net", "home"):
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def status(self) -> dict[str, Any]:
@@ -162,6 +166,22 @@ class Pbs(ABC):
             if mode & 0o022:
                 text = f"{self.title} trusts no folder below {one}, where others may write; take another"
                 raise ClusterError(text, code=2)
+
+    def _mount_users(self, host: str) -> None:
+        """The machine's, but for root's home: every job waits for what a login shell finds there."""
+        (home := self.directory / "home").mkdir(mode=0o700, exist_ok=True)
+        lines = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines() if line.count(":") == 6]
+        users = [":".join([*one[:5], str(home) if one[2] == "0" else one[5], one[6]]) for one in lines]
+        (file := self.home(host).parent / "passwd").parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(users) + "\n" + self.more_users)
+        self.mount(host, file, "/etc/passwd")
+
+    def mount(self, host: str, what: Path, where: str) -> None:
+        """So that it is seen there on this host alone; nothing happens where it has been done."""
+        script = 'grep -qF " $1 " /proc/self/mountinfo || mount --bind "$0" "$1"'
+        done = self.hosts.run(host, "sh", "-c", script, str(what), where, environment=self.full_environment(host))
+        if done.returncode:
+            raise ClusterError(f"{where} of {host} could not be mounted: {last_line(done.stdout)}")
 
     def full_environment(self, host: str) -> dict[str, str]:
         return {"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/root", **self.environment(host)}

@@ -22,7 +22,7 @@ set server default_queue = batch
 set server acl_roots = root@*
 set server query_other_jobs = True
 set server keep_completed = 300
-set server node_check_rate = 30
+set server node_check_rate = 60
 set server tcp_timeout = 30
 set server job_stat_rate = 10
 set server poll_jobs = True
@@ -31,7 +31,7 @@ set server scheduler_iteration = 20
 set server submit_hosts = {HEAD}
 set server scheduling = True
 """
-# Torque's qsub takes nothing from user 0, whatever the server says: on the server's host root has a second number.
+# Torque's qsub takes nothing from user 0, whatever the server says: on the hosts root has a second number.
 _AGAIN = 65533
 _AS_AGAIN = f"setpriv --reuid={_AGAIN} --inh-caps=+dac_override --ambient-caps=+dac_override "
 _OPEN, _SHUT, _STICKY = 0o755, 0o750, 0o1777
@@ -49,6 +49,8 @@ _FOLDERS = {
         )
     },
 }
+# What they say of themselves every 45 s otherwise comes too late for the server's look at them on a busy machine.
+_MOM = f"$pbsserver {HEAD}\n$usecp *:/ /\n$status_update_time 10\n"
 # Every waiting job has a planned start, and what a job asks for in several groups of nodes is understood.
 _MAUI = f"""\
 SERVERHOST {HEAD}
@@ -76,6 +78,7 @@ class Torque(Pbs):
     batch = "torque"
     title = "Torque"
     server = "pbs_server"
+    more_users = f"root:x:{_AGAIN}:0::/root:/bin/sh\n"
     commands = ("qsub", "qstat", "qdel", "qalter", "qhold", "qrls", "qsig", "qmgr", "qrun", "qrerun", "pbsnodes")
     maui_commands = (
         *("showbf", "showq", "showres", "showstart", "checkjob", "checknode", "diagnose"),
@@ -121,23 +124,12 @@ class Torque(Pbs):
                 (home / name).chmod(mode)
             (home / "server_name").write_text(f"{HEAD}\n")
             (home / "pbs_environment").write_text(job_environment(self.prefix()))
-            (home / "mom_priv" / "config").write_text(f"$pbsserver {HEAD}\n$usecp *:/ /\n")
+            (home / "mom_priv" / "config").write_text(_MOM)
             if host == HEAD and self.maui():
                 for name in ("", "log", "spool", "stats", "tools", "traces"):
                     (self._maui_home / name).mkdir()
                 (self._maui_home / "maui.cfg").write_text(_MAUI)
-        self._mount(host, home, self._kept())
-        if host == HEAD:
-            users = home.parent / "passwd"
-            users.write_text(f"{Path('/etc/passwd').read_text().rstrip()}\nroot:x:{_AGAIN}:0::/root:/bin/sh\n")
-            self._mount(host, users, "/etc/passwd")
-
-    def _mount(self, host: str, what: Path, where: str) -> None:
-        script = 'grep -qF " $1 " /proc/self/mountinfo || mount --bind "$0" "$1"'
-        words = ("sh", "-c", script, str(what), where)
-        done = self.hosts.run(host, *words, environment=self.full_environment(host))
-        if done.returncode:
-            raise ClusterError(f"{where} of {host} could not be mounted: {last_line(done.stdout)}")
+        self.mount(host, home, self._kept())
 
     def under(self, command: str) -> str:
         return _AS_AGAIN if command == "qsub" else ""
@@ -165,5 +157,7 @@ class Torque(Pbs):
 
     def write_commands(self, folder: Path, names: tuple[str, ...]) -> None:
         super().write_commands(folder, names)
+        if not (own := self.directory / "bin" / "pbsdsh").is_symlink():
+            own.symlink_to(folder / "pbsdsh")  # for jobs, on their nodes
         if maui := self.maui():
             super().write_commands(maui / "bin", self.maui_commands)

@@ -99,7 +99,10 @@ class RealPbsBackground(PbsBackground):
 
     def start(self, name: str, processors: int, walltime_s: int = 3600) -> None:
         script = f"#!/bin/sh\nuntil [ -e '{self.folder}/end-{name}' ]; do sleep 0.3; done\n"
-        shape = f"select={processors}:ncpus=1" if self.site.dialect == "openpbs" else f"procs={processors}"
+        shape = f"select={processors}:ncpus=1"
+        if self.site.dialect == "torque":  # Maui takes `procs` for one processor
+            each = min(processors, self.site.cpus)
+            shape = f"nodes={processors // each}:ppn={each}"
         words = ["-l", shape, "-l", f"walltime={walltime_s}", "-N", name, "-j", "oe", "-o", "/dev/null"]
         done = self.site.run("qsub", *words, stdin=script, cwd=self.folder)
         self.ids[name] = int(done.partition(".")[0])

@@ -1,6 +1,6 @@
 """`ejb sim live --batch` on a PBS, as on a Slurm: jobs that sleep, or run by pbsdsh or EJB, beside the simulation.
 
-On the fake in both dialects, and on an OpenPBS that is on PATH.
+On the fake in both dialects, and on those that are on PATH.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ import pytest
 
 from tests.fakes.daemon import until
 from tests.fakes.pbs.site import PbsSite, pbs_site
-from tests.integration.pbs_clusters import PbsCluster, missing_openpbs, pbs_cluster
+from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 from tests.integration.test_sim_live_slurm import LOG, write
 
 
-@pytest.fixture(params=["openpbs", "torque-maui", "openpbs-real"], scope="module")
+@pytest.fixture(params=["openpbs", "torque-maui", *REAL], scope="module")
 def site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
-    if request.param == "openpbs-real":
-        if reason := missing_openpbs():
-            pytest.skip(reason)
-        with pbs_cluster(8, 4) as cluster:
-            yield cluster
+    if request.param in REAL:
+        with real_ones(8, 4) as cluster:
+            yield cluster(request.param)
         return
     dialect, _, maui = request.param.partition("-")
     with pbs_site(dialect, maui=bool(maui)) as site:
@@ -44,7 +42,10 @@ def live(site: PbsSite | PbsCluster, folder: Path, *words: str, code: int = 0) -
 
 
 def nothing_left(site: PbsSite | PbsCluster) -> None:
-    until(lambda: not (site.numbers() if isinstance(site, PbsSite) else site.jobs()), "jobs of the play are left", 60)
+    def left() -> bool:
+        return bool(site.numbers()) if isinstance(site, PbsSite) else any(job.live for job in site.listed())
+
+    until(lambda: not left(), "jobs of the play are left", 60)
 
 
 def test_a_log_is_played_on_a_pbs_beside_its_simulation(site: PbsSite | PbsCluster, tmp_path: Path) -> None:

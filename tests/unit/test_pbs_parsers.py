@@ -102,6 +102,21 @@ def test_torque_ends() -> None:
     assert end(Dialect.OPENPBS, 271, "93")[:2] == (BatchState.FAILED, 143)
 
 
+def test_a_job_of_torque_deleted_before_its_script_began_has_not_completed() -> None:
+    """As 6.1.3.h5 tells of it: an exit status of 0, and no session."""
+    text = (
+        "<Data><Job><Job_Id>0.head</Job_Id><Job_Name>early</Job_Name><Job_Owner>root@head</Job_Owner>"
+        "<resources_used><walltime>00:00:00</walltime></resources_used><job_state>C</job_state><queue>batch</queue>"
+        "<exec_host>n4/0-3+n3/0-3</exec_host><session_id>0</session_id><substate>59</substate>"
+        "<exit_status>0</exit_status><start_time>1795454778</start_time><comp_time>1795454778</comp_time>"
+        "<total_runtime>0.375267</total_runtime></Job></Data>"
+    )
+    early = views(torque.jobs(text, "root", NOW))["0"].view
+    assert (early.state, early.exit_code) == (BatchState.CANCELLED, None)
+    began = views(torque.jobs(text.replace("<session_id>0<", "<session_id>134<"), "root", NOW))["0"].view
+    assert (began.state, began.exit_code) == (BatchState.COMPLETED, 0)
+
+
 def test_torque_jobs() -> None:
     jobs = views(torque.jobs(TORQUE_JOBS, "pbstest", NOW))
     first, wide = jobs["0"].view, jobs["1"].view

@@ -294,7 +294,8 @@ class PbsBatch:
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         refuse_others(identity)
         qsub = await self._qsub(request)
-        text = script.whole_script(request)
+        found = shutil.which("qsub", path=self.commands.environment.get("PATH")) or "/usr/bin/qsub"
+        text = script.whole_script(request, Path(found).parent)
         surroundings = Surroundings(directory=Path("/"))
         try:
             result = await self.commands.run(

@@ -73,7 +73,8 @@ def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> J
     if ended:
         status = job.plain.get("Exit_status") or job.plain.get("exit_status")
         substate = job.plain.get("substate", "")
-        state, code, why = states.end_of(dialect, states.exit_status(status) if status else None, substate)
+        began = job.plain.get("session_id") != "0"
+        state, code, why = states.end_of(dialect, states.exit_status(status) if status else None, substate, began)
         blocked = False
     walltime = job.asked.get("walltime")
     walltime_s = states.seconds(walltime) if walltime else None

@@ -10,6 +10,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from ejbd.batch.base import SubmitRequest, WorkerScript
 from ejbd.batch.process import steers
@@ -23,7 +24,10 @@ cd -- {workdir} || exit 1
 EJB_PBSDSH=$(command -v pbsdsh || {{
     conf=${{PBS_CONF_FILE:-/etc/pbs.conf}}
     if [ -r "$conf" ]; then . "$conf"; fi
-    echo "${{PBS_EXEC:-/opt/pbs}}/bin/pbsdsh"
+    for each in "${{PBS_EXEC:+$PBS_EXEC/bin}}" {commands} /opt/pbs/bin /opt/torque/bin /usr/local/bin; do
+        if [ -x "$each/pbsdsh" ]; then break; fi
+    done
+    echo "$each/pbsdsh"
 }})
 export EJB_STDOUT EJB_STDERR EJB_PBSDSH
 : > "$EJB_STDOUT" && [ "$EJB_STDOUT" = "$EJB_STDERR" ] || : > "$EJB_STDERR"
@@ -48,8 +52,12 @@ exit "$code"
 """
 
 
-def whole_script(request: SubmitRequest) -> str:
-    """What is submitted: the request's script in its folder, with its environment, umask, output and arguments."""
+def whole_script(request: SubmitRequest, commands: Path = Path("/usr/bin")) -> str:
+    """What is submitted: the request's script in its folder, with its environment, umask, output and arguments.
+
+    `commands`: where PBS's are on this machine. pbsdsh may be there on the nodes, too, where their PATH lacks it: under
+    Torque a login shell makes the job's.
+    """
     environment = {name: value for name, value in request.environment.items() if _may_go_along(name)}
     environment |= _as_submitted(request)
     output = _path(request.output)
@@ -58,6 +66,7 @@ def whole_script(request: SubmitRequest) -> str:
         umask="" if request.umask is None else f"umask {request.umask:04o}\n",
         output=output,
         error=output if request.error is None else _path(request.error),
+        commands=shlex.quote(str(commands)),
     )
     first, _, rest = request.script.partition("\n")
     plain = first.split() == ["#!/bin/sh"] and not request.args and all(map(_IDENTIFIER.fullmatch, environment))

@@ -71,12 +71,15 @@ def has_ended(dialect: Dialect, word: str) -> bool:
     return word in _ENDED[dialect]
 
 
-def end_of(dialect: Dialect, status: int | None, substate: str = "") -> tuple[BatchState, int | None, str]:
+def end_of(
+    dialect: Dialect, status: int | None, substate: str = "", began: bool = True
+) -> tuple[BatchState, int | None, str]:
     """How a job ended: state, exit code (128+signal for a signal) and PBS's own word where it says more.
 
-    Torque tells nothing of a deletion but the signal that it ended the job with: a TERM is taken for one.
+    Torque tells nothing of a deletion but the signal that it ended the job with: a TERM is taken for one. Deleted
+    before its script began it has an exit status of 0: `began` says whether there was a session.
     """
-    if status is None:
+    if status is None or (dialect is Dialect.TORQUE and status == 0 and not began):
         return BatchState.CANCELLED, None, ""
     if status == _TIMEOUT[dialect]:
         return BatchState.TIMEOUT, None, ""

@@ -28,6 +28,7 @@ EXCEEDED = {"openpbs": -29, "torque": -11}
 # OpenPBS, of a job that is not rerunable: its mom has started anew, or was away for longer than node_fail_requeue.
 MOM_STARTED, MOM_LOST = -4, -20
 FORGOTTEN_S = 300.0
+PATH = "/usr/local/bin:/usr/bin:/bin"
 SHELL_GONE_S = 0.3
 """Torque: so long after a TERM the shell around the script is seen to be gone."""
 
@@ -98,7 +99,8 @@ class Server:
             "LOGNAME": user.pw_name,
             "USER": user.pw_name,
             "SHELL": user.pw_shell or "/bin/sh",
-            "PATH": f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            # Of Torque's jobs a login shell makes it, which knows nothing of Torque.
+            "PATH": f"{self.folder / 'bin'}:{PATH}" if world.dialect == "openpbs" else PATH,
             **job.variables,
             "PBS_JOBID": f"{job.number}.{world.head}",
             "PBS_JOBNAME": job.name,
