@@ -249,6 +249,7 @@ async def test_a_second_run_that_is_put_back_into_the_queue_is_not_overtaken(liv
         {"rerunnable": False},
         {"learned": False},
         {"script": "#!/bin/sh\n#SBATCH hetjob\n", "kind": JobKind.SCRIPT, "argv": ()},
+        {"script": "#!/bin/sh\n#SBATCH --mail-type=FAIL\n", "kind": JobKind.SCRIPT, "argv": ()},
     ],
 )
 async def test_for_whom_nothing_stands_by(live: LiveWorld, spec: dict[str, Any]) -> None:

@@ -42,10 +42,12 @@ def plan(world: JobWorld) -> None:
 
 
 def is_apart(world: JobWorld) -> bool:
-    """Whether it is several batch jobs, or waits for others of its name, which our own dependency would forget."""
+    """Whether it is several batch jobs, waits for others of its name, which our own dependency would forget, or asks for
+    mails: Slurm sends one for what is cancelled, too, though it never began."""
     spec = world.spec
-    several = any(word in (spec.script or "") for word in ("hetjob", "packjob"))
-    return several or When.SINGLETON in spec.wants.dependency
+    words = [spec.script or "", *spec.options, *(spec.asked.options if spec.asked is not None else ())]
+    apart = any(sign in word for word in words for sign in ("hetjob", "packjob", "mail-type"))
+    return apart or spec.mail is not None or When.SINGLETON in spec.wants.dependency
 
 
 def adopt(world: JobWorld, walltime_s: float, why: str) -> Subjob | None:
