@@ -203,7 +203,8 @@ class Pbs(ABC):
         program = str((folder or self.prefix() / "sbin") / daemon)
         done = self.hosts.run(host, program, *options, environment=self.full_environment(host), timeout=120)
         if done.returncode:
-            raise ClusterError(f"{daemon} did not start on {host}: {last_line(done.stdout)}")
+            said = " ".join(done.stdout.split())[-300:] or "it said nothing"
+            raise ClusterError(f"{daemon} did not start on {host}: {said}")
 
     def write_commands(self, folder: Path, names: tuple[str, ...]) -> None:
         """The commands as anything on this machine may call them: each on the server's host, in the caller's folder."""

@@ -214,13 +214,13 @@ def test_jobs_outlive_the_server_and_end_at_their_walltime(tmp_path: Path) -> No
 def test_tasks_of_pbsdsh_and_what_leaves_its_session(tmp_path: Path) -> None:
     """pbsdsh ends with 0 whatever its tasks do, and what calls setsid outlives the job."""
     script = f"""#!/bin/sh
-pbsdsh -u /bin/sh -c 'env | sort > {tmp_path}/$HOSTNAME_OF_FAKE; exit 7' > {tmp_path}/said
+PBSDSH -u /bin/sh -c 'env | sort > {tmp_path}/$HOSTNAME_OF_FAKE; exit 7' > {tmp_path}/said
 echo $? >> {tmp_path}/said
 setsid sh -c 'echo $$ > {tmp_path}/escaped; sleep 60' > /dev/null 2>&1 &
 until [ -s {tmp_path}/escaped ]; do sleep 0.05; done
 """
     with pbs_site("torque", nodes=2) as site:
-        submit(site, tmp_path, "-l", "nodes=2:ppn=2", script=script)
+        submit(site, tmp_path, "-l", "nodes=2:ppn=2", script=script.replace("PBSDSH", f"{site.bin}/pbsdsh"))
         until(lambda: not site.numbers())
     lines = (tmp_path / "said").read_text().splitlines()
     assert len(lines) == 3 and lines[-1] == "0" and all("exit status 7" in line for line in lines[:2])
