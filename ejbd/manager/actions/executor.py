@@ -253,7 +253,10 @@ class Executor:
         now = self.clock()
         subjob = session.get_one(Subjob, intent.subjob_id)
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        if subjob.releasing or JobState(job.state).terminal:
+        world = JobWorld(self.context(session), job)
+        behind = _stands_by_for(world, subjob)
+        alone = subjob.role == SubjobRole.STANDBY and not behind  # without its locks it would be another run
+        if subjob.releasing or alone or JobState(job.state).terminal:
             if intent.attempts == 0:
                 move_intent(session, intent, IntentState.DROPPED, now)
             else:
@@ -266,11 +269,8 @@ class Executor:
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
-        world = JobWorld(self.context(session), job)
         one_node = node_limit.one_node_only(world, subjob)
-        return Identity(job.user), self._request(
-            job, subjob, one_node, files, world.ctx.view, _stands_by_for(world, subjob)
-        )
+        return Identity(job.user), self._request(job, subjob, one_node, files, world.ctx.view, behind)
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
