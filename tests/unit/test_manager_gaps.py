@@ -158,6 +158,19 @@ async def test_whoever_has_begun_meanwhile_is_sent_nowhere(live: LiveWorld) -> N
     assert "is not pending any more" in gap["end"]
 
 
+async def test_whoever_has_begun_before_the_batch_system_was_told_is_sent_nowhere(live: LiveWorld) -> None:
+    job = await submit(live, processes=4)
+    live.clock.now += 1
+    await live.manager.poll()
+    live.batch.start(f"ejb-{job}.0")
+    live.clock.now += 1
+    await live.manager.poll()
+    await live.act()
+    (gap,) = (live.job(job).walltimes or {})["gaps"]
+    assert gap["end"] == "its own batch job has begun" and "stay 100" not in told(live)
+    assert live.job(job).state == "running" and live.batch.requests["101"].stands_by_for == "100"
+
+
 async def test_an_attempt_that_does_not_begin_is_taken_back(live: LiveWorld) -> None:
     job = await sent(live)
     live.batch.free = 0

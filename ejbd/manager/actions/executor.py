@@ -252,7 +252,10 @@ class Executor:
         now = self.clock()
         subjob = session.get_one(Subjob, intent.subjob_id)
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        if subjob.releasing or JobState(job.state).terminal:
+        world = JobWorld(self.context(session), job)
+        behind = _stands_by_for(world, subjob)
+        alone = subjob.role == SubjobRole.STANDBY and not behind  # without its locks it would be another run
+        if subjob.releasing or alone or JobState(job.state).terminal:
             if intent.attempts == 0:
                 move_intent(session, intent, IntentState.DROPPED, now)
             else:
@@ -265,9 +268,7 @@ class Executor:
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
-        world = JobWorld(self.context(session), job)
         one_node = node_limit.one_node_only(world, subjob)
-        behind = _stands_by_for(world, subjob)
         return Identity(job.user), self._request(world, subjob, one_node, files, behind)
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:

@@ -291,6 +291,12 @@ def cannot_stay(job: Job, why: str) -> None:
     _ended(job, why)
 
 
+def begun(job: Job, subjob: Subjob) -> None:
+    """A batch job of a passed-through job runs. Its own was faster than the word that it stays."""
+    if not is_attempt(job, subjob):
+        _ended(job, "its own batch job has begun")
+
+
 def is_attempt(job: Job, subjob: Subjob) -> bool:
     """Whether a batch job is an attempt in a gap: it was asked for with less than the job is."""
     learned_ones = (job.walltimes or {}).get("sequence_s")

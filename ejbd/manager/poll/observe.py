@@ -302,6 +302,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             subjob.walltime_s = seen.walltime_s
         if job.state == JobState.WAITING:
             _rigid_runs(world, subjob)
+            gaps.begun(job, subjob)
             standby.plan(world)
         return
     if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
