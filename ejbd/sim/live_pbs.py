@@ -89,7 +89,10 @@ class PbsRuns(BatchRuns):
                     raise
 
     def _step(self, number: int, processors: int, command: str, meet: Path) -> str:
-        """A task for each line of the nodefile. pbsdsh tells nothing of their ends: the result must be right."""
+        """A task for each line of the nodefile. pbsdsh tells nothing of their ends: the result must be right.
+
+        Under Torque a login shell makes the PATH, which may lack pbsdsh: then it is where the submitter has qsub.
+        """
         rank = self._note(number, "rank")
         rank.write_text(
             f'#!/bin/sh\nexport EJB_RANK="$1" EJB_SIZE={processors} EJB_RENDEZVOUS={shlex.quote(str(meet))} '
@@ -97,7 +100,7 @@ class PbsRuns(BatchRuns):
         )
         start = f'pbsdsh -n "$rank" /bin/sh {shlex.quote(str(rank))} "$rank" "$address"'
         return (
-            'address=$(getent ahostsv4 "$(hostname)" | { read first rest; echo "$first"; })\n'
+            'PATH=$PATH:$PBS_O_PATH\naddress=$(getent ahostsv4 "$(hostname)" | { read first rest; echo "$first"; })\n'
             f"rank=0\nwhile [ $rank -lt {processors} ]; do {start} & rank=$((rank + 1)); done\n"
             f"wait\n[ -s {shlex.quote(str(self._note(number, 'result')))} ]"
         )
