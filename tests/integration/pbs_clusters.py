@@ -150,6 +150,10 @@ class PbsCluster:
         pids = self.on(host, "pgrep", "-x", name).stdout.split()
         assert pids, f"no {name} runs on {host}"
         assert self.on(host, "kill", "-KILL", *pids).returncode == 0
+        deadline = time.monotonic() + 30
+        while self.on(host, "pgrep", "-x", name).stdout:  # who is to start it again looks whether it lives
+            assert time.monotonic() < deadline, f"{name} of {host} does not end"
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """SIGKILL to the server, by its pid on its host; jobs live on."""
