@@ -42,8 +42,8 @@ def plan(world: JobWorld) -> None:
 
 
 def is_apart(world: JobWorld) -> bool:
-    """Whether it is several batch jobs, waits for others of its name, which our own dependency would forget, or asks for
-    mails: Slurm sends one for what is cancelled, too, though it never began."""
+    """Whether it is several batch jobs, waits for others of its name, which our own dependency would forget, or asks
+    for mails: Slurm sends one for what is cancelled, too, though it never began."""
     spec = world.spec
     words = [spec.script or "", *spec.options, *(spec.asked.options if spec.asked is not None else ())]
     apart = any(sign in word for word in words for sign in ("hetjob", "packjob", "mail-type"))
