@@ -96,12 +96,12 @@ def test_the_embedded_cluster_runs_them_likewise(tmp_path: Path) -> None:
     local = "[local]\nnodes = 2\nprocessors_per_node = 2\n"
     top = f'batch = "local"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n{FAST}\n{local}'
     text = "#!/bin/sh\n#SBATCH -a 1-3 -n 1 -t 2 -o out-%a\necho $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT\n"
-    with running_site(tmp_path, top, {}) as site:
-        try:
+    try:
+        with running_site(tmp_path, top, {}) as site:
             done = site.daemon.wait(site.submit(text, script_name="three.sh", overrides={"elastic": "off"}))
-        finally:
-            down = [sys.executable, "-m", "ejbd.batch.local", "down", str(site.daemon.state / "cluster")]
-            subprocess.run(down, cwd=ROOT, check=False, capture_output=True, timeout=90)
-        assert (done["state"], done["elements"], done["elastic"]) == ("completed", {"completed": 3}, False), done
-        said = [(site.folder / f"out-{index}").read_text() for index in (1, 2, 3)]
-        assert said == [f"{index} of 3\n" for index in (1, 2, 3)]
+    finally:
+        down = [sys.executable, "-m", "ejbd.batch.local", "down", str(tmp_path / "state" / "cluster")]
+        subprocess.run(down, cwd=ROOT, check=False, capture_output=True, timeout=90)
+    assert (done["state"], done["elements"], done["elastic"]) == ("completed", {"completed": 3}, False), done
+    said = [(site.folder / f"out-{index}").read_text() for index in (1, 2, 3)]
+    assert said == [f"{index} of 3\n" for index in (1, 2, 3)]
