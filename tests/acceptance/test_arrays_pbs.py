@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.scripting import Site, running_site
-from tests.fakes.daemon import FAST, until
+from tests.fakes.daemon import FAST, ROOT, until
 from tests.fakes.pbs.site import PbsSite, pbs_site
 
 QSUB = """\
@@ -89,3 +90,18 @@ def test_indices_that_cannot_be_read_are_refused(site: Site) -> None:
     body = {"script": "#!/bin/sh\n#SBATCH --array=x -n 1 --time=1\n:\n", "cwd": str(site.folder), "env": {}}
     answer = site.daemon.client.post("/v1/jobs", json={**body, "overrides": {"elastic": "off"}})
     assert answer.status_code == 422 and "names no indices of an array" in answer.text
+
+
+def test_the_embedded_cluster_runs_them_likewise(tmp_path: Path) -> None:
+    local = "[local]\nnodes = 2\nprocessors_per_node = 2\n"
+    top = f'batch = "local"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n{FAST}\n{local}'
+    text = "#!/bin/sh\n#SBATCH -a 1-3 -n 1 -t 2 -o out-%a\necho $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT\n"
+    try:
+        with running_site(tmp_path, top, {}) as site:
+            done = site.daemon.wait(site.submit(text, script_name="three.sh", overrides={"elastic": "off"}))
+    finally:
+        down = [sys.executable, "-m", "ejbd.batch.local", "down", str(tmp_path / "state" / "cluster")]
+        subprocess.run(down, cwd=ROOT, check=False, capture_output=True, timeout=90)
+    assert (done["state"], done["elements"], done["elastic"]) == ("completed", {"completed": 3}, False), done
+    said = [(site.folder / f"out-{index}").read_text() for index in (1, 2, 3)]
+    assert said == [f"{index} of 3\n" for index in (1, 2, 3)]
