@@ -90,6 +90,17 @@ async def test_the_requests_follow_the_sequence_up_to_the_users_own(live: LiveWo
     assert [data["walltime_s"] for kind, data in live.events(job) if kind == "job.again"] == sequence[1:]
 
 
+async def test_a_run_that_began_and_ended_between_two_looks_is_known(live: LiveWorld) -> None:
+    learn(live.store)
+    job = await submit(live)
+    live.batch.start(f"ejb-{job}.0")
+    live.clock.now += 60
+    live.batch.end(f"ejb-{job}.0", BatchState.COMPLETED, 0)
+    await live.poll(1)
+    assert live.job(job).state == "completed"
+    only(live.store, 60.0, "completed")
+
+
 async def test_a_run_that_ends_in_its_second_attempt_is_known_once(live: LiveWorld) -> None:
     learn(live.store)
     job = await submit(live)
