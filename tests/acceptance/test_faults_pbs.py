@@ -1,6 +1,7 @@
 """A mom or the server killed, a walltime exceeded, a job deleted or forgotten, under a job that runs on PBS.
 
-What the moms of either dialect do when they are killed is in no recording: the fake has it from their public sources.
+What the moms of either dialect do when they are killed is in no recording: the fake has it from their public sources,
+and real ones were seen to do the same.
 OpenPBS's gives up what ran when she starts anew (exit status -4), and her server does when she stays away for
 `node_fail_requeue` (-20); she kills nothing. Torque's looks after it again (-p). The outcome of each is its test's
 docstring.
