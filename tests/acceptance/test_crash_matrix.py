@@ -25,6 +25,7 @@ from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only
 from tests.acceptance.pbs_background import PbsBackground, RealPbsBackground
 from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.fakes.daemon import ROOT, Daemon, until
+from tests.fakes.known_runs import learn
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
@@ -242,7 +243,7 @@ def test_a_crash_on_the_way_to_the_next_walltime_loses_and_doubles_no_run(
     begun = tmp_path / "begun"
     try:
         daemon.start(EJBD_CRASH_AT=f"{point.value}:{RESUBMISSION[keep_place][point]}")
-        learn(daemon, [2.0 + 0.05 * at for at in range(12)])
+        learn(daemon, "nap", 60.0, [2.0 + 0.05 * at for at in range(12)])
         job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="5:00", overrides=WISHES)["id"])
         operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")
         assert operator.deaths == [-signal.SIGKILL], "the daemon never came there"
@@ -277,7 +278,7 @@ def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: 
         until(lambda: site.state("most") == "running", "the background did not start")
         site.start("all", 8)
         daemon.start(EJBD_CRASH_AT=f"{point.value}:{GAPS[point]}")
-        learn(daemon, [100.0 + 20.0 * at for at in range(20)])
+        learn(daemon, "nap", 60.0, [100.0 + 20.0 * at for at in range(20)])
         job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="20:00", overrides=WISHES)["id"])
         operator.until(begun.exists, "it was not sent into the gap")
         operator.until(lambda: daemon.job(job)["state"] == "running", "its beginning was not seen")
@@ -302,19 +303,6 @@ def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: 
 
 
 WISHES = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": True, "app": "nap"}
-
-
-def learn(daemon: Daemon, seconds: list[float]) -> None:
-    """Runs of `nap` that took so long."""
-    columns = {"user": ME.user, "application": "nap", "input_class": "", "processors": 1, "requested_s": 60.0}
-    history = {
-        **{name: [value] * len(seconds) for name, value in columns.items()},
-        "outcome": ["completed"] * len(seconds),
-        "key": list(range(len(seconds))),
-        "run_s": seconds,
-        "end_s": [1000.0 + at for at in range(len(seconds))],
-    }
-    assert daemon.client.post("/v1/history", json=history).json() == {"new": len(seconds)}
 
 
 def submitted(daemon: Daemon, site: Site, result: Path) -> tuple[str, bool]:

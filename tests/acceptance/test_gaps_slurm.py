@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.daemon import Daemon, until
-from tests.fakes.me import ME
+from tests.fakes.known_runs import learn
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("gaps-slurm")]
@@ -65,16 +65,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
         daemon.start()
         try:
-            known = 20
-            columns = {"user": ME.user, "application": "gap", "input_class": "", "processors": 1, "requested_s": 540.0}
-            history = {
-                **{name: [value] * known for name, value in columns.items()},
-                "outcome": ["completed"] * known,
-                "key": list(range(known)),
-                "run_s": [60.0 + 12 * at for at in range(known)],
-                "end_s": [1000.0 + at for at in range(known)],
-            }
-            assert daemon.client.post("/v1/history", json=history).json() == {"new": known}
+            learn(daemon, "gap", 540.0, [60.0 + 12 * at for at in range(20)])
             yield Place(cluster, daemon, folder)
         finally:
             daemon.stop()

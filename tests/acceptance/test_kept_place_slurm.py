@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.daemon import Daemon, until
-from tests.fakes.me import ME
+from tests.fakes.known_runs import learn
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("kept-place-slurm")]
@@ -76,16 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
         daemon.start()
         try:
-            known = 12
-            columns = {"user": ME.user, "application": "nap", "input_class": "", "processors": 1, "requested_s": 480.0}
-            history = {
-                **{name: [value] * known for name, value in columns.items()},
-                "outcome": ["completed"] * known,
-                "key": list(range(known)),
-                "run_s": [60.0 + 5 * at for at in range(known)],
-                "end_s": [1000.0 + at for at in range(known)],
-            }
-            assert daemon.client.post("/v1/history", json=history).json() == {"new": known}
+            learn(daemon, "nap", 480.0, [60.0 + 5 * at for at in range(12)])
             yield Place(cluster, daemon, folder)
         finally:
             daemon.stop()
