@@ -1,4 +1,4 @@
-"""Runs of the past that a daemon is told of, so that it has a law of one-processor jobs of the user who runs the tests."""
+"""Runs of the past that a daemon is told of, so that it has a law of one-processor jobs of our user."""
 
 from __future__ import annotations
 
