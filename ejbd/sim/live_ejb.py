@@ -19,7 +19,7 @@ from ejbd.wire.kinds import EventKind
 
 CLOSE_S = 30.0
 LISTED = 1000  # living jobs: of others, which come after it, each is asked for
-CUT_S = 0.5  # Slurm tells whole seconds: the mean of what is cut off
+CUT_S = 0.5  # batch systems tell whole seconds: the mean of what is cut off
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
 
@@ -106,7 +106,7 @@ class ElasticRuns:
             arrivals += _gap(job["submit_s"], _first(events, EventKind.SUBJOB_PENDING))
             starts += _gap(_first_start(job), _first(events, EventKind.EPOCH_RUNNING))
             last = max((s["end_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
-            backs += _gap(job["end_s"], last + CUT_S if last is not None else None)
+            backs += _gap(job["end_s"], _whole(last))
             moves += _moves(events)
             book = JobBook()
             for event in events:
@@ -137,7 +137,12 @@ def _first(events: Iterable[Mapping[str, Any]], kind: str) -> float | None:
 
 def _first_start(job: Mapping[str, Any]) -> float | None:
     starts = [subjob["start_s"] for subjob in job["subjobs"] if subjob["start_s"] is not None]
-    return min(starts) + CUT_S if starts else None
+    return _whole(min(starts, default=None))
+
+
+def _whole(told_s: float | None) -> float | None:
+    """A time of the batch system's, which cuts it to whole seconds; what was seen here is what it is."""
+    return told_s + CUT_S if told_s is not None and told_s.is_integer() else told_s
 
 
 def _gap(begin: float | None, end: float | None) -> list[float]:

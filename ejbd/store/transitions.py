@@ -132,7 +132,7 @@ def move_subjob(
     """Event `subjob.<new>`. `setback`: the batch system has put it back into its queue. Raises IllegalTransition.
 
     `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
-    `now` on a terminal state, since until then it held the planned end.
+    `now` on a terminal state, since until then it held the planned end; whoever knows better puts it there afterwards.
     """
     old = SubjobState(subjob.state)
     if new is old:

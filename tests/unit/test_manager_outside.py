@@ -51,6 +51,17 @@ async def test_a_subjob_that_is_cancelled_from_outside_is_no_time_out(live: Live
     assert "job.timeout" not in live.kinds(job)
 
 
+async def test_a_subjob_has_ended_when_the_batch_system_says_and_not_when_it_was_looked_at(live: LiveWorld) -> None:
+    job = await live.submit()
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    live.batch.end(f"ejb-{job}.1", BatchState.COMPLETED, 0)
+    ended_s = live.clock.now
+    await live.poll(7)
+    (subjob,) = (subjob for subjob in live.subjobs(job) if subjob.ordinal == 1)
+    assert subjob.state == "completed" and subjob.end_s == ended_s == live.clock.now - 7
+
+
 async def test_a_subjob_first_seen_while_it_completes_is_not_started_on(live: LiveWorld) -> None:
     job = await live.submit()
     await live.poll(1)

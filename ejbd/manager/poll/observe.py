@@ -359,6 +359,8 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if state is BatchState.PREEMPTED:
         _preempted(world, subjob)
     move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
+    if end.end_s is not None and subjob.start_s is not None:  # its processors were free before this look
+        subjob.end_s = min(ctx.now, max(subjob.start_s, end.end_s))
     if subjob.role in AS_ASKED:
         if subjob.role == SubjobRole.RIGID:
             _rigid_ended(world, subjob, end)
