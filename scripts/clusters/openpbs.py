@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from clusters.errors import ClusterError
-from clusters.pbs import HEAD, Pbs, holder, job_environment, last_line
+from clusters.pbs import HEAD, Pbs, job_environment, last_line
 from clusters.programs import until
 
 _QUEUE = """\
@@ -29,18 +29,11 @@ class OpenPbs(Pbs):
     batch = "openpbs"
     title = "OpenPBS"
     server = "pbs_server.bin"
+    sign = "libexec/pbs_habitat"
     commands = (
         *("qsub", "qstat", "qdel", "qalter", "qhold", "qrls", "qsig", "qmgr", "qrun", "qrerun"),
         *("pbsnodes", "pbs_rstat", "pbs_rsub", "pbs_rdel"),
     )
-
-    @classmethod
-    def prefix(cls) -> Path:
-        folder = holder("pbs_server", "libexec/pbs_habitat")
-        if folder is None:
-            text = "OpenPBS is not installed: pbs_server of its own is not on PATH; build it, and put its sbin on PATH"
-            raise ClusterError(text, code=69)
-        return folder
 
     def environment(self, host: str) -> dict[str, str]:
         return {"PBS_CONF_FILE": str(self._conf(host))}

@@ -41,6 +41,8 @@ class Pbs(ABC):
     title: ClassVar[str]
     server: ClassVar[str]
     """The process name of its server."""
+    sign: ClassVar[str]
+    """What the other kind does not have beside its pbs_server."""
     commands: ClassVar[tuple[str, ...]]
     more_users: ClassVar[str] = ""
     """Lines behind those of /etc/passwd on the hosts."""
@@ -49,11 +51,6 @@ class Pbs(ABC):
         self.directory = directory
 
     # ---- in what they differ
-
-    @classmethod
-    @abstractmethod
-    def prefix(cls) -> Path:
-        """Where it is installed. Raises ClusterError (69) where it is not."""
 
     @abstractmethod
     def prepare(self, host: str) -> None:
@@ -76,6 +73,15 @@ class Pbs(ABC):
         return ""
 
     # ---- what is the same
+
+    @classmethod
+    def prefix(cls) -> Path:
+        """Where it is installed. Raises ClusterError (69) where it is not."""
+        folder = holder("pbs_server", cls.sign)
+        if folder is None:
+            what = f"{cls.title} is not installed: pbs_server of its own is not on PATH"
+            raise ClusterError(f"{what}; build it, and put its sbin on PATH", code=69)
+        return folder
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -78,20 +78,13 @@ class Torque(Pbs):
     batch = "torque"
     title = "Torque"
     server = "pbs_server"
+    sign = "sbin/trqauthd"
     more_users = f"root:x:{_AGAIN}:0::/root:/bin/sh\n"
     commands = ("qsub", "qstat", "qdel", "qalter", "qhold", "qrls", "qsig", "qmgr", "qrun", "qrerun", "pbsnodes")
     maui_commands = (
         *("showbf", "showq", "showres", "showstart", "checkjob", "checknode", "diagnose"),
         *("setres", "releaseres"),
     )
-
-    @classmethod
-    def prefix(cls) -> Path:
-        folder = holder("pbs_server", "sbin/trqauthd")
-        if folder is None:
-            text = "Torque is not installed: pbs_server of its own is not on PATH; build it, and put its sbin on PATH"
-            raise ClusterError(text, code=69)
-        return folder
 
     @classmethod
     def maui(cls) -> Path | None:
