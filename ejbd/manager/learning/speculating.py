@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from ejbd.config import QueueSettings
 from ejbd.core.bundling.weighing import points_of
 from ejbd.core.progress import round_up
 from ejbd.manager.context import Context
@@ -70,7 +71,7 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
     if spec.learned is False:
         return None
     if spec.learned is None and settings.walltime != "auto":
-        return _own(ctx, taken, user)
+        return _own(ctx, taken, user, settings)
     by = "queue" if spec.learned is None else "job"
     own_s = spec.walltime_s or inf
     application = application_of_job(user, spec)
@@ -88,11 +89,10 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
     )
 
 
-def _own(ctx: Context, taken: Admission, user: str) -> Wanted | None:
+def _own(ctx: Context, taken: Admission, user: str, settings: QueueSettings) -> Wanted | None:
     """The same where its own walltime is asked for, of an elastic job: planned with what was learned is only who is
     saved where he outlives his plan, and to weigh moves by it needs nothing."""
     spec, own_s = taken.spec, taken.spec.walltime_s or inf
-    settings = ctx.queue_settings(taken.queue.partition(",")[0])
     begun_again = taken.engine in MOVING_ENGINES and (spec.kind is not JobKind.SCRIPT or spec.restartable)
     planned = taken.elastic and settings.plan_by == "learned" and begun_again
     weighed = taken.elastic and settings.weigh_by == "learned"

@@ -188,18 +188,19 @@ class JobWorld(JobRows):
             if s.id in self.job.members and s.state == SubjobState.RUNNING
         )
         j0 = self.placeholder
+        work_s = work_now(self.job, self.ctx.now)
         return ElasticState(
             job=self.job.id,
             processes=self.job.processes,
-            requested_s=planned_s(self.job, work_now(self.job, self.ctx.now)),
-            work_s=work_now(self.job, self.ctx.now),
+            requested_s=planned_s(self.job, work_s),
+            work_s=work_s,
             subjobs=held,
             stalled_until_s=self._stalled_until(),
             on_placeholder=j0 is not None and j0.id in self.job.members,
             movable=movable,
             node_limit=node_limit,
             suspendable=not holds_shell(self.job),
-            expected_left_s=expected_left_s(self.job, work_now(self.job, self.ctx.now)),
+            expected_left_s=expected_left_s(self.job, work_s),
         )
 
     def _stalled_until(self) -> float | None:
