@@ -23,10 +23,10 @@ import pytest
 from ejbd.batch.base import tag_in
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
-from tests.fakes.daemon import FAST, ROOT, ordinary, until
+from tests.fakes.daemon import FAST, ROOT, Daemon, ordinary, until
 from tests.fakes.me import ME
 from tests.integration.background import Background, fill
-from tests.integration.slurm_clusters import SlurmCluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
 POLL_S = 0.5
 
@@ -212,3 +212,18 @@ def small_file_system(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True, timeout=30)
+
+
+@contextmanager
+def daemon_on_slurm(folder: Path, nodes: int, toml: str) -> Iterator[tuple[SlurmCluster, Daemon]]:
+    """A daemon with its state in `folder`, on a Slurm of so many nodes of one processor, without a background."""
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(nodes, 1) as cluster:
+        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{toml}'
+        daemon = Daemon(folder, settings, {"SLURM_CONF": str(cluster.conf)})
+        daemon.start()
+        try:
+            yield cluster, daemon
+        finally:
+            daemon.stop()

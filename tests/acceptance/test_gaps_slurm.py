@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.sites import daemon_on_slurm
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.known_runs import learn
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("gaps-slurm")]
 
@@ -57,18 +57,10 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if reason := missing_slurm():
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("gaps")
-    with slurm_cluster(2, 1) as cluster:
-        toml = f'batch = "slurm"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n[queues.default]\ngaps = "on"\n'
-        daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
-        daemon.start()
-        try:
-            learn(daemon, "gap", 540.0, [60.0 + 12 * at for at in range(20)])
-            yield Place(cluster, daemon, folder)
-        finally:
-            daemon.stop()
+    with daemon_on_slurm(folder, 2, '[queues.default]\ngaps = "on"\n') as (cluster, daemon):
+        learn(daemon, "gap", 540.0, [60.0 + 12 * at for at in range(20)])
+        yield Place(cluster, daemon, folder)
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +79,7 @@ def test_a_time_out_leads_back_to_the_place_and_the_request_of_before(place: Pla
     assert place.told(own, "%T %r") == "PENDING BeginTime"
     print(place.daemon.explain(job)["now"])
 
-    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 2))
-    place.cluster.run("scontrol", "update", f"JobId={attempt}", f"EndTime={at}")
+    place.cluster.run("scontrol", "update", f"JobId={attempt}", "EndTime=now+2")
     place.daemon.wait(job, "waiting", timeout_s=120)
     place.cluster.until(lambda: place.told(own, "%r") != "BeginTime", "it was not let begin", 60)
     assert place.told(attempt, "%T") == "TIMEOUT" and place.told(own, "%T") == "PENDING"
@@ -116,8 +107,7 @@ def test_what_is_done_in_the_gap_is_not_run_again(place: Place) -> None:
 def test_a_daemon_that_dies_while_the_attempt_times_out_finds_it_so(place: Place) -> None:
     _, waits = place.crowd()
     job, begun, own, attempt = place.submit("away")
-    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 2))
-    place.cluster.run("scontrol", "update", f"JobId={attempt}", f"EndTime={at}")
+    place.cluster.run("scontrol", "update", f"JobId={attempt}", "EndTime=now+2")
     place.daemon.kill()
     place.cluster.until(lambda: place.told(attempt, "%T") == "TIMEOUT", "it did not time out", 120)
     place.cluster.run("scancel", waits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.sites import daemon_on_slurm
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.known_runs import learn
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("kept-place-slurm")]
 
@@ -50,8 +50,7 @@ class Place:
 
     def ends_in(self, job: str, seconds: float) -> None:
         """The walltime of its first run is over so soon."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
-        self.cluster.run("scontrol", "update", f"JobId={self.batch_id(job, 0)}", f"EndTime={at}")
+        self.cluster.run("scontrol", "update", f"JobId={self.batch_id(job, 0)}", f"EndTime=now+{seconds:g}")
 
     def state(self, job: str, ordinal: int) -> str:
         return self.cluster.states().get(self.batch_id(job, ordinal), "")
@@ -68,18 +67,10 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if reason := missing_slurm():
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("kept-place")
-    with slurm_cluster(1, 1) as cluster:
-        toml = f'batch = "slurm"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n[limits]\nsettle_s = 1\n'
-        daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)})
-        daemon.start()
-        try:
-            learn(daemon, "nap", 480.0, [60.0 + 5 * at for at in range(12)])
-            yield Place(cluster, daemon, folder)
-        finally:
-            daemon.stop()
+    with daemon_on_slurm(folder, 1, "[limits]\nsettle_s = 1\n") as (cluster, daemon):
+        learn(daemon, "nap", 480.0, [60.0 + 5 * at for at in range(12)])
+        yield Place(cluster, daemon, folder)
 
 
 @pytest.fixture(autouse=True)

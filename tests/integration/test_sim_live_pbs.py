@@ -18,7 +18,7 @@ import pytest
 from tests.fakes.daemon import until
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
-from tests.integration.test_sim_live_slurm import LOG, write
+from tests.integration.test_sim_live_slurm import LOG, the_second_starts_early, write
 
 
 @pytest.fixture(params=["openpbs", "torque-maui", *REAL], scope="module")
@@ -72,12 +72,7 @@ def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(site: PbsSite | PbsClus
     write(tmp_path / "log.swf", ((0, 15, 24, 60), (3, 4, 16, 60), (4, 1, 1, 60)))
     folder = tmp_path / "kept"
     told = live(site, tmp_path, "--policy", "ejb", "--min-procs", "16", "--lambda", "2", "--dir", str(folder))
-    assert (told["elastic"]["jobs"], told["non_elastic"]["jobs"]) == (2, 1)
-    first, second, _ = told["each"]
-    assert second["live"][0] < first["live"][1]
-    assert second["simulated"][0] < first["simulated"][1]
-    assert told["overheads"]["start_up_s"] > 0 and told["overheads"]["pace"] > 0
-    assert (folder / "state" / "ejbd.sqlite").is_file()
+    the_second_starts_early(told, folder)
     nothing_left(site)
 
 

@@ -54,15 +54,20 @@ def test_a_log_is_played_on_a_real_slurm_beside_its_simulation(slurm: SlurmClust
     assert not slurm.run("squeue", "--noheader").strip()
 
 
-def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """The second of 16 processors finds 8 free, and starts on them before the first, of 24, has ended."""
-    write(tmp_path / "log.swf", ((0, 12, 24, 60), (3, 4, 16, 60), (4, 1, 1, 60)))
-    folder = tmp_path / "kept"
-    told = live(slurm, tmp_path, "--policy", "ejb", "--min-procs", "16", "--lambda", "2", "--dir", str(folder))
+def the_second_starts_early(told: Any, folder: Path) -> None:
+    """Of a play of two wide jobs and a small one under EJB, whose daemon has its state in `folder`."""
     assert (told["elastic"]["jobs"], told["non_elastic"]["jobs"]) == (2, 1)
     first, second, _ = told["each"]
     assert second["live"][0] < first["live"][1]
     assert second["simulated"][0] < first["simulated"][1]
     assert told["overheads"]["start_up_s"] > 0 and told["overheads"]["pace"] > 0
     assert (folder / "state" / "ejbd.sqlite").is_file()
+
+
+def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The second of 16 processors finds 8 free, and starts on them before the first, of 24, has ended."""
+    write(tmp_path / "log.swf", ((0, 12, 24, 60), (3, 4, 16, 60), (4, 1, 1, 60)))
+    folder = tmp_path / "kept"
+    told = live(slurm, tmp_path, "--policy", "ejb", "--min-procs", "16", "--lambda", "2", "--dir", str(folder))
+    the_second_starts_early(told, folder)
     assert not slurm.run("squeue", "--noheader").strip()
