@@ -6,7 +6,6 @@ import functools
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
@@ -26,6 +25,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ejbd.batches import OWN, BatchKind, UnknownBatch, known_batch, on_or_off
+from ejbd.batches import BatchTraits as BatchTraits
+from ejbd.batches import LocalSettings as LocalSettings
+from ejbd.batches import PbsSettings as PbsSettings
+from ejbd.batches import SlurmSettings as SlurmSettings
 from ejbd.core.parameters import Declared, Parameters, declared
 from ejbd.core.policy import Policy, UnknownPolicy
 from ejbd.errors import Code, EjbError
@@ -41,8 +45,7 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
-def _on_or_off(value: object) -> object:
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+ACCOUNT_WORD = r"^[A-Za-z0-9_.+@-]{0,128}$"  # a name among Slurm's accounts, which cannot be read as an option
 
 
 class QueueSettings(BaseModel):
@@ -123,7 +126,7 @@ class QueueSettings(BaseModel):
     ] = "request"
     keep_place: Annotated[
         Literal["on", "off"],
-        BeforeValidator(_on_or_off),
+        BeforeValidator(on_or_off),
         Field(
             description="whether the run with the next learned walltime is submitted as soon as one begins: it stands "
             "by in the queue and keeps that place for after a time-out, and counts as one more batch job of its user "
@@ -132,7 +135,7 @@ class QueueSettings(BaseModel):
     ] = "on"
     gaps: Annotated[
         Literal["on", "off"],
-        BeforeValidator(_on_or_off),
+        BeforeValidator(on_or_off),
         Field(
             description="whether jobs with a learned walltime are sent into windows for which their request is too "
             "long, where their law says that this uses the room best (docs/speculation.md)"
@@ -141,6 +144,21 @@ class QueueSettings(BaseModel):
     max_subjobs: Annotated[
         int, Field(ge=1, le=1000, description="most subjobs that one job runs on at once, J0 not counted")
     ] = 8
+    subjob_qos: Annotated[
+        str,
+        Field(
+            pattern=ACCOUNT_WORD,
+            description="the QOS of subjobs on Slurm, in place of J0's: one with `UsageFactor=0` charges nobody's fair "
+            "share for them, and may have limits and a priority of its own (docs/slurm.md). Empty: J0's",
+        ),
+    ] = ""
+    subjob_account: Annotated[
+        str,
+        Field(
+            pattern=ACCOUNT_WORD,
+            description="the account of subjobs on Slurm, in place of J0's (docs/slurm.md). Empty: J0's",
+        ),
+    ] = ""
 
     if TYPE_CHECKING:
 
@@ -260,74 +278,6 @@ def changes_schema() -> dict[str, Any]:
     return {**schema, "title": "QueueChanges", "properties": maybe}
 
 
-class LocalSettings(BaseModel):
-    """The embedded cluster."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    directory: Path | None = Field(default=None, description="default: <state_dir>/cluster")
-    nodes: Annotated[int, Field(ge=1, le=4096)] = 8
-    processors_per_node: Annotated[int, Field(ge=1, le=1024)] = 4
-
-
-class SlurmSettings(BaseModel):
-    """A real Slurm, by its own commands."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    conf: Path | None = Field(default=None, description="SLURM_CONF; default: as in the daemon's environment")
-    bin: Path | None = Field(default=None, description="folder of sbatch, squeue, ...; default: PATH")
-    timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
-    submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
-
-
-class PbsSettings(BaseModel):
-    """OpenPBS or Torque, by their own commands; with Maui or Moab, where `showbf` is there."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    dialect: Annotated[Literal["auto", "openpbs", "torque"], Field(description="auto: as `qstat --version` says")] = (
-        "auto"
-    )
-    server: str = Field(default="", description="PBS_DEFAULT; default: as in the daemon's environment, or the site's")
-    bin: Path | None = Field(default=None, description="folder of qsub, qstat, ...; default: PATH")
-    maui: Annotated[
-        Literal["auto", "on", "off"],
-        BeforeValidator(_on_or_off),
-        Field(description="whether showbf and showres say what room there is; auto: where showbf is there"),
-    ] = "auto"
-    whole_nodes: bool = Field(default=False, description="the scheduler gives every job nodes of its own")
-    longest_name: Annotated[
-        int, Field(ge=8, le=230, description="characters that the name of a job may have; 15 everywhere")
-    ] = 15
-    timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
-    submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
-    change_timeout_s: Annotated[float, Field(gt=0, le=600, description="of qalter, which Torque lets hang")] = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTraits:
-    """What the daemon goes by, beyond the adapter, for one kind of batch system.
-
-    `one_host`: its nodes are one machine, so that processors are virtual, files shared and ranks never span hosts.
-    `exit_hook`: the script of a passed-through job can be made to write its exit code. `names_output`: where such a
-    job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
-    that one of its commands may take. `excludes_nodes`: a submission can be kept off nodes
-    (`SubmitRequest.exclude`), which `ejb drain` needs. `withholds`: a job that waits can be kept from beginning, and
-    one that has begun meanwhile is not touched by that. `arrays`: one that is passed through is handed on as an array;
-    elsewhere each of its elements is.
-    """
-
-    one_host: bool
-    exit_hook: bool
-    names_output: bool
-    command_s: float
-    submit_s: float
-    excludes_nodes: bool = False
-    withholds: bool = False
-    arrays: bool = False
-
-
 class Limits(BaseModel):
     """Safety knobs: how much EJB may ask of the batch system, and how long it waits before it believes the worst."""
 
@@ -336,6 +286,7 @@ class Limits(BaseModel):
     start_grace_s: Annotated[float, Field(gt=0)] = 60.0  # a subjob that does not start within this is cancelled
     missing_grace_s: Annotated[float, Field(gt=0)] = 60.0  # unlisted and unaccounted for this long: lost
     worker_silence_s: Annotated[float, Field(gt=0)] = 90.0  # a worker not heard of for this long is lost
+    alone_after_s: Annotated[float, Field(ge=0)] = 60.0  # J0's workers wait so long for a daemon, then begin. 0: never
     settle_s: Annotated[float, Field(gt=0)] = 10.0  # between two look-ups of a tag that prove its absence
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing tells more
@@ -362,6 +313,13 @@ def _imported(modules: list[str]) -> list[str]:
     return modules
 
 
+def _known_batch(name: str) -> str:
+    try:
+        return known_batch(name).name
+    except UnknownBatch as error:
+        raise PydanticCustomError("batch", "{why}", {"why": str(error)}) from None
+
+
 class Settings(BaseSettings):
     """The whole configuration. Every folder is made on first use with mode 0700."""
 
@@ -382,15 +340,18 @@ class Settings(BaseSettings):
         default=None,
         description='sends the mails of elastic jobs; default: Slurm\'s MailProg, elsewhere none; "": none',
     )
-    batch: Literal["local", "slurm", "pbs"] = "local"
+    batch: Annotated[str, AfterValidator(_known_batch)] = "local"
     local: LocalSettings = Field(default_factory=LocalSettings)
     slurm: SlurmSettings = Field(default_factory=SlurmSettings)
     pbs: PbsSettings = Field(default_factory=PbsSettings)
+    batch_settings: dict[str, Any] = Field(
+        default_factory=dict, description="the table of a batch system that comes by an entry point (docs/plugins.md)"
+    )
     limits: Limits = Field(default_factory=Limits)
     mpi_profiles: Path | None = Field(
         default=None, description="TOML file of MPI profiles besides those that come along"
     )
-    dmtcp_compress: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = Field(
+    dmtcp_compress: Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)] = Field(
         default="auto", description="compress checkpoint images; auto: where the spool is slower than gzip on the node"
     )
     dmtcp_checksum: bool = Field(
@@ -402,6 +363,21 @@ class Settings(BaseSettings):
     queues: dict[str, SerializeAsAny[QueueSettings]] = Field(
         default_factory=dict, description='"default" holds for those not named'
     )
+
+    @model_validator(mode="after")
+    def _batch_settings(self) -> Self:
+        if self.batch in OWN:
+            if self.batch_settings:
+                why = f"batch_settings is for batch systems of packages; that of {self.batch} is [{self.batch}]"
+                raise PydanticCustomError("batch_settings", "{why}", {"why": why})
+            return self
+        try:
+            self.batch_kind.settings(**self.batch_settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            why = f"batch_settings.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise PydanticCustomError("batch_settings", "{why}", {"why": why}) from None
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -430,20 +406,18 @@ class Settings(BaseSettings):
     @property
     def traits(self) -> BatchTraits:
         """Those of the batch system that is named."""
-        if self.batch == "slurm":
-            return BatchTraits(
-                False,
-                True,
-                True,
-                self.slurm.timeout_s,
-                self.slurm.submit_timeout_s,
-                excludes_nodes=True,
-                withholds=True,
-                arrays=True,
-            )
-        if self.batch == "pbs":
-            return BatchTraits(False, False, False, self.pbs.timeout_s, self.pbs.submit_timeout_s)
-        return BatchTraits(True, False, False, 10.0, 10.0, withholds=True)
+        return self.batch_kind.traits(self.batch_table)
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        return known_batch(self.batch)
+
+    @property
+    def batch_table(self) -> BaseModel:
+        """The settings of the batch system that is named."""
+        own = getattr(self, self.batch) if self.batch in OWN else self.batch_kind.settings(**self.batch_settings)
+        assert isinstance(own, BaseModel)
+        return own
 
     @property
     def cluster_dir(self) -> Path:

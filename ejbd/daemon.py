@@ -13,59 +13,74 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from ejbd import __version__
 from ejbd.batch.base import BatchSystem
-from ejbd.config import PbsSettings, Settings, load
+from ejbd.batches import broken_batches
+from ejbd.config import Settings, load
+from ejbd.engines import broken_engines
 from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.logfile import Unbreakable
 from ejbd.lograte import Equal, EqualRecords, Rate
+from ejbd.policies import broken_policies
+
+STOP_BOUND_S = 30.0  # from a signal until the process is gone; systemd and its like wait for 90
 
 log = structlog.get_logger(__name__)
 
 
 def make_batch(settings: Settings) -> BatchSystem:
-    """The adapter that the settings name."""
-    if settings.batch == "slurm":
-        from ejbd.batch.slurm import SlurmBatch
-
-        slurm = settings.slurm
-        path = f"{slurm.bin}:{os.environ.get('PATH', '/usr/bin:/bin')}" if slurm.bin else None
-        return SlurmBatch(
-            conf=slurm.conf, timeout_s=slurm.timeout_s, submit_timeout_s=slurm.submit_timeout_s, path=path
-        )
-    if settings.batch == "pbs":
-        return _make_pbs(settings.pbs)
-    from ejbd.batch.local import LocalBatch
-
-    local = settings.local
-    return LocalBatch(settings.cluster_dir, nodes=local.nodes, processors_per_node=local.processors_per_node)
+    """The adapter that the settings name. Raises EjbError where a package's cannot be made."""
+    kind = settings.batch_kind
+    try:
+        made: BatchSystem = kind.made(settings, settings.batch_table)
+    except EjbError:
+        raise
+    except Exception as error:
+        raise EjbError(Code.INVALID, f"the batch system {kind.name} cannot be made: {error}", where="batch") from error
+    return made
 
 
-def _make_pbs(pbs: PbsSettings) -> BatchSystem:
-    from ejbd.batch.pbs import PbsBatch
-    from ejbd.batch.pbs.states import Dialect
+def broken_plugins() -> list[str]:
+    """What packages offer and could not be loaded, in sentences; nobody who does not ask for it needs it."""
+    return [*broken_policies().values(), *broken_engines().values(), *broken_batches().values()]
 
-    return PbsBatch(
-        dialect=None if pbs.dialect == "auto" else Dialect(pbs.dialect),
-        server=pbs.server,
-        use_maui={"on": True, "off": False}.get(pbs.maui),
-        whole_nodes=pbs.whole_nodes,
-        longest_name=pbs.longest_name,
-        timeout_s=pbs.timeout_s,
-        submit_timeout_s=pbs.submit_timeout_s,
-        change_timeout_s=pbs.change_timeout_s,
-        path=f"{pbs.bin}:{os.environ.get('PATH', '/usr/bin:/bin')}" if pbs.bin else None,
+
+DOCTOR_S = 280.0
+
+
+async def examined(config: Path | None, build_plugin: bool, mpi: bool) -> list[dict[str, Any]]:
+    """The checks of `ejbd doctor`, in a process of their own: they wait for disks, and must not hold the daemon up."""
+    argv = [sys.executable, "-m", "ejbd.daemon", "doctor", "--json"]
+    argv += ["--config", str(config)] * (config is not None) + ["--build-plugin"] * build_plugin + ["--mpi"] * mpi
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), DOCTOR_S)
+        findings: list[dict[str, Any]] = json.loads(out)
+    except TimeoutError:
+        raise EjbError(Code.INTERNAL, f"the checks were not over after {DOCTOR_S:g} s") from None
+    except ValueError:
+        said = err.decode(errors="replace").strip().splitlines()
+        raise EjbError(Code.INTERNAL, said[-1] if said else "the checks ended without a result") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return findings
 
 
-async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Jobs, workers and ranks outlive the daemon."""
+async def run(settings: Settings, config: Path | None = None) -> None:
+    """Run until SIGTERM or SIGINT, by the file `config`. Jobs, workers and ranks outlive the daemon."""
     from ejbd.api.app import create_app
     from ejbd.api.server import serve
     from ejbd.manager.manager import Manager
@@ -83,13 +98,15 @@ async def run(settings: Settings) -> None:
         store.begin_term(lambda: _call_soon(loop, stop.set))
         manager = Manager(settings, store, make_batch(settings))
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         await manager.start()
         try:
-            servers = await serve(create_app(manager), settings)
+            servers = await serve(create_app(manager, partial(examined, config)), settings)
             try:
                 manager.publish(servers.url)
                 freeze()
+                for sentence in broken_plugins():
+                    log.warning("plugin-broken", error=sentence)
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
                 fed = asyncio.create_task(feed(manager.faults), name="watchdog")
                 await stop.wait()
@@ -116,6 +133,23 @@ def freeze() -> None:
     would keep every request waiting for a tenth of a second."""
     gc.collect()
     gc.freeze()
+
+
+def _begin_to_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """On a signal: end in order, and whatever happens within `STOP_BOUND_S`.
+
+    A handler of the interpreter's own, since the event loop may be what hangs. What is killed at the bound is taken up
+    by the next daemon, as after any crash.
+    """
+    _call_soon(loop, stop.set)
+    last = threading.Timer(STOP_BOUND_S, _end_at_once)
+    last.daemon = True
+    last.start()
+
+
+def _end_at_once() -> None:
+    log.error("stopped-hard", after_s=STOP_BOUND_S, error="something did not end when it was told to")
+    os._exit(EXIT_CODE[Code.INTERNAL])
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
@@ -174,14 +208,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.build_plugin or options.mpi:
                 findings = examine_moving(settings, build_plugin=options.build_plugin, mpi=options.mpi)
             else:
-                findings = asyncio.run(examine(settings, make_batch(settings)))
+                findings = asyncio.run(examine(settings, make_batch(settings), broken_plugins()))
             if options.json:
                 print(json.dumps([f.to_json() for f in findings]))
             else:
                 for finding in findings:
                     print(finding)
             return 0 if all(f.good for f in findings) else 1
-        asyncio.run(run(load(options.config)))
+        asyncio.run(run(load(options.config), options.config and options.config.absolute()))
     except EjbError as error:
         print(f"ejbd: {error.sentence()}", file=sys.stderr)
         return EXIT_CODE[error.code]

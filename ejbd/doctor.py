@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from ejbd import mpicheck, plugin
 from ejbd.batch.base import BatchSystem, Mailing, mailing
 from ejbd.config import Settings
+from ejbd.engines import site_engines
 from ejbd.errors import EjbError
 from ejbd.paths import distrusted, distrusted_entry
 
@@ -42,9 +43,13 @@ class Finding:
         return f"{'ok  ' if self.good else 'BAD '} {self.subject}: {self.text}"
 
 
-async def examine(settings: Settings, batch: BatchSystem) -> list[Finding]:
-    """Every check; each answers for itself, so that one that fails does not hide the others."""
+async def examine(settings: Settings, batch: BatchSystem, broken: Sequence[str] = ()) -> list[Finding]:
+    """Every check; each answers for itself, so that one that fails does not hide the others.
+
+    `broken`: what packages offer and could not be loaded, in sentences.
+    """
     findings = [_spool(settings), _shared(settings), examine_python(settings.worker_python), examine_engines(settings)]
+    findings += [Finding("plug-in", False, f"{why}; mend or uninstall the package") for why in broken]
     findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
     try:
         findings += [Finding(*entry) for entry in await batch.doctor()]
@@ -159,7 +164,7 @@ def _timed(argv: list[str]) -> tuple[subprocess.CompletedProcess[str], float]:
 
 def examine_engines(settings: Settings) -> Finding:
     """The checkpoint engines that jobs may ask for here."""
-    text = "application (SIGUSR1, exit code 85, EJB_RESTART_DIR), none"
+    text = ", ".join(("application (SIGUSR1, exit code 85, EJB_RESTART_DIR)", "none", *site_engines()))
     launch = shutil.which("dmtcp_launch")
     if launch is None:
         return Finding("checkpoint engines", True, f"{text}; dmtcp is not on PATH here (it comes from {plugin.SOURCE})")

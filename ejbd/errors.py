@@ -95,15 +95,24 @@ class BatchError(EjbError):
     """The batch system refused, or did not answer. `stderr` keeps its own words.
 
     `own_fault`: what passes is up to what this one job asks for, such as a reservation, and says nothing of others.
+    `of_account`: it is a limit of its user's, in its account, which says nothing of other users and accounts.
     """
 
     def __init__(
-        self, message: str, *, transient: bool, stderr: str = "", hint: str = "", own_fault: bool = False
+        self,
+        message: str,
+        *,
+        transient: bool,
+        stderr: str = "",
+        hint: str = "",
+        own_fault: bool = False,
+        of_account: bool = False,
     ) -> None:
         code = Code.BATCH_UNAVAILABLE if transient else Code.BATCH_REFUSED
         super().__init__(code, message, hint=hint, transient=transient, details={"stderr": stderr} if stderr else {})
         self.stderr = stderr
         self.own_fault = own_fault or not transient
+        self.of_account = of_account
 
 
 class SubmitOutcomeUnknown(BatchError):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 
+from ejbd import entrypoints
 from ejbd.core.parameters import Declared, declared, per_job
 from ejbd.core.policy import Policy, UnknownPolicy, policy_named, register, registered
 
-__all__ = ["Declared", "declared_by", "import_policies", "known_policies", "known_policy", "per_job"]
+__all__ = ["Declared", "declared_by", "import_policies", "job_words", "known_policies", "known_policy", "per_job"]
 
 GROUP = "ejbd.policies"
 BUNDLING = "bundling"
@@ -39,16 +39,28 @@ def known_policies() -> Mapping[str, type[Policy]]:
 @functools.cache
 def _load_installed() -> Mapping[str, str]:
     """Load what installed packages offer; what could not be loaded, by its name, and why."""
-    failed: dict[str, str] = {}
-    for point in entry_points(group=GROUP):
-        try:
-            found = point.load()
-            if not (isinstance(found, type) and issubclass(found, Policy)):
-                raise TypeError(f"{point.value} is no Policy")
-            register(found)
-        except Exception as error:  # a package's fault is no fault of the queues that do not use it
-            failed[point.name] = f"the policy {point.name} ({point.value}) cannot be loaded: {error}"
-    return failed
+    return entrypoints.load(GROUP, "policy", _take)
+
+
+def _take(_name: str, found: object) -> None:
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise TypeError("it is no Policy of ejbd.core.policy")
+    register(found)
+
+
+def broken_policies() -> Mapping[str, str]:
+    """What could not be loaded, by its name, and why in a sentence."""
+    return _load_installed()
+
+
+def job_words() -> Mapping[str, Sequence[Declared]]:
+    """What jobs may say of parameters, by key: each with the declarations of the policies that have it."""
+    found: dict[str, list[Declared]] = {}
+    for policy in known_policies().values():
+        for one in declared(policy.declares).values():
+            if one.about.per_job and one not in found.setdefault(one.key, []):
+                found[one.key].append(one)
+    return found
 
 
 def import_policies(modules: Sequence[str]) -> None:

@@ -34,12 +34,12 @@ _TERMINAL = "a job with a terminal would hold its processors while nobody types,
 
 _TABLE: tuple[tuple[Use, bool, str, str], ...] = (
     # use, whether a value follows, letters, why
-    (Use.UNDERSTOOD, True, "aAdejJlmMNoqrStvwW", ""),
+    (Use.UNDERSTOOD, True, "aAdejJklmMNoqrStvwW", ""),
     (Use.UNDERSTOOD, False, "hnV", ""),
     (Use.SHARED, True, "pP", ""),
     (Use.RIGID, True, "KLT", "EJB does not know what it would mean for each subjob"),
     (Use.DROPPED, True, "c", "EJB makes checkpoints itself (#EJB checkpoint=...)"),
-    (Use.DROPPED, True, "kR", "EJB writes the output where it belongs, as it comes"),
+    (Use.DROPPED, True, "R", "EJB writes the output where it belongs, as it comes"),
     (Use.DROPPED, True, "b", "it concerns qsub itself"),
     (Use.DROPPED, False, "fzE", "it concerns qsub itself"),
     (Use.REFUSED, False, "IXx", _TERMINAL),

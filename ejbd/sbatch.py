@@ -50,21 +50,19 @@ _DAEMON_READS = "the file would be read by the daemon instead of by you"
 _PLACED = "subjobs run wherever processors are idle"
 _DEVICES = "nobody sees how many of them are free"
 _TIME = "an elastic job begins as soon as processors are idle"
-_RETRIES = "EJB restarts jobs itself"
 _CLIENT = "it concerns sbatch itself"
 
 _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     # use, argument, "letter:name" words, why
     (Use.UNDERSTOOD, _REQ, "D:chdir e:error J:job-name n:ntasks N:nodes ntasks-per-node", ""),
     (Use.UNDERSTOOD, _REQ, "o:output p:partition t:time export c:cpus-per-task", ""),
-    (Use.UNDERSTOOD, _NO, "H:hold", ""),
+    (Use.UNDERSTOOD, _NO, "H:hold requeue no-requeue", ""),
     (Use.SHARED, _REQ, "A:account q:qos wckey priority", ""),
     (Use.SHARED, _OPT, "nice", ""),
     (Use.SOFT, _REQ, "open-mode", "EJB appends to the output in one piece"),
     (Use.SOFT, _REQ, "acctg-freq profile", "it would be taken for each subjob alone"),
     (Use.SOFT, _OPT, "propagate", "each worker keeps the limits of its node"),
     (Use.DROPPED, _REQ, "comment", "EJB writes its own mark there"),
-    (Use.DROPPED, _NO, "requeue no-requeue", _RETRIES),
     (Use.DROPPED, _NO, "v:verbose Q:quiet parsable ignore-pbs", _CLIENT),
     (Use.DROPPED, _NO, "W:wait", "write `ejb submit --wait`"),
     (Use.REFUSED, _NO, "test-only", "write `ejb submit --dry-run`"),

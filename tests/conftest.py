@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +26,15 @@ __all__ = [
 # No test asserts how fast this machine is, not even an example of a property.
 settings.register_profile("ejb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ejb")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The soak draws another seed each day: here, so that all workers of a run have one."""
+    os.environ.setdefault("EJB_SOAK_SEED", str(datetime.datetime.now(datetime.UTC).date().toordinal()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"soak: EJB_SOAK_SEED={os.environ['EJB_SOAK_SEED']}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,21 @@ import asyncio
 from fastapi import Depends, FastAPI, Request
 
 from ejbd import __version__
-from ejbd.api import drains, events, history, jobs, logs, openapi, problems, queues, system, timelines, tokens, worker
+from ejbd.api import (
+    doctor,
+    drains,
+    events,
+    history,
+    jobs,
+    logs,
+    openapi,
+    problems,
+    queues,
+    system,
+    timelines,
+    tokens,
+    worker,
+)
 from ejbd.api.auth import Holders
 from ejbd.api.declared import Declared
 from ejbd.api.head import Head
@@ -17,7 +31,7 @@ from ejbd.api.submission_door import SubmissionDoor
 from ejbd.api.worker_door import WorkerDoor
 from ejbd.errors import Code, EjbError
 
-_REPEATABLE = frozenset({"state"})
+_REPEATABLE = frozenset({"state", "number"})
 
 
 async def _query(request: Request) -> None:
@@ -35,8 +49,11 @@ async def _query(request: Request) -> None:
             raise EjbError(Code.INVALID, "this is given more than once", where=f"query.{key!a}")
 
 
-def create_app(manager: ManagerPort) -> FastAPI:
-    """The application over a manager. `app.state.closing` ends what waits; :func:`ejbd.api.server.serve` sets it."""
+def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> FastAPI:
+    """The application over a manager; `examine` makes the checks of `ejb doctor`.
+
+    `app.state.closing` ends what waits; :func:`ejbd.api.server.serve` sets it.
+    """
     app = FastAPI(
         title="Elastic Job Bundling",
         version=__version__,
@@ -47,16 +64,17 @@ def create_app(manager: ManagerPort) -> FastAPI:
         dependencies=[Depends(_query)],
     )
     app.state.manager = manager
+    app.state.examine = examine
     app.state.holders = Holders()
     app.state.closing = asyncio.Event()
     app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
-    for module in (jobs, worker, events, logs, timelines, history, queues, drains, tokens, system):
+    for module in (jobs, worker, events, logs, timelines, history, queues, drains, tokens, doctor, system):
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(SubmissionDoor, manager=manager)
-    app.add_middleware(Guard, max_body_bytes=manager.settings.limits.max_body_bytes)
+    app.add_middleware(Guard, manager=manager)
     app.add_middleware(WorkerDoor, manager=manager, max_body_bytes=manager.settings.limits.max_body_bytes)
     openapi.install(app)
     return app

@@ -16,6 +16,7 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from ejbd.api.port import ManagerPort
+from ejbd.api.shares import ADMINISTRATORS
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
@@ -39,11 +40,13 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, and whether everybody's jobs are theirs to see and change. `token`: the digest of what they showed."""
+    """Who asks, and whether everybody's jobs are theirs to see and change. `token`: the digest of what they showed, and
+    `scope` what it is good for ("": everything that the user may do)."""
 
     user: str
     admin: bool
     token: str | None = None
+    scope: str = ""
 
     def require_admin(self) -> None:
         """Raise EjbError (FORBIDDEN) for anybody else."""
@@ -100,7 +103,7 @@ async def principal_of(request: Request, declared: Annotated[object, Depends(_BE
     if found is None:
         found = request.state.principal = await _principal(request, request.app.state.manager)
     if (connection := getattr(request.state, "connection", None)) is not None:
-        connection.known = True
+        connection.is_of(ADMINISTRATORS if found.admin else f"user {found.user}")
     return found
 
 
@@ -130,9 +133,8 @@ class Holders:
         self._known: dict[str, tuple[str, float | None, str]] = {}
         self._forgotten = 0
 
-    async def holder(self, manager: ManagerPort, token: str) -> tuple[str, float | None, str] | None:
-        """The user, the end (epoch seconds) and the scope of a token, None of one that does not exist."""
-        wanted = digest(token)
+    async def holder(self, manager: ManagerPort, wanted: str) -> tuple[str, float | None, str] | None:
+        """The user, the end (epoch seconds) and the scope of a token by its digest, None of one that does not exist."""
 
         def look(session: Session) -> Row[str, float | None, str] | None:
             return session.execute(
@@ -158,17 +160,29 @@ class Holders:
         self._known.clear()
 
 
+async def still_holds(holders: Holders, manager: ManagerPort, caller: Principal) -> bool:
+    """Whether the token that a request came with is still good: streams outlast many a token."""
+    if caller.token is None:
+        return True
+    found = await holders.holder(manager, caller.token)
+    return found is not None and not _has_ended(found[1])
+
+
+def _has_ended(expires_s: float | None) -> bool:
+    return expires_s is None or expires_s <= time.time()  # all of them end
+
+
 async def _token_holder(holders: Holders, manager: ManagerPort, token: str, *, looks: bool) -> Principal:
-    found = await holders.holder(manager, token)
+    found = await holders.holder(manager, digest(token))
     if found is None:
         raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint="make one by `ejb token create`")
     user, expires_s, scope = found
-    if expires_s is None or expires_s <= time.time():  # all of them end
+    if _has_ended(expires_s):
         raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint="make one by `ejb token create`")
     if scope == "read" and not looks:
         hint = "make one by `ejb token create --scope jobs`"
         raise EjbError(Code.FORBIDDEN, "this token is for looking only", hint=hint)
-    return Principal(user, scope == "admin" and is_admin(user, manager.settings), digest(token))
+    return Principal(user, scope == "admin" and is_admin(user, manager.settings), digest(token), scope)
 
 
 def is_admin(user: str, settings: Settings) -> bool:

@@ -12,11 +12,12 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.api.auth import Caller, Manager, Principal
+from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import before_closing, closing_event
 from ejbd.api.models import Api, EventPage
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
+from ejbd.api.shares import mark_as_stream
 from ejbd.api.views import event_view
 from ejbd.store import queries
 from ejbd.store.models import Event, Job
@@ -90,7 +91,7 @@ async def job_stream(
         return rows, JobState(state).over and len(rows) < BATCH
 
     after = last if last is not None else query.after or 0
-    return _streaming(request.app, manager, fetch, after)
+    return _streaming(request, manager, caller, fetch, after)
 
 
 @router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM_RESPONSE)  # type: ignore[arg-type]
@@ -110,7 +111,7 @@ async def stream(
     def fetch(session: Session, after: int) -> tuple[Sequence[Event], bool]:
         return _events_of(session, caller, after, BATCH), False
 
-    return _streaming(request.app, manager, fetch, after)
+    return _streaming(request, manager, caller, fetch, after)
 
 
 def _events_of(session: Session, caller: Principal, after: int, limit: int) -> Sequence[Event]:
@@ -120,12 +121,15 @@ def _events_of(session: Session, caller: Principal, after: int, limit: int) -> S
     return session.scalars(query.order_by(Event.id).limit(limit)).all()
 
 
-def _streaming(app: FastAPI, manager: ManagerPort, fetch: Fetch, after: int) -> StreamingResponse:
+def _streaming(
+    request: Request, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int
+) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_lines(app, manager, fetch, after), media_type=STREAM, headers=headers)
+    mark_as_stream(request)
+    return StreamingResponse(_lines(request.app, manager, caller, fetch, after), media_type=STREAM, headers=headers)
 
 
-async def _lines(app: FastAPI, manager: ManagerPort, fetch: Fetch, after: int) -> AsyncIterator[str]:
+async def _lines(app: FastAPI, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
 
     def look(session: Session) -> tuple[Sequence[Event], bool, int]:
@@ -134,7 +138,7 @@ async def _lines(app: FastAPI, manager: ManagerPort, fetch: Fetch, after: int) -
 
     yield "retry: 1000\n\n"
     told_s = loop.time()
-    while not closing_event(app).is_set():
+    while not closing_event(app).is_set() and await still_holds(app.state.holders, manager, caller):
         rows, over, newest = await manager.store.read(look)
         for row in rows:
             after = row.id

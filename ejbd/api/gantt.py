@@ -36,6 +36,7 @@ _ROLE = {
     SubjobRole.SUBJOB: "#3f7fb5",
     SubjobRole.RIGID: "#7a8594",
     SubjobRole.STANDBY: "#b9c0ca",
+    SubjobRole.ASIDE: "#b9c0ca",
 }
 _QUEUED = (SubjobState.PLANNED, SubjobState.PENDING)
 _HALO = 'stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'  # words over lines and stripes

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field, model_validator
 
 from ejbd.api.auth import Caller, Manager, Principal
-from ejbd.api.models import NAME, PLAIN, Api
+from ejbd.api.models import NAME, PLAIN, Api, Body
 from ejbd.errors import Code, EjbError
 from ejbd.manager.learning import pastruns
 from ejbd.manager.learning.pastruns import Application
@@ -22,22 +22,25 @@ router = APIRouter(prefix="/v1/history", tags=["history"])
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME)]
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
+_COLUMN = Field(max_length=MOST_RUNS, fail_fast=True)
 
-class RunColumns(Api):
+
+class RunColumns(Body):
     """Finished runs, a column for each of their fields; all as long as `user`."""
 
     key: Annotated[
         list[Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]],
-        Field(min_length=1, max_length=MOST_RUNS, description="the same for the same run: it is kept once"),
+        _COLUMN,
+        Field(min_length=1, description="the same for the same run: it is kept once"),
     ]
-    user: list[Name]
-    application: list[Name]
-    input_class: list[Annotated[str, Field(max_length=128, pattern=PLAIN)]]
-    processors: list[Annotated[int, Field(ge=1, le=2**31 - 1)]]
-    run_s: list[Seconds]
-    requested_s: list[Seconds | None]
-    outcome: list[Literal["completed", "timeout", "failed", "cancelled"]]
-    end_s: list[Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]]
+    user: Annotated[list[Name], _COLUMN]
+    application: Annotated[list[Name], _COLUMN]
+    input_class: Annotated[list[Annotated[str, Field(max_length=128, pattern=PLAIN)]], _COLUMN]
+    processors: Annotated[list[Annotated[int, Field(ge=1, le=2**31 - 1)]], _COLUMN]
+    run_s: Annotated[list[Seconds], _COLUMN]
+    requested_s: Annotated[list[Seconds | None], _COLUMN]
+    outcome: Annotated[list[Literal["completed", "timeout", "failed", "cancelled"]], _COLUMN]
+    end_s: Annotated[list[Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]], _COLUMN]
 
     @model_validator(mode="after")
     def _even(self) -> RunColumns:

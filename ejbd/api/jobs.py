@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.api.auth import Caller, Manager, Principal
@@ -18,6 +20,7 @@ from ejbd.api.models import (
     JobPage,
     JobSubmission,
     Plan,
+    SignalRequest,
 )
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import ELEMENTS, SELECTION, Selector, SomeSelector, select_job
@@ -25,9 +28,11 @@ from ejbd.api.submission import read_submission, submitted
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
+from ejbd.store.models import Job
 from ejbd.wire.states import LIVING_JOB, TERMINAL_JOB, JobState
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+LONGEST_WAIT_S = 60.0
 
 IdempotencyKey = Annotated[
     str | None,
@@ -54,6 +59,10 @@ class JobFilter(Api):
         str | None,
         Field(max_length=64, pattern=SELECTION, description="the elements of this array; else none are listed"),
     ] = None
+    number: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")], ...],
+        Field(max_length=200, description="of any of these numbers, elements too; each names one job at most"),
+    ] = ()
     select: Annotated[
         str | None,
         Field(max_length=256, pattern=SELECTION, description="`A..B`: from one job to another as submitted; `all`"),
@@ -94,6 +103,8 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
         states &= LIVING_JOB if query.alive else TERMINAL_JOB
 
     def look(session: Session) -> JobPage:
+        if query.number:
+            return JobPage(jobs=job_views(_numbered(session, query.number, user), session), next=None)
         between = array = None
         if query.array is not None:
             array = queries.resolve_job(session, query.array, caller.user, everybody=caller.admin)
@@ -116,6 +127,12 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
     return await manager.store.read(look)
 
 
+def _numbered(session: Session, numbers: Sequence[str], user: str | None) -> list[Job]:
+    within = select(Job) if user is None else select(Job).where(Job.user == user)
+    found = (queries.by_number(session, within, number) for number in numbers)
+    return list({job.id: job for job in found if job is not None}.values())
+
+
 @router.get("/{job}")
 async def show(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
     """One job."""
@@ -129,6 +146,16 @@ async def explain(manager: Manager, caller: Caller, job: Selector) -> Explanatio
     return Explanation.model_validate(await manager.explain(found.id))
 
 
+@router.post("/{job}/number")
+async def number(
+    manager: Manager, caller: Caller, job: Selector, wait_s: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0.0
+) -> JobDetail:
+    """Have a job go by a number: that of its J0 where it comes within `wait_s` seconds, else one of EJB's own."""
+    found = await select_job(manager, caller, job)
+    await manager.number(found.id, wait_s)
+    return await _detail(manager, caller, found.id)
+
+
 @router.post("/{job}/cancel")
 async def cancel(manager: Manager, caller: Caller, job: SomeSelector) -> JobDetail:
     """End a job; of an array all elements, or those that are named."""
@@ -139,6 +166,14 @@ async def cancel(manager: Manager, caller: Caller, job: SomeSelector) -> JobDeta
         return await _detail(manager, caller, array.id)
     found = await select_job(manager, caller, job)
     await manager.cancel(found.id, caller.user)
+    return await _detail(manager, caller, found.id)
+
+
+@router.post("/{job}/signal")
+async def signal(manager: Manager, caller: Caller, job: Selector, body: SignalRequest) -> JobDetail:
+    """Send a signal to what an elastic job runs; an array's to each of its elements."""
+    found = await select_job(manager, caller, job)
+    await manager.signal(found.id, body.signal, body.to, caller.user)
     return await _detail(manager, caller, found.id)
 
 

@@ -15,16 +15,17 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.api.auth import Caller, Manager
+from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import closing_event
 from ejbd.api.models import Api
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
+from ejbd.api.shares import mark_as_stream
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.submission import passing
-from ejbd.manager.submission.output import output_paths
-from ejbd.store.models import Array, Job, Operation, Subjob
+from ejbd.manager.submission.output import output_paths, server_in
+from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain
 from ejbd.wire.kinds import JobKind, OperationKind, SubjobRole
@@ -74,7 +75,8 @@ async def logs(
     """The job's standard output or error. The daemon reads only regular files that belong to the job's user."""
     found = await select_job(manager, caller, job)
     if query.follow:
-        body = _following(request.app, manager, found.id, query.stream, query.offset)
+        mark_as_stream(request)
+        body = _following(request.app, manager, caller, found.id, query.stream, query.offset)
         return StreamingResponse(body, media_type="application/octet-stream")
     file = await _file(manager, found.id, query.stream)
     data = await _read_apart(file, query.offset)
@@ -84,9 +86,9 @@ async def logs(
 
 
 async def _following(
-    app: FastAPI, manager: ManagerPort, job_id: str, stream: Stream, offset: int
+    app: FastAPI, manager: ManagerPort, caller: Principal, job_id: str, stream: Stream, offset: int
 ) -> AsyncIterator[bytes]:
-    while not closing_event(app).is_set():
+    while not closing_event(app).is_set() and await still_holds(app.state.holders, manager, caller):
         file = await _file(manager, job_id, stream)
         data = await _read_apart(file, offset)
         offset += len(data)
@@ -124,10 +126,10 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
     rigid = session.scalars(own.order_by(*last)).first()  # of one that was queued again the last that began
     id = rigid.batch_id if rigid is not None and rigid.batch_id is not None else ""
     if not names_output or spec.asked is None:
-        number = id.partition(".")[0] if spec.pbs else None
-        array = None if job.array_id is None else session.get(Array, job.array_id)
-        element = None if array is None else (array.number or job.id, job.array_index or 0)
-        return output_paths(spec, job.id, job.user, node="", number=number, element=element)
+        number = id.partition(".")[0] or None
+        whole = None if job.array_id is None else session.scalar(select(Job.number).where(Job.id == job.array_id))
+        element = None if job.array_id is None else (whole or job.id, job.array_index or 0)
+        return output_paths(spec, job.id, job.user, node="", number=number, element=element, server=server_in(id))
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
     return passing.output_of(spec, spec.asked, id, job.user, list(rigid.nodes) if rigid is not None else [])

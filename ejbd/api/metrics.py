@@ -46,14 +46,14 @@ class _Stored:
             intents.add_metric([kind, at.value], count)
         workers = GaugeMetricFamily("ejb_workers", "Workers that are believed to be alive", value=self.workers)
         paused = GaugeMetricFamily(
-            "ejb_queue_paused", "Queues that are left alone, by what keeps failing", labels=["queue", "what"]
+            "ejb_queue_paused", "Queues that are left alone, by what keeps failing", labels=["queue", "what", "whose"]
         )
         failures = GaugeMetricFamily(
-            "ejb_queue_failures", "Submissions or starts that failed in a row", labels=["queue", "what"]
+            "ejb_queue_failures", "Submissions or starts that failed in a row", labels=["queue", "what", "whose"]
         )
         for row in self.pauses:
-            paused.add_metric([row.name, row.what], row.until_s is not None)
-            failures.add_metric([row.name, row.what], row.failures)
+            paused.add_metric([row.name, row.what, row.whose], row.until_s is not None)
+            failures.add_metric([row.name, row.what, row.whose], row.failures)
         took = GaugeMetricFamily(
             "ejb_overhead_seconds",
             "What starts and ends of subjobs took of late: until workers are ready, the launch, giving back",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ejbd.api.auth import principal_of
+from ejbd.api.auth import Principal, principal_of
+from ejbd.api.bodies import Values
+from ejbd.api.port import ManagerPort
 from ejbd.api.problems import internal, problem
 from ejbd.errors import Code, EjbError
 
@@ -20,44 +20,47 @@ _TOO_LARGE_HINT = "leave large data in files, or raise limits.max_body_bytes"
 
 
 _SMALL_BYTES = 64 * 1024
+_LOOKING_BYTES = 256 * 1024
 _LARGE_ROUTES = ("/v1/jobs", "/v1/jobs/plan", "/v1/worker/reports", "/v1/history")
+_SINGLE = frozenset({b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"x-ejb-protocol"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
-_OPENERS = re.compile(rb"(?:[\[{]\s*){64}")
-_MOST_BRACKETS = 200_000
-_NESTED = "the body holds too many values inside each other"
+_JOBS = frozenset({"/v1/jobs", "/v1/jobs/plan"})
+_OF_JOBS = _JOBS | {"/v1/history"}  # for users whose jobs this daemon runs
 
 
 class Guard:
-    """Reads no body of anybody who does not say who he is, and none that is larger than its route can need.
+    """Reads the bodies of users who are known and may use the route, and none that is larger than the route can need.
 
-    Above `max_body_bytes` for jobs and workers' reports, 64 KiB for the rest, a body is refused, by its stated length
-    without reading it and otherwise when it passes that. A bug is answered with a problem document that tells nothing
-    about the inside; the log has it all.
+    Above `max_body_bytes` for jobs and workers' reports, 256 KiB for a token that only looks, 64 KiB for the rest, a
+    body is refused, by its stated length without reading it and otherwise when it passes that. A bug is answered with a
+    problem document that tells nothing about the inside; the log has it all.
     """
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:
         self.app = app
-        self.most = max_body_bytes
+        self.manager = manager
+        self.most = manager.settings.limits.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         started = False
-        read = brackets = 0
+        read = 0
+        values = Values()
         most = self.most if scope["path"] in _LARGE_ROUTES else min(self.most, _SMALL_BYTES)
 
         async def counted() -> Message:
-            nonlocal read, brackets
+            nonlocal read
             message = await receive()
             if message["type"] == "http.request":
                 read += len(message.get("body", b""))
                 if read > most:
                     # FastAPI lets its own kind of exception alone while it reads a body, and hides every other.
                     raise HTTPException(413, _sentence(most))
-                brackets += _brackets(message.get("body", b""))
-                if brackets > _MOST_BRACKETS:
-                    raise HTTPException(422, _NESTED)
+                values.feed(message.get("body", b""))
+                if refused := values.too_many:
+                    raise HTTPException(422, refused)
             return message
 
         async def watched(message: Message) -> None:
@@ -65,16 +68,18 @@ class Guard:
             started = started or message["type"] == "http.response.start"
             await send(message)
 
-        if _stated_length(scope) > most:
-            error = EjbError(Code.TOO_LARGE, _sentence(most), hint=_TOO_LARGE_HINT)
-            await problem(error)(scope, receive, send)
+        try:
+            if _stated_length(scope) > most:
+                raise EjbError(Code.TOO_LARGE, _sentence(most), hint=_TOO_LARGE_HINT)
+            _once(scope)
+            if scope["method"] in _BODIES and "subjob" not in scope.get("state", {}):
+                caller = await principal_of(Request(scope))
+                most = self._most_of(caller, scope["path"], most)
+                if _stated_length(scope) > most:
+                    raise EjbError(Code.TOO_LARGE, _sentence(most), hint=_TOO_LARGE_HINT)
+        except EjbError as refused:
+            await problem(refused, headers={"Connection": "close"})(scope, receive, send)
             return
-        if scope["method"] in _BODIES and "subjob" not in scope.get("state", {}):
-            try:
-                await principal_of(Request(scope))
-            except EjbError as nobody:
-                await problem(nobody, headers={"Connection": "close"})(scope, receive, send)
-                return
         try:
             await self.app(scope, counted, watched)
         except Exception:
@@ -83,14 +88,24 @@ class Guard:
                 raise  # half an answer is out: all that is left is to cut the connection
             await internal()(scope, receive, send)
 
+    def _most_of(self, caller: Principal, path: str, most: int) -> int:
+        """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user whose jobs are not run here."""
+        if path in _JOBS or (path in _OF_JOBS and not caller.admin):
+            self.manager.refuse_others(caller.user)
+        return min(most, _LOOKING_BYTES) if caller.scope == "read" else most
+
+
+def _once(scope: Scope) -> None:
+    """Of a header that comes twice one would be taken and the other left out in silence. Raises EjbError (INVALID)."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in _SINGLE and found.setdefault(name, value) != value:
+            where = name.decode().title()
+            raise EjbError(Code.INVALID, "this header is given twice, with two values", where=where, hint="send one")
+
 
 def _sentence(most: int) -> str:
     return f"the body of a request may have {most} bytes at most here"
-
-
-def _brackets(piece: bytes) -> int:
-    """How many values a part of a body opens; too many where it opens one in the other, as no request of ours does."""
-    return _MOST_BRACKETS + 1 if _OPENERS.search(piece) else piece.count(b"[") + piece.count(b"{")
 
 
 def _stated_length(scope: Scope) -> int:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from ejbd.config import QueueSettings, changes_schema, check_changes, settings_schema
+from ejbd.engines import known_engines
 from ejbd.manager.planning.outlook import PlannedKind
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
@@ -23,10 +34,36 @@ class Api(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+MOST_WORDS = 65_536  # of a command, or variables of an environment; the kernel takes 2 MiB of both together
+MOST_UNKNOWN = 20  # fields that are told
+
+
+class Body(Api):
+    """What may come in large. Its validation ends at the first faults: each of millions would be an object."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _some_unknown(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or len(data) <= len(cls.model_fields) + MOST_UNKNOWN:
+            return data
+        unknown = itertools.islice((key for key in data if key not in cls.model_fields), MOST_UNKNOWN)
+        return {key: data[key] for key in (*(data.keys() & cls.model_fields.keys()), *unknown)}
+
+
+Words = Annotated[list[str], Field(max_length=MOST_WORDS, fail_fast=True)]
 Setting = Annotated[str | None, Field(max_length=4096)]
 
 
-class OverridesBody(Api):
+def _known_engine(name: str) -> str:
+    if name not in known_engines():
+        raise ValueError(f"{name[:40]!r} is none of: {', '.join(known_engines())}")
+    return name
+
+
+EngineAsked = Annotated[str, AfterValidator(_known_engine), Field(json_schema_extra={"enum": list(known_engines())})]
+
+
+class OverridesBody(Body):
     """Settings that win over the script's. Texts are in sbatch's spelling."""
 
     ntasks: Annotated[int | None, Field(description="processes (ranks)")] = None
@@ -42,7 +79,7 @@ class OverridesBody(Api):
     chdir: Setting = None
     export: Annotated[str | None, Field(max_length=1_000_000)] = None
     elastic: Annotated[Literal["on", "off", "auto"] | None, Field(description="auto: as the queue says")] = None
-    engine: Literal["auto", "application", "dmtcp", "none"] | None = None
+    engine: EngineAsked | None = None
     mpi: Annotated[str | None, Field(max_length=64, description="auto, mpich, openmpi, none, or a profile's name")] = (
         None
     )
@@ -62,16 +99,20 @@ class OverridesBody(Api):
     restartable: bool | None = None
     rerunnable: Annotated[bool | None, Field(description="it may be run again from its beginning")] = None
     hold: bool | None = None
+    settings: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=1024)] | bool | int | float],
+        Field(max_length=64, description="what `#EJB` knows, by name: also what the queue's policy lets a job say"),
+    ] = {}
     options: Annotated[
         list[Annotated[str, Field(max_length=4096)]],
-        Field(max_length=1000, description="further options of sbatch as words, e.g. --mem=4G"),
+        Field(max_length=1000, fail_fast=True, description="further options of sbatch as words, e.g. --mem=4G"),
     ] = []
 
 
 Limit = Literal["cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as"]
 
 
-class JobSubmission(Api):
+class JobSubmission(Body):
     """A job: a `script` (with `args`), or a `command`; exactly one of the two."""
 
     model_config = ConfigDict(
@@ -97,18 +138,34 @@ class JobSubmission(Api):
         None
     )
     script_name: Annotated[str, Field(max_length=4096, description="what the job is called by default")] = "job"
-    args: list[str] = []
-    command: list[str] | None = None
-    env: Annotated[dict[str, str], Field(description="the submitter's environment")] = {}
+    args: Words = []
+    command: Words | None = None
+    env: Annotated[
+        dict[str, str], Field(max_length=MOST_WORDS, fail_fast=True, description="the submitter's environment")
+    ] = {}
     script_path: Annotated[
         str | None, Field(max_length=4096, description="absolute path of the file that holds the script, if one does")
     ] = None
     umask: Annotated[int | None, Field(ge=0, le=0o777, description="the submitter's")] = None
     limits: Annotated[
         dict[Limit, Annotated[int, Field(ge=-1, le=2**63 - 1)]],
-        Field(description="the submitter's soft resource limits in the units of setrlimit; -1: unlimited"),
+        Field(
+            fail_fast=True, description="the submitter's soft resource limits in the units of setrlimit; -1: unlimited"
+        ),
     ] = {}
     overrides: OverridesBody = OverridesBody()
+    numbered: Annotated[
+        bool, Field(description="its user knows it by its number: without one that is named its output is slurm-%j.out")
+    ] = False
+
+
+class SignalRequest(Api):
+    """A signal for a job, by its name or number."""
+
+    signal: Annotated[str, Field(max_length=16, examples=["USR1"])]
+    to: Annotated[
+        Literal["ranks", "script", "all"], Field(description="its ranks, the shell of its script, or both")
+    ] = "ranks"
 
 
 class JobCreated(Api):
@@ -296,6 +353,9 @@ class SubjobView(Api):
     end_s: Annotated[float | None, Field(description="planned while it runs, actual afterwards")]
     reason: str
     elements: Annotated[dict[str, int] | None, Field(description="of an array: how many are in each state")] = None
+    processor_s: Annotated[
+        float | None, Field(description="processor-seconds that it is charged so far; null: of an array, not known")
+    ] = None
 
 
 class JobView(Api):
@@ -321,10 +381,20 @@ class JobView(Api):
     progress: Annotated[float, Field(description="share of the walltime's work that is done, 0 to 1 (Eq. 3)")]
     exit_code: int | None
     reason: str
+    number: Annotated[
+        str | None,
+        Field(description="SLURM_JOB_ID: its first J0's, or one of EJB's own; null: none was told yet"),
+    ] = None
+    nodes: Annotated[list[str], Field(description="that it holds; of a job that has ended: all that it had")] = []
     array: Annotated[str | None, Field(description="of an element: the array that it is of")] = None
+    array_number: Annotated[str | None, Field(description="of an element: SLURM_ARRAY_JOB_ID")] = None
     index: Annotated[int | None, Field(description="of an element: which it is")] = None
     elements: Annotated[
-        dict[str, int] | None, Field(description="of an elastic array: how many elements are in each state, or to come")
+        dict[str, int] | None, Field(description="of an array: how many elements are in each state, or to come")
+    ] = None
+    batch_ids: Annotated[list[str], Field(description="the batch jobs that were made for it, in their order")] = []
+    processor_s: Annotated[
+        float | None, Field(description="processor-seconds of all of them together; null: not known of one of them")
     ] = None
 
 
@@ -332,10 +402,13 @@ class JobDetail(JobView):
     """A job with all that belongs to it."""
 
     element_indices: Annotated[
-        dict[str, str] | None, Field(description="of an elastic array: which elements these are, as --array has them")
+        dict[str, str] | None, Field(description="of an array: which elements are in which state, as --array has them")
     ] = None
     cwd: str
     command: list[str]
+    settings: Annotated[
+        dict[str, str], Field(description="parameters of the queue's policy in the job's own words, by their keys")
+    ] = {}
     incarnation: int
     subjobs: list[SubjobView]
 
@@ -524,6 +597,7 @@ class QueuePauseView(Api):
     """Why and until when EJB leaves a queue alone."""
 
     what: Annotated[Literal["submissions", "starts"], Field(description="what keeps failing")]
+    whose: Annotated[str, Field(description="for a limit of this user's in this account (`user/account`); empty: all")]
     reason: str
     failures: Annotated[int, Field(description="in a row")]
     since_s: Annotated[float, Field(description="the first of them")]
@@ -583,8 +657,9 @@ class KeptFor(Api):
 class Window(Api):
     """Processors that jobs of a queue may use now without delaying anybody.
 
-    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere. `kept_for`: who is to have room that
-    elastic jobs have given back; until he has started, no elastic job takes any of the slots.
+    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere. `blind`: why no window is used
+    though processors are free: the batch system hides the jobs of others; "" where it does not. `kept_for`: who is to
+    have room that elastic jobs have given back; until he has started, no elastic job takes any of the slots.
     """
 
     queue: str
@@ -594,6 +669,7 @@ class Window(Api):
     free: int
     total: int
     by: str = ""
+    blind: str = ""
     kept_for: KeptFor | None = None
 
 

@@ -19,6 +19,10 @@ class ManagerPort(Protocol):
     store: Store
     telemetry: Telemetry
 
+    def refuse_others(self, user: str) -> None:
+        """FORBIDDEN for a user whose jobs this daemon does not run."""
+        ...
+
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         """The job's id, how it is taken and why, and whether it is new (else this key and body were answered before).
 
@@ -44,6 +48,14 @@ class ManagerPort(Protocol):
 
         NOT_FOUND where the job is no elastic array.
         """
+        ...
+
+    async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
+        """Send a signal to an elastic job's `ranks`, its `script` or `all`. CONFLICT where nothing of that runs."""
+        ...
+
+    async def number(self, job_id: str, wait_s: float) -> str:
+        """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
         ...
 
     async def hold(self, job_id: str, by: str) -> None:

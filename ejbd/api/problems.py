@@ -14,6 +14,7 @@ from ejbd.api.sentences import place_and_sentence
 from ejbd.errors import HTTP_STATUS, Code, EjbError
 
 MEDIA_TYPE = "application/problem+json"
+_MOST_TOLD = 20  # faults of a request
 _TITLES = {
     Code.INVALID: "The request cannot be right",
     Code.NOT_FOUND: "There is no such thing",
@@ -125,11 +126,11 @@ def install(app: FastAPI) -> None:
 
 def _from_validation(error: RequestValidationError) -> EjbError:
     found = []
-    for one in error.errors():
+    for one in error.errors()[:_MOST_TOLD]:
         place, message = place_and_sentence(one)
         found.append({"where": _shown(place), "message": _shown(message)})
     first = found[0] if found else {"where": "", "message": "the request cannot be read"}
-    details = {"errors": found[:20]}
+    details = {"errors": found}
     return EjbError(Code.INVALID, first["message"], where=first["where"], details=details)
 
 

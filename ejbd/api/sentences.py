@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ def place_and_sentence(fault: _Fault) -> tuple[str, str]:
 
 
 def _value(value: Any) -> str:
-    text = repr(value)
+    text = repr(value) if isinstance(value, (str, int, float)) or value is None else reprlib.repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 

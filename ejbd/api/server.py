@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import os
 import resource
 import socket
 import struct
@@ -19,6 +21,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ejbd.api.auth import Peer
+from ejbd.api.shares import ADMINISTRATORS, Shares, Use
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 
@@ -77,12 +80,13 @@ class _Gathering:
 class PeerProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 protocol that remembers who is at the other end of a unix socket (`request.state.peer`).
 
-    Headers have to be short, which the parser does not see to, and headers and bodies have to come in time. Where there
-    are too many connections the oldest of those that have not said who they are goes (`request.state.connection.known`
-    is set once they have), and, if there is none, the newest.
+    Headers have to be short, which the parser does not see to, and headers and bodies have to come in time. Which
+    connection goes where there are too many is decided by :mod:`ejbd.api.shares`; `request.state.connection` is told
+    whose a request is (:meth:`is_of`) and that its answer is a stream (`streams`).
     """
 
-    known = False
+    party = ""
+    streams = False
     _timer: asyncio.TimerHandle | None = None
     _awaited = ""
     _in_head = False
@@ -93,23 +97,38 @@ class PeerProtocol(HttpToolsProtocol):
         super().connection_made(cast(asyncio.Transport, _Gathering(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
         self._await("headers", HEADERS_S)
-        if len(self.connections) > most_connections():
-            others = (one for one in self.connections if isinstance(one, PeerProtocol) and one is not self)
-            unknown = [one for one in others if not one.known]
-            goes = min(unknown, key=lambda one: one.since, default=self)
-            goes.transport.abort()
-            self.connections.discard(goes)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_UNIX:
             packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            self.app_state = {**self.app_state, "peer": Peer(*_CREDENTIALS.unpack(packed))}
+            peer = Peer(*_CREDENTIALS.unpack(packed))
+            self.app_state = {**self.app_state, "peer": peer}
+            self.party = ADMINISTRATORS if peer.uid in (0, os.geteuid()) else f"uid {peer.uid}"
+        else:
+            self.party = f"address {(transport.get_extra_info('peername') or ('',))[0]}"
+        self._shares.enter(self, most_connections())
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, shares: Shares, **more: Any) -> None:
         super().__init__(*args, **more)
         self.since = time.monotonic()
+        self._shares = shares
+
+    def is_of(self, party: str) -> None:
+        """A request on this connection has proved whose it is."""
+        if not self.transport.is_closing():
+            self._shares.move(self, party, most_connections())
+
+    @property
+    def use(self) -> Use:
+        if self.cycle is None or self.cycle.response_complete:
+            return Use.IDLE
+        return Use.STREAM if self.streams else Use.REQUEST
+
+    def cut(self) -> None:
+        self.transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.streams = False
         self._in_head, self._head_bytes = True, 0
 
     def on_url(self, url: bytes) -> None:
@@ -147,6 +166,7 @@ class PeerProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await("", 0.0)
+        self._shares.leave(self)
         super().connection_lost(exc)
 
     def _await(self, what: str, within_s: float) -> None:
@@ -225,7 +245,7 @@ def _config(app: FastAPI) -> uvicorn.Config:
     options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
     return uvicorn.Config(
         app,
-        http=PeerProtocol,
+        http=cast(type[asyncio.Protocol], functools.partial(PeerProtocol, shares=Shares())),
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=STOP_S,

@@ -11,7 +11,7 @@ from typing import Any
 from ejbd.api.models import JobCreated, JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
-from ejbd.policies import per_job
+from ejbd.manager.jobspec.spec import WITH_FIELDS
 
 # A thread of their own for texts that take longer to read than a thread costs: however many come, they keep neither the
 # event loop nor the threads of others busy.
@@ -32,16 +32,23 @@ def request_of(body: JobSubmission) -> JobRequest:
         script_path=body.script_path,
         umask=body.umask,
         limits={str(name): limit for name, limit in body.limits.items()},
+        numbered=body.numbered,
     )
 
 
 def _overrides(body: OverridesBody) -> Overrides:
     values: dict[str, Any] = body.model_dump()
-    for key in ("ntasks", "nodes", "ntasks_per_node", *per_job()):
+    for key in ("ntasks", "nodes", "ntasks_per_node", *WITH_FIELDS):
         if values[key] is not None:
             values[key] = str(values[key])
+    values["settings"] = {word: _text(value) for word, value in body.settings.items()}
     values["options"] = tuple(values["options"])
     return Overrides(**values)
+
+
+def _text(value: str | float) -> str:
+    """A setting's value as a script would have it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 async def read_submission(body: JobSubmission) -> tuple[Reading, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
+from ejbd.manager.jobspec.ownwords import words_of
 from ejbd.manager.linked import arrays, elements
 from ejbd.manager.planning.outlook import PlannedTimeline
 from ejbd.manager.times import work_now
@@ -51,26 +53,98 @@ def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
 
 def job_views(jobs: Sequence[Job], session: Session) -> list[JobView]:
     """Jobs as a list shows them."""
-    held, now, counts = processors_held(jobs, session), time.time(), elements.counts(session, jobs)
-    return [JobView(**_job_fields(job, held.get(job.id, 0), now, counts.get(job.id))) for job in jobs]
+    now, counts = time.time(), elements.counts(session, jobs)
+    beside = _beside(jobs, session, now)
+    return [JobView(**_job_fields(job, beside[job.id], now, counts.get(job.id))) for job in jobs]
 
 
 def job_detail(job: Job, session: Session) -> JobDetail:
     """A job with its subjobs."""
     subjobs = queries.job_subjobs(session, job.id)
-    held = processors_held([job], session).get(job.id, 0)
-    counts = elements.counts(session, [job]).get(job.id)
+    counts, now = elements.counts(session, [job]).get(job.id), time.time()
     return JobDetail(
-        **_job_fields(job, held, time.time(), counts),
-        element_indices=elements.indices(session, job.id) if counts is not None else None,
+        **_job_fields(job, _beside([job], session, now)[job.id], now, counts),
+        element_indices=elements.indices(session, job.id) if counts is not None else _indices(subjobs),
         cwd=str(job.spec.get("cwd", "")),
         command=[str(word) for word in job.spec.get("argv", [])],
+        settings=words_of(job.spec),
         incarnation=job.incarnation,
-        subjobs=subjob_views(job, subjobs),
+        subjobs=subjob_views(job, subjobs, now),
     )
 
 
-def subjob_views(job: Job, subjobs: Iterable[Subjob]) -> list[SubjobView]:
+def _indices(subjobs: Sequence[Subjob]) -> dict[str, str] | None:
+    """Which elements of an array of the batch system's own are in which state; None of what is none."""
+    kept = next((s.elements for s in reversed(subjobs) if s.elements and s.elements["all"] is not None), None)
+    return arrays.which(kept) if kept is not None else None
+
+
+class _Beside(NamedTuple):
+    """What other rows tell of a job."""
+
+    held: int
+    nodes: list[str]
+    array_number: str | None
+    elements: dict[str, int] | None  # of an array of the batch system's own
+    batch_ids: list[str]
+    processor_s: float | None
+
+
+def processor_s(subjob: Subjob | Row[Any], now: float) -> float | None:
+    """Processor-seconds that a subjob has been charged by its batch system so far; None where that cannot be told: of
+    an array, whose elements have times of their own."""
+    if subjob.elements is not None:
+        return None
+    if subjob.start_s is None:
+        return 0.0
+    end_s = now if subjob.end_s is None else min(subjob.end_s, now)
+    return subjob.processors * max(0.0, end_s - subjob.start_s)
+
+
+def _together(charges: Sequence[float | None]) -> float | None:
+    known = [charge for charge in charges if charge is not None]
+    return sum(known) if len(known) == len(charges) else None
+
+
+def _beside(jobs: Sequence[Job], session: Session, now: float) -> dict[str, _Beside]:
+    held = processors_held(jobs, session)
+    nodes: dict[str, dict[str, None]] = {job.id: {} for job in jobs}
+    ended = {job.id for job in jobs if JobState(job.state).terminal}
+    of_batch: dict[str, dict[str, int]] = {}
+    batch_ids: dict[str, list[str]] = {job.id: [] for job in jobs}
+    charges: dict[str, list[float | None]] = {job.id: [] for job in jobs}
+    rows = select(
+        *(Subjob.job_id, Subjob.state, Subjob.nodes, Subjob.elements, Subjob.batch_id),
+        *(Subjob.processors, Subjob.start_s, Subjob.end_s),
+    ).where(Subjob.job_id.in_(nodes))
+    for row in session.execute(rows.order_by(Subjob.ordinal)):
+        job_id, kept = row.job_id, row.elements
+        if row.state == SubjobState.RUNNING or job_id in ended:
+            nodes[job_id].update(dict.fromkeys(str(name) for name in row.nodes))
+        if kept and kept["all"] is not None:
+            of_batch[job_id] = arrays.counts(kept)
+        if row.batch_id is not None:
+            batch_ids[job_id].append(row.batch_id)
+            charges[job_id].append(processor_s(row, now))
+    arrays_of = {job.array_id for job in jobs if job.array_id is not None}
+    numbers: dict[str, str | None] = {}
+    if arrays_of:
+        numbered = session.execute(select(Job.id, Job.number).where(Job.id.in_(arrays_of)))
+        numbers = {row.id: row.number for row in numbered}
+    return {
+        job.id: _Beside(
+            held.get(job.id, 0),
+            list(nodes[job.id]),
+            numbers.get(job.array_id or ""),
+            of_batch.get(job.id),
+            batch_ids[job.id],
+            _together(charges[job.id]),
+        )
+        for job in jobs
+    }
+
+
+def subjob_views(job: Job, subjobs: Iterable[Subjob], now: float) -> list[SubjobView]:
     return [
         SubjobView(
             id=s.id,
@@ -87,6 +161,7 @@ def subjob_views(job: Job, subjobs: Iterable[Subjob]) -> list[SubjobView]:
             end_s=s.end_s,
             reason=s.reason,
             elements=arrays.counts(s.elements) if s.elements is not None else None,
+            processor_s=processor_s(s, now),
         )
         for s in subjobs
     ]
@@ -123,11 +198,11 @@ def timeline(job: Job, session: Session) -> Timeline:
             )
             for i in intervals(session, job.id)
         ],
-        subjobs=subjob_views(job, queries.job_subjobs(session, job.id)),
+        subjobs=subjob_views(job, queries.job_subjobs(session, job.id), now),
     )
 
 
-def _job_fields(job: Job, held: int, now: float, counts: dict[str, int] | None) -> dict[str, object]:
+def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | None) -> dict[str, object]:
     done = progress(job, now)
     if counts is not None:  # of an array: the share of its elements that have ended
         done = sum(counts.get(state, 0) for state in TERMINAL_JOB) / max(1, sum(counts.values()))
@@ -141,7 +216,7 @@ def _job_fields(job: Job, held: int, now: float, counts: dict[str, int] | None) 
         "kind": job.kind,
         "engine": job.engine,
         "processes": job.processes,
-        "processors": held,
+        "processors": beside.held,
         "walltime_s": job.walltime_s,
         "held": job.held,
         "submit_s": job.submit_s,
@@ -152,7 +227,12 @@ def _job_fields(job: Job, held: int, now: float, counts: dict[str, int] | None) 
         "progress": done,
         "exit_code": job.exit_code,
         "reason": job.reason,
+        "number": job.number,
+        "nodes": beside.nodes,
         "array": job.array_id,
+        "array_number": beside.array_number,
         "index": job.array_index,
-        "elements": counts,
+        "elements": counts if counts is not None else beside.elements,
+        "batch_ids": beside.batch_ids,
+        "processor_s": beside.processor_s,
     }

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
+from ejbd.api.shares import WORKERS
 from ejbd.errors import Code, EjbError
 from ejbd.manager.protocol import proofs
 from ejbd.manager.protocol.proofs import Claim
@@ -58,7 +59,7 @@ class WorkerDoor:
         state = scope.setdefault("state", {})
         state["subjob"] = claim.subjob
         if (connection := state.get("connection")) is not None:
-            connection.known = True
+            connection.is_of(WORKERS)
         await self.app(scope, _Again(body, receive), answer)
 
     async def _body(self, receive: Receive) -> bytes | None:

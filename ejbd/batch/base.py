@@ -34,7 +34,9 @@ def tag_in(comment: str) -> str:
 class SubmitRequest:
     """A batch job to be submitted.
 
-    `tag` is its name at the batch system and stands in its comment, by which it is found again after a crash.
+    `tag` stands in its comment, by which it is found again after a crash, and is its name where the batch system has no
+    comments. `name` is what its user calls it, and what the batch system lists where it can find the tag elsewhere ("":
+    the tag).
     `processors` is always given, in tasks of `threads` processors of one node each; `walltime_s` None is the batch
     system's own default, and `nodes` and `tasks_per_node` are there only where a layout was asked for. `options` are
     further options of the batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on
@@ -77,6 +79,7 @@ class SubmitRequest:
     exclude: Sequence[str] = ()
     threads: int = 1
     native: Sequence[str] = ()
+    name: str = ""
 
     @property
     def processors_per_node(self) -> int | None:
@@ -170,6 +173,9 @@ class Mailing:
     domain: str = ""
 
 
+END_FILE = "end"
+
+
 class BatchSystem(Protocol):
     """Hands on one batch system. Every call has its own time-out and raises :class:`ejbd.errors.BatchError`.
 
@@ -188,7 +194,8 @@ class BatchSystem(Protocol):
     async def observe(self) -> ClusterView:
         """The whole cluster in a number of batch commands that does not depend on the number of jobs.
 
-        At most 3: a third one for what changes more slowly, as what the site has reserved does.
+        At most 3: a third one for what changes more slowly, as what the site has reserved does. Once a minute or less
+        often three more may tell what the limits of accounts leave.
         """
         ...
 
@@ -229,6 +236,24 @@ class BatchSystem(Protocol):
         """
         ...
 
+    async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
+        """Those of these jobs that anybody's waiting job names in a dependency; one batch command."""
+        ...
+
+    async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
+        """Make a waiting job so small and short that it begins soon: one processor, a minute. `held`: let it begin.
+
+        Raises BatchError where the batch system does not let it, as of a job that runs.
+        """
+        ...
+
+    async def set_aside(self, identity: Identity, id: str) -> None:
+        """Take a running job off its processors, and keep it in the queue, under its number, without beginning.
+
+        Repeatable. Raises BatchError, which will not pass, where the batch system lets no user do so.
+        """
+        ...
+
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """How jobs that are no longer listed ended: batch id -> the exit file that the job writes (may be missing).
 
@@ -262,13 +287,18 @@ class WorkerScript:
     """What a subjob's script must start.
 
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
-    folder there (token, exit file, log); `exit_file` gets the exit code in decimal by an atomic rename.
+    folder there (token, exit file, log); `exit_file` gets the exit code in decimal by an atomic rename. Where
+    `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
     """
 
     python: str
     worker: Path
     subjob_dir: Path
     exit_file: Path
+
+    @property
+    def end_file(self) -> Path:
+        return self.subjob_dir / END_FILE
 
 
 async def mailing(own: str | None, batch: BatchSystem) -> Mailing:

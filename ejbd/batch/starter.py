@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from ejbd.batch.base import WorkerScript
 
@@ -33,13 +34,32 @@ main()
 """
 
 
-def worker_words(request: WorkerScript) -> list[str]:
-    """The words that start a worker on a node, but for `--node` and `--processors`.
+def end_at_once(request: WorkerScript, end: str) -> str:
+    """Lines of shell by which a subjob that nobody needs any more ends as its job did; `end`: what is given the code.
 
-    The zipapp is held against the digest in its name before anything of it runs, and what runs is what was read.
+    No worker comes then, and the daemon may be away.
     """
+    file = shlex.quote(str(request.end_file))
+    return f'code=\nif [ -r {file} ]; then read -r code < {file}; fi\n[ -z "$code" ] || {end} "$code"'
+
+
+BEGINS_ALONE = 79
+"""With this code all workers of a J0 leave to whom no manager answers: the job's own script is to begin there."""
+
+
+def worker_words(request: WorkerScript) -> list[str]:
+    """The words that start a worker on a node, but for `--node` and `--processors`."""
+    return [*_start(request), "agent", "--subjob-dir", str(request.subjob_dir)]
+
+
+def alone_words(request: WorkerScript) -> list[str]:
+    """The words that become the job's own script once its workers have left with BEGINS_ALONE."""
+    return [*_start(request), "alone", "--subjob-dir", str(request.subjob_dir)]
+
+
+def _start(request: WorkerScript) -> list[str]:
+    """The zipapp is held against the digest in its name before anything of it runs, and what runs is what was read."""
     digest = _DIGEST.fullmatch(request.worker.name)
-    words = [request.python, "-I", "-S", str(request.worker)]
     if digest is not None:
-        words = [request.python, "-I", "-S", "-c", _START, str(request.worker), digest[1]]
-    return [*words, "agent", "--subjob-dir", str(request.subjob_dir)]
+        return [request.python, "-I", "-S", "-c", _START, str(request.worker), digest[1]]
+    return [request.python, "-I", "-S", str(request.worker)]

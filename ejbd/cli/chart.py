@@ -16,7 +16,7 @@ _STEPS = "▁▂▃▄▅▆▇█"
 _LETTERS = {"wait": "W", "run": "R", "move": "M"}
 _PLANNED = {"wait": "w", "run": "r", "move": "m", "suspended": "s"}
 _STYLES = {"W": "90", "R": "32", "M": "33", "w": "2;90", "r": "2;32", "m": "2;33", "s": "2;34"}
-_BARS = {SubjobRole.PLACEHOLDER: "35", SubjobRole.SUBJOB: "36", SubjobRole.RIGID: "37", SubjobRole.STANDBY: "37"}
+_BARS = dict.fromkeys(SubjobRole, "37") | {SubjobRole.PLACEHOLDER: "35", SubjobRole.SUBJOB: "36"}
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
 

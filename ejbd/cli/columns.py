@@ -46,6 +46,11 @@ def _exit(job: Job) -> str:
     return "-" if job["exit_code"] is None else str(job["exit_code"])
 
 
+def charged(processor_s: float | None) -> str:
+    """Processor-seconds as accounts list them (CPUTimeRAW): whole ones, `-` where they are not known."""
+    return "-" if processor_s is None else f"{processor_s:.0f}"
+
+
 COLUMNS: dict[str, Column] = {
     "id": Column("ID", lambda job: str(job["id"])),
     "name": Column("NAME", lambda job: str(job["name"])[:24]),
@@ -63,6 +68,8 @@ COLUMNS: dict[str, Column] = {
     "ended": Column("ENDED", lambda job: clock(job["end_s"])),
     "expected": Column("EXPECTED", lambda job: clock(job["expected_completion_s"])),
     "rigid": Column("RIGID START", lambda job: clock(job["rigid_start_s"])),
+    "batch": Column("BATCH JOBS", lambda job: ",".join(job.get("batch_ids") or ()) or "-"),
+    "charged": Column("CHARGED", lambda job: charged(job.get("processor_s")), right=True),
     "reason": Column("REASON", lambda job: str(job["reason"])[:60]),
 }
 NAMES = tuple(COLUMNS)

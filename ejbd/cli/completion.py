@@ -8,6 +8,7 @@ import typer
 
 from ejbd.client.client import Client
 from ejbd.client.messages import LostConnection
+from ejbd.engines import known_engines
 from ejbd.errors import EjbError
 from ejbd.wire.states import JobState
 
@@ -52,6 +53,12 @@ def _queues(daemon: Client) -> Iterable[Offer]:
 jobs = _asked(_jobs)
 queues = _asked(_queues)
 states = _among("living", "ended", *JobState)
-engines = _among("auto", "application", "dmtcp", "none")
+
+
+def engines(incomplete: str) -> list[str]:
+    """Those of packages are known where the daemon's are."""
+    return _among(*known_engines())(incomplete)
+
+
 elasticities = _among("on", "off", "auto")
 mpis = _among("auto", "mpich", "openmpi", "none")

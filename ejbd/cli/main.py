@@ -7,27 +7,24 @@ import sys
 
 from ejbd import __version__
 
-_NAMES_OF_SLURM = ("sbatch", "squeue", "scancel")  # under which `ejb` does what a tool expects of these
+LINKS = ("sbatch", "squeue", "scancel", "scontrol", "sacct", "qsub")  # under which `ejb` does as these do
 _COMPLETING = "_EJB_COMPLETE"  # set by the shell's completion, whose words are not in argv
 
 
 def main() -> None:
     """Entry point."""
-    words = sys.argv[1:]
-    if words == ["--version"] and _COMPLETING not in os.environ:
+    words, name = sys.argv[1:], sys.argv[0].rpartition("/")[2]
+    if words == ["--version"] and name not in LINKS and _COMPLETING not in os.environ:
         print(f"ejb {__version__}")
         return
     from ejbd.cli.output import current
     from ejbd.errors import EjbError
 
     try:
-        name = sys.argv[0].rpartition("/")[2]
-        if name in _NAMES_OF_SLURM:
-            from ejbd.cli import slurm_names
+        if name in LINKS:
+            from ejbd.cli import links
 
-            words = slurm_names.command_line(name, words)
-            if not words:
-                return
+            sys.exit(links.run(name, words))
         if "submit" in words and _COMPLETING not in os.environ:
             from ejbd.cli.submit import quickly
 

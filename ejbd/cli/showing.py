@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ejbd.cli.chart import plan_chart, plan_lines
+from ejbd.cli.columns import charged
 from ejbd.cli.output import Output, ascii_only, printable, width
 from ejbd.cli.words import clock, duration, slots
 from ejbd.wire.payloads import EventView, JobView
@@ -29,6 +30,7 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
         ("kind", ("elastic " if job["elastic"] else "passed-through ") + job["kind"] + f", engine {job['engine']}"),
         ("processors", f"{job['processors']} now, for {job['processes']} processes"),
         ("progress", f"{job['progress']:.0%} of {duration(job['walltime_s']) if job['walltime_s'] else 'no walltime'}"),
+        ("settings", " ".join(f"{key}={value}" for key, value in job.get("settings", {}).items()) or "-"),
         ("submitted", clock(job["submit_s"])),
         ("started", clock(job["start_s"])),
         ("rigid start", clock(job["rigid_start_s"])),
@@ -41,7 +43,7 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
         if value != "-":
             out.line(f"{name:<13} {printable(value)}")
     for state, which in (job.get("element_indices") or {}).items():
-        out.line(f"{state:<13} {job['elements'][state]} of its elements: {shortened(which)}")
+        out.line(f"{state:<13} {job['elements'].get(state, '')} of its elements: {shortened(which)}")
     if job["subjobs"]:
         out.line()
         rows = [
@@ -52,11 +54,24 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
                 str(s["processors"]),
                 duration(s["walltime_s"]) if s["walltime_s"] else "-",
                 clock(s["start_s"] if s["start_s"] is not None else s["planned_start_s"]),
+                charged(s.get("processor_s")),
                 ",".join(s["nodes"][:6]) + (",..." if len(s["nodes"]) > 6 else ""),
             ]
             for s in job["subjobs"]
         ]
-        out.table(["SUBJOB", "BATCH ID", "STATE", "PROCS", "LIMIT", "START", "NODES"], rows, right=frozenset({3, 4}))
+        heading = ["SUBJOB", "BATCH ID", "STATE", "PROCS", "LIMIT", "START", "CHARGED", "NODES"]
+        out.table(heading, rows, right=frozenset({3, 4, 6}))
+        if together := _together(job):
+            out.line(printable(together))
+
+
+def _together(job: dict[str, Any]) -> str:
+    """What the batch jobs that were one job of the user's were charged together; "" where nothing is known of it."""
+    ids, processor_s = job.get("batch_ids") or [], job.get("processor_s")
+    if not ids or processor_s is None:
+        return ""
+    which = f"batch job {ids[0]} is" if len(ids) == 1 else f"batch jobs {', '.join(ids)} are"
+    return f"{which} this one job: {charged(processor_s)} processor-seconds{' together' if len(ids) > 1 else ''}"
 
 
 def shortened(indices: str, most: int = 90) -> str:

@@ -48,6 +48,8 @@ def window(
             if kept:
                 who = f"job {kept['job']} of {kept['user']}"
                 out.line(printable(f"{w['queue']}: kept for {who}; until it starts, elastic jobs take none of it"))
+        for blind in sorted({w["blind"] for w in found["windows"] if w.get("blind")}):
+            out.line(printable(f"no window is used: {blind}"))
         for by in sorted({w["by"] for w in found["windows"] if w.get("by")}):
             out.line(f"by {by}")
 
@@ -160,11 +162,16 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
             since, until = clock(pause["since_s"]), clock(pause["until_s"])
             out.line(
                 printable(
-                    f"queue {queue['name']} is paused: {pause['what']} have failed since {since}, {pause['failures']} "
-                    f"in a row ({pause['reason']}); tried again at {until}, or at once by "
-                    f"`ejb queue resume {queue['name']}`"
+                    f"queue {queue['name']} is paused{_of_whom(pause['whose'])}: {pause['what']} have failed "
+                    f"since {since}, {pause['failures']} in a row ({pause['reason']}); tried again at {until}, "
+                    f"or at once by `ejb queue resume {queue['name']}`"
                 )
             )
+
+
+def _of_whom(whose: str) -> str:
+    """` for ada/physics`; "" of everybody's pause."""
+    return f" for {whose.rstrip('/')}" if whose else ""
 
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
@@ -231,6 +238,7 @@ def token_revoke(context: typer.Context, id: Annotated[str, typer.Argument(metav
 
 
 def doctor(
+    context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", help="The daemon's TOML file.")] = None,
     build_plugin: Annotated[
         bool, typer.Option("--build-plugin", help="Compile and prove the DMTCP plugin, into the spool.")
@@ -240,20 +248,10 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the site: batch commands, spool, clock, engines. Needs no daemon."""
+    """Check the site: batch commands, spool, clock, engines. The daemon does it; with --config none is needed."""
     out = output(as_json, False)
-    argv = [sys.executable, "-m", "ejbd.daemon", "doctor", "--json"]
-    argv += ["--build-plugin"] * build_plugin + ["--mpi"] * mpi
-    argv += ["--config", str(config)] if config else []
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=DOCTOR_S, check=False, stdin=subprocess.DEVNULL)
-        findings = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        raise EjbError(Code.INTERNAL, f"the checks were not over after {DOCTOR_S} s") from None
-    except ValueError:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        message = said[-1].removeprefix("ejbd: ") if said else "the checks ended without a result"
-        raise EjbError(Code.INVALID if done.returncode == 2 else Code.INTERNAL, message) from None
+    found = _asked_of_the_daemon(context, out, build_plugin, mpi) if config is None else None
+    findings = found if found is not None else _examined_here(config, build_plugin, mpi)
     good = all(finding["good"] for finding in findings)
 
     def human() -> None:
@@ -264,6 +262,35 @@ def doctor(
     out.result({"good": good, "findings": findings}, human)
     if not good:
         raise typer.Exit(1)
+
+
+def _asked_of_the_daemon(context: typer.Context, out: Output, build_plugin: bool, mpi: bool) -> Any:
+    """What the daemon finds, by its own configuration; None where none answers."""
+    daemon = client(context)
+    daemon.answer_s = DOCTOR_S
+    try:
+        return daemon.request("POST", "/v1/doctor", body={"build_plugin": build_plugin, "mpi": mpi}).json()["findings"]
+    except EjbError as error:
+        if error.code is not Code.UNREACHABLE:
+            raise
+        out.note(f"no daemon answers at {daemon.place}: these are the checks of one without a configuration file")
+        return None
+
+
+def _examined_here(config: Path | None, build_plugin: bool, mpi: bool) -> Any:
+    """The same without a daemon."""
+    argv = [sys.executable, "-m", "ejbd.daemon", "doctor", "--json"]
+    argv += ["--build-plugin"] * build_plugin + ["--mpi"] * mpi
+    argv += ["--config", str(config)] if config else []
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=DOCTOR_S, check=False, stdin=subprocess.DEVNULL)
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise EjbError(Code.INTERNAL, f"the checks were not over after {DOCTOR_S} s") from None
+    except ValueError:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        message = said[-1].removeprefix("ejbd: ") if said else "the checks ended without a result"
+        raise EjbError(Code.INVALID if done.returncode == 2 else Code.INTERNAL, message) from None
 
 
 def add_to(app: typer.Typer) -> None:

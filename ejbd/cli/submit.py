@@ -14,6 +14,8 @@ from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
+NUMBER_WAIT_S = 20.0  # for the number that the batch system gives the job
+
 if TYPE_CHECKING:
     from ejbd.wire.payloads import JobCreated, JobDetail
 
@@ -45,10 +47,11 @@ def submit(typed: Typed, daemon: Client) -> int:
     out = choose(as_json=bool(given.get("as_json")), quiet=bool(given.get("quiet") or given.get("parsable")))
     overrides = {option.name: given.get(option.name) for option in OVERRIDES}
     overrides["hold"] = overrides["hold"] or None
+    overrides["settings"] = dict(map(_setting, overrides["settings"] or ())) or None
     overrides["options"] = [*_of_variables(), *(overrides["options"] or ())] or None
     work = _work(words, typed.is_command) if given.get("wrap") is None else _wrapped(given["wrap"], words)
     body = here.submission(
-        work, overrides, lambda name: out.note(f"the variable {name!a} is left out: it is not UTF-8")
+        work, overrides, daemon.place, lambda name: out.note(f"the variable {name!a} is left out: it is not UTF-8")
     )
     strayed = None if typed.is_command else sbatchwords.behind_the_script(words[1:], KNOWN)
     if strayed:
@@ -59,20 +62,43 @@ def submit(typed: Typed, daemon: Client) -> int:
         plan = daemon.request("POST", "/v1/jobs/plan", body=body).json()
         out.result(plan, lambda: showing.plan(plan, out), quiet="elastic" if plan["elastic"] else "passed-through")
         return 0
+    numbered = bool(given.get("numbered"))
+    body |= {"numbered": True} if numbered else {}
     job = daemon.submit_body(body, given.get("idempotency_key"))
     for note in job["notes"]:
         out.note(note)
+    if numbered:
+        return _numbered(job, daemon, out, wait=bool(given.get("wait")))
     if given.get("wait"):
         return _waited_for(job, daemon, out)
-    if given.get("numbered"):
-        from ejbd.wire.numbers import number_of
-
-        told, line = number_of(job["id"]), f"Submitted batch job {number_of(job['id'])}"
-    else:
-        told, line = job["id"], f"Submitted job {job['id']}"
-    out.result(job, lambda: out.line(line), quiet=told)
+    out.result(job, lambda: out.line(f"Submitted job {job['id']}"), quiet=job["id"])
     out.note(_carried(job))
     return 0
+
+
+def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> int:
+    """Tell the job by its number, as sbatch does; with `wait` its end is waited for in silence then."""
+    from ejbd.client.messages import fresh_key, job_path
+    from ejbd.wire.states import JobState
+
+    asked = job_path(job["id"], f"/number?wait_s={NUMBER_WAIT_S:g}")
+    detail: JobDetail = daemon.request_repeatedly("POST", asked, body=None, key=fresh_key()).json()
+    if detail["state"] == JobState.FAILED and detail["start_s"] is None:
+        raise EjbError(Code.BATCH_REFUSED, f"Batch job submission failed: {detail['reason']}")
+    number = str(detail["number"])
+    out.result(detail, lambda: out.line(f"Submitted batch job {number}"), quiet=number)
+    out.note(_carried(job))
+    if not wait:
+        return 0
+    from ejbd.cli import following
+
+    try:
+        for _ in following.events(daemon, job["id"], out):
+            pass
+        code = daemon.get(job_path(job["id"]))["exit_code"]
+    except KeyboardInterrupt:
+        return following.left_running(out, number)
+    return 1 if code is None else min(int(code), 255)  # as sbatch: 1 where it was ended otherwise than by itself
 
 
 def _waited_for(job: JobCreated, daemon: Client, out: Output) -> int:
@@ -89,6 +115,14 @@ def _waited_for(job: JobCreated, daemon: Client, out: Output) -> int:
         return following.left_running(out, job["id"])
     out.result(detail, lambda: out.line(showing.outcome(detail)), quiet=job["id"])
     return exit_code(detail)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """A --setting: without a value it is on."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise EjbError(Code.INVALID, f"--setting is NAME=VALUE, and {text!r} names nothing", where="--setting")
+    return name, value if equals else "on"
 
 
 def _of_variables() -> list[str]:

@@ -66,6 +66,7 @@ OVERRIDES = (
     Option("rerunnable", ("--rerunnable",), Kind.SWITCH, "It may be run again from its beginning."),
     Option("restartable", ("--restartable",), Kind.SWITCH, "The script may be started again."),
     Option("hold", ("-H", "--hold"), _FLAG, "Do not start until `ejb release`."),
+    Option("settings", ("--setting",), Kind.TEXTS, "A setting of the queue's policy, as #EJB has it.", "NAME=VALUE"),
     Option("options", ("-O", "--option"), Kind.TEXTS, "An option of sbatch in one word (--mem=4G alone does, too)."),
 )
 # What concerns the command itself.
@@ -74,7 +75,7 @@ OWN = (
     Option("dry_run", ("--dry-run",), _FLAG, "Show what would be done, and why."),
     Option("test_only", ("--test-only",), _FLAG, "The same, as sbatch calls it."),
     Option("wrap", ("--wrap",), _TEXT, "A shell command instead of a script."),
-    Option("numbered", ("--numbered",), _FLAG, "Tell the job by a number, as sbatch does."),
+    Option("numbered", ("--numbered",), _FLAG, "Tell the job by its number, as sbatch does (SLURM_JOB_ID)."),
     Option("parsable", ("--parsable",), _FLAG, "Print the job's id alone."),
     Option("wait", ("-W", "--wait"), _FLAG, "Wait for the end; exit as the job does."),
     Option("as_json", ("--json",), _FLAG, "Print one JSON document."),

@@ -69,7 +69,7 @@ class AsyncClient:
         if (command is None) is (script is None):
             raise TypeError("either a command or a script is submitted")
         work = here.command(command) if command is not None else here.script(str(script), args)
-        body = here.submission(work, overrides)
+        body = here.submission(work, overrides, self.place)
         answer = await self.request_repeatedly("POST", "/v1/jobs", body=body, key=key or fresh_key())
         created: JobCreated = answer.json()
         return AsyncJob(self, created["id"])

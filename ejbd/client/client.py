@@ -91,7 +91,7 @@ class Client:
         if (command is None) is (script is None):
             raise TypeError("either a command or a script is submitted")
         work = here.command(command) if command is not None else here.script(str(script), args)
-        return Job(self, self.submit_body(here.submission(work, overrides), key)["id"])
+        return Job(self, self.submit_body(here.submission(work, overrides, self.place), key)["id"])
 
     def submit_body(self, body: Mapping[str, Any], key: str | None = None) -> JobCreated:
         """Submit what docs/rest.md has as the body of `POST /v1/jobs`."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ejbd.client.messages import Place
 from ejbd.errors import Code, EjbError
 
 LARGEST_SCRIPT = 16 * 1024 * 1024
@@ -15,12 +16,18 @@ _LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "m
 
 
 def submission(
-    work: Mapping[str, Any], overrides: Mapping[str, Any], left_out: Callable[[str], None] | None = None
+    work: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    place: Place,
+    left_out: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The body of a submission from this process. `left_out` is told the name of each variable that cannot be sent."""
+    """The body of a submission from this process to the daemon at `place`, which the job is told, too.
+
+    `left_out` is told the name of each variable that cannot be sent.
+    """
     return {
         "cwd": directory(),
-        "env": environment(left_out or (lambda name: None)),
+        "env": {**environment(left_out or (lambda name: None)), **place.for_jobs()},
         "overrides": {name: value for name, value in overrides.items() if value is not None},
         **work,
         **_surroundings(),
@@ -82,7 +89,7 @@ def directory() -> str:
 
 
 def environment(left_out: Callable[[str], None]) -> dict[str, str]:
-    """The environment, but for what JSON cannot hold and what is not for others to know."""
+    """The environment, but for what JSON cannot hold and what EJB has set, which is of the job that this runs in."""
     found: dict[str, str] = {}
     coerced = _coerced_by_python()
     for name, value in os.environ.items():

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from ejbd.errors import Code, EjbError
 from ejbd.paths import SOCKET_NAME, default_state_dir
+from ejbd.wire.reaching import SOCKET, TOKEN, URL
 
 if TYPE_CHECKING:
     from ejbd.wire.payloads import EventView
@@ -19,6 +20,7 @@ ANSWER_S = 60.0
 STREAM_SILENCE_S = 45.0  # the daemon says something every 15 s
 REPEAT_AFTER_S = (0.2, 0.5, 1.0, 2.0, 2.0)  # enough for a daemon that is being restarted
 AGAIN_S = 1.0  # between two tries to go on with a stream
+_JOB_VARIABLES = {"SLURM_JOB_ID", "PBS_JOBID"}
 
 
 class LostConnection(Exception):
@@ -36,15 +38,27 @@ class Place(NamedTuple):
     def found(cls, url: str | None, socket: str | None, token: str | None) -> Place:
         """What is given; else EJB_URL, else EJB_SOCKET, else the default socket. EJB_TOKEN goes with a URL."""
         if url is None and socket is None:
-            url, socket = os.environ.get("EJB_URL") or None, os.environ.get("EJB_SOCKET") or None
-        token = token if token is not None else os.environ.get("EJB_TOKEN") or None
+            url, socket = os.environ.get(URL) or None, os.environ.get(SOCKET) or None
+        token = token if token is not None else os.environ.get(TOKEN) or None
         return cls(url, socket or str(default_state_dir() / SOCKET_NAME), token if url else None)
+
+    def for_jobs(self) -> dict[str, str]:
+        """The variables by which a job that is submitted here finds this daemon, too.
+
+        A token goes along only where the submitter's environment has it, all of which sbatch would hand on.
+        """
+        if self.url is None:
+            return {SOCKET: os.path.abspath(self.socket)}  # noqa: PTH100  # a link's own name is what outlives a move
+        shared = self.token is not None and self.token == os.environ.get(TOKEN)
+        return {URL: self.url, **({TOKEN: self.token} if shared and self.token else {})}
 
     def __str__(self) -> str:
         return self.url or self.socket
 
     def unreachable(self, why: str) -> EjbError:
         hint = "is `ejbd` running? EJB_SOCKET or EJB_URL name another one; `ejb doctor` looks at the site"
+        if self.url is None and _JOB_VARIABLES & os.environ.keys():
+            hint = "from a job on another machine: submit it with EJB_URL and EJB_TOKEN set (docs/cli.md)"
         return EjbError(Code.UNREACHABLE, f"no daemon answers: {why}", where=str(self), hint=hint, transient=True)
 
     def misspelt(self) -> EjbError:

@@ -31,6 +31,30 @@ class DecisionKind(StrEnum):
     AGAIN = "again"  # it has ended, and the job is queued anew; a request says for how long, without one as before
 
 
+class ReasonCode(StrEnum):
+    """Why EJB's own policy decided as it did. Programs go by the code; the sentence beside it is for people alone."""
+
+    NO_ROOM = "no_room"  # no processor can be used now
+    TOO_NARROW = "too_narrow"  # what is free is less than O_max lets the job run on
+    NONE_LASTS = "none_lasts"  # no slot carries the job to its end
+    NO_SUBJOB = "no_subjob"  # the job holds none
+    NOT_MOVABLE = "not_movable"
+    ON_PLACEHOLDER = "on_placeholder"  # it runs at full width there
+    MOVING = "moving"  # a move is under way
+    FULL_WIDTH = "full_width"  # every process has a processor
+    NEARLY_DONE = "nearly_done"
+    NO_GAIN = "no_gain"  # none of what was weighed is done earlier
+    EARLIEST = "earliest"  # of all that was weighed
+    NOTHING_DONE = "nothing_done"  # J0 has started, and nothing was done elsewhere
+    LASTS = "lasts"  # what is held carries the job to its end
+    ENDS_BEFORE = "ends_before"  # what is held, or a part of it, ends before the job does
+    ENDED = "ended"  # the application has ended
+    GIVES_NOTHING = "gives_nothing"  # the job holds nothing that would be worth giving back
+    NOBODY_FITS = "nobody_fits"  # into what it holds
+    STANDS_ON_LIMIT = "stands_on_limit"  # somebody who could start but for what the job runs on
+    SOMEBODY_FITS = "somebody_fits"  # who waits, into what it holds
+
+
 @dataclass(frozen=True, slots=True)
 class SubjobRequest:
     """A subjob to be submitted: processors, walltime in seconds, and the slot (index into `slots`) it is meant for."""
@@ -45,7 +69,8 @@ class Candidate:
     """One possibility that was weighed.
 
     `completion_s` is the expected completion (absolute seconds, None where there is none) and `why` says in a few words
-    how that figure came about, or why the candidate is not feasible.
+    how that figure came about, or why the candidate is not feasible. `name` says which one it is, without figures: like
+    a decision's code it is compared.
     `price`: processor-seconds that it spends for each second that it gains: of the job's own work, which J0 need not do
     then, for a waiting job; beside the present plan for a running one. None where there is nothing to gain.
     """
@@ -62,6 +87,9 @@ class Candidate:
 class Decision:
     """What was decided about `job` at `now_s`, from which slots, among which candidates, and why.
 
+    `reason` is a sentence for people, which nothing goes by. `code` is the same for programs, a word of the policy's
+    own (EJB's: :class:`ReasonCode`). A decision that does nothing is stored again only where its code, or what was
+    weighed, is another one.
     `expected_completion_s` is what may be expected once the decision is carried out (None: not known, as for a job that
     keeps waiting). `cancel` names subjobs that the decision gives up: for MOVE_TO_PLACEHOLDER and START_ON_PLACEHOLDER
     once J0 runs the application, for COMPLETE at once. `timeline` is what is planned once the decision is carried out.
@@ -81,6 +109,7 @@ class Decision:
     timeline: PlannedTimeline = ()
     begin_s: float | None = None
     end_s: float | None = None
+    code: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON-safe plain values; an unlimited duration becomes None (null)."""
@@ -89,6 +118,7 @@ class Decision:
             "job": self.job,
             "now_s": self.now_s,
             "reason": self.reason,
+            "code": str(self.code),
             "requests": _requests_to_json(self.requests),
             "expected_completion_s": self.expected_completion_s,
             "candidates": [
@@ -138,7 +168,13 @@ class Decision:
             timeline=timeline_from_json(data.get("timeline", ())),  # decisions of before had none
             begin_s=data.get("begin_s"),
             end_s=data.get("end_s"),
+            code=data.get("code", ""),  # decisions of before had none
         )
+
+
+def no_room(job: str, now_s: float) -> Decision:
+    """What every policy answers about a waiting job while nothing is free: there is nothing that it could ask for."""
+    return Decision(DecisionKind.NOTHING, job, now_s, "no processor can be used now", code=ReasonCode.NO_ROOM)
 
 
 def _finite(seconds: float) -> float | None:

@@ -41,6 +41,33 @@ class Borrower:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """A batch job that a limit keeps from starting: `limit` is the batch system's word for it, `names` those limits of
+    which too little is left. `own`: it is the J0 of the job that is asked."""
+
+    id: str
+    user: str
+    limit: str
+    names: tuple[str, ...] = ()
+    own: bool = False
+
+    def sentence(self) -> str:
+        """`J0 (12) stands on AssocMaxJobsLimit (MaxJobs of ada in account physics)`."""
+        who = f"J0 of this job ({self.id})" if self.own else f"job {self.id} of {self.user}"
+        names = f" ({', '.join(self.names)})" if self.names else ""
+        return f"{who} stands on {self.limit}{names}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {name: getattr(self, name) for name in Standing.__slots__} | {"names": list(self.names)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        return cls(**{**data, "names": tuple(data["names"])})
+
+
+@dataclass(frozen=True, slots=True)
 class Lending:
     """The queue in front of some nodes, in its order, and those who borrow of them, in the order in which they came.
 

@@ -29,8 +29,8 @@ class Needs:
     omax: int | None = None
     whole_nodes: bool = False
     per_node: int | None = None
-    only: tuple[str, ...] = ()
-    never: tuple[str, ...] = ()
+    only: frozenset[str] = frozenset()
+    never: frozenset[str] = frozenset()
     features: tuple[str, ...] = ()
     all_features: bool = True
     gres: tuple[tuple[str, int], ...] = ()
@@ -75,7 +75,8 @@ class Needs:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, of what is not as for most jobs; :meth:`from_json` is its inverse."""
-        return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) != getattr(_PLAIN, name)}
+        said = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) != getattr(_PLAIN, name)}
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in said.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Needs:
@@ -84,6 +85,7 @@ class Needs:
         found: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
         }
+        found |= {name: frozenset(found[name]) for name in ("only", "never") if name in found}
         if "gres" in found:
             found["gres"] = tuple((str(name), int(count)) for name, count in found["gres"])
         return cls(**found)

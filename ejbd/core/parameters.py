@@ -18,6 +18,8 @@ UNLIMITED = math.inf
 ANYWHERE = -1  # no node limit
 
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+JOB_WORDS = ("restartable", "rerunnable", "engine", "mpi", "elastic", "checkpoint", "app", "walltime")
+"""What a job says in words that are no policy's: no parameter that a job may say can be called so."""
 
 
 class _Unsaid(Enum):
@@ -86,6 +88,35 @@ class Declared:
     def simulated_least(self) -> float:
         about = self.about
         return about.least if about.simulated_least is None else about.simulated_least
+
+    def in_a_job(self, text: str) -> Any:
+        """What a job says, within the bounds of a queue; nothing at all is "on" where it is a switch.
+
+        Raises ValueError that says what it has to be.
+        """
+        about, given = self.about, text.strip()
+        if self.kind is bool:
+            if (given.lower() or "on") not in _SWITCH:
+                raise ValueError("on or off")
+            return _SWITCH[given.lower() or "on"]
+        if self.choices:
+            if given not in self.choices:
+                raise ValueError(f"one of {', '.join(self.choices)}")
+            return self.kind(given)
+        if self.kind not in (int, float):
+            return self.kind(text)
+        try:
+            value = self.kind(given)
+        except ValueError:
+            value = math.nan
+        if not about.least <= value <= about.most or "_" in given or math.isinf(value):
+            raise ValueError(("a whole number" if self.kind is int else "a number") + self._bounds())
+        return value
+
+    def _bounds(self) -> str:
+        """As " from 1 to 9"; what has no end is left out."""
+        ends = (("from", self.about.least), ("to", self.about.most))
+        return "".join(f" {word} {end:g}" for word, end in ends if math.isfinite(end))
 
     def parse(self, text: str) -> Any:
         """What a simulation is told by a text. Raises ValueError for what is no such value."""
@@ -193,6 +224,22 @@ class Parameters:
         """The same under the names of today."""
         names = {one.about.formerly: one.name for one in declared(cls).values() if one.about.formerly}
         return {names.get(key, key): value for key, value in data.items()}
+
+
+def said_by_job(of: type[Parameters], settings: Mapping[str, str]) -> dict[str, Any]:
+    """What a job's own words (key: text) come to under a policy, by the names of the fields.
+
+    Words that the policy does not know, or would refuse, are left out: the queue's policy may be another one than that
+    by which the job was taken.
+    """
+    found = {}
+    for name, one in declared(of).items() if settings else ():
+        if one.about.per_job and one.key in settings:
+            try:
+                found[name] = one.in_a_job(settings[one.key])
+            except ValueError:
+                continue
+    return found
 
 
 def simulated(of: type[Parameters]) -> Parameters:

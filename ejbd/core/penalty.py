@@ -207,7 +207,10 @@ def by_degree(measured: Sequence[Ratio], calibrated: Sequence[Calibration]) -> t
             continue
         if here.delta * degree < slowest:
             why = f"{here.why}; {here.delta:.3g} would be faster than a lower degree"
-            here = replace(here, delta=math.ceil(100 * slowest / degree - 1e-9) / 100, why=why)
+            delta = math.ceil(100 * slowest / degree - 1e-9) / 100
+            while delta * degree < slowest:  # 4 * 3.3 is a little less than 3 * 4.4
+                delta = math.nextafter(delta, math.inf)
+            here = replace(here, delta=delta, why=why)
         slowest = here.delta * degree
         found.append(AtDegree(degree, here))
     return tuple(found)

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
-from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.lending import Borrower, Lending
-from ejbd.core.parameters import Parameters
+from ejbd.core.decision import Decision, DecisionKind, ReasonCode
+from ejbd.core.lending import Borrower, Lending, Standing
+from ejbd.core.parameters import JOB_WORDS, Parameters, declared
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.state import ElasticState
 
@@ -30,6 +30,7 @@ class Situation(StrEnum):
     RUNNING = "running"  # it runs on subjobs, and may get more
     PLACEHOLDER_STARTED = "placeholder_started"  # the batch system has started J0
     ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and somebody who waits would fit into it
+    IN_THE_WAY = "in_the_way"  # it runs on subjobs, and a limit that these use up keeps a batch job from starting
     SUBJOB_ENDS = "subjob_ends"  # it runs on subjobs, of which some may end before it does
     ENDED = "ended"  # the application has ended, with an outcome
 
@@ -37,7 +38,8 @@ class Situation(StrEnum):
 class Policy(ABC):
     """Answers are pure: what they depend on is passed in, and the parameters are `parameters`.
 
-    Times are absolute seconds. Every answer says in its `timeline` what it plans, and in its `reason` why.
+    Times are absolute seconds. Every answer says in its `timeline` what it plans, in its `reason` why, and in its
+    `code` the same for programs.
     """
 
     name: ClassVar[str]
@@ -63,7 +65,7 @@ class Policy(ABC):
 
     @abstractmethod
     def waits(self, state: ElasticState, slots: Sequence[BackfillSlot], now: float) -> Decision:
-        """START on some of the slots, or NOTHING."""
+        """START on some of the slots, or NOTHING. Not asked while there are none."""
 
     @abstractmethod
     def runs(self, state: ElasticState, slots: Sequence[BackfillSlot], now: float) -> Decision:
@@ -83,7 +85,33 @@ class Policy(ABC):
 
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
         """SUSPEND, for one of those who wait; or NOTHING. Only asked of a job that `borrows`."""
-        return Decision(DecisionKind.NOTHING, state.job, now, "the policy gives nothing back")
+        return Decision(
+            DecisionKind.NOTHING, state.job, now, "the policy gives nothing back", code=ReasonCode.GIVES_NOTHING
+        )
+
+    def in_the_way(self, state: ElasticState, stands: Standing, now: float) -> Decision:
+        """SUSPEND, so that what stands on a limit can start; or NOTHING. For its own J0 it does what it would do if
+        that started now; anybody else it makes way for where it `borrows`."""
+        if not (state.subjobs and state.movable and state.suspendable):
+            why = "it cannot go back to waiting with its work kept"
+            return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NOT_MOVABLE)
+        if not stands.own and self.borrows(state, now) is None:
+            why = "nothing that it holds would be worth giving back"
+            return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.GIVES_NOTHING)
+        way = self.placeholder_started(state, now) if stands.own else None
+        if way is not None and way.kind is DecisionKind.KEEP_SUBJOBS:
+            why = f"not given back for J0: {way.reason}"
+            return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.EARLIEST)
+        return Decision(
+            DecisionKind.SUSPEND,
+            state.job,
+            now,
+            f"{stands.sentence()}, and could start but for what this job runs on",
+            cancel=tuple(subjob.id for subjob in state.subjobs),
+            begin_s=now,
+            end_s=now,
+            code=ReasonCode.STANDS_ON_LIMIT,
+        )
 
     @abstractmethod
     def ended(self, state: ElasticState, now: float, outcome: str) -> Decision:
@@ -105,11 +133,19 @@ def register(policy: type[Policy]) -> type[Policy]:
     name = policy.name
     if not _NAME.fullmatch(name) or name in _SCHEDULERS:
         raise ValueError(f"{name!r} is no name for a policy: lower case, digits and hyphens, and none of easy, ejb ...")
+    _check_words(policy)
     known = _POLICIES.get(name)
     if known is not None and (known.__module__, known.__qualname__) != (policy.__module__, policy.__qualname__):
         raise ValueError(f"there is a policy {name} already, in {known.__module__}")
     _POLICIES[name] = policy
     return policy
+
+
+def _check_words(policy: type[Policy]) -> None:
+    """What a job may say is not called as what it says of anything else. Raises ValueError."""
+    taken = [one.name for one in declared(policy.declares).values() if one.about.per_job and one.key in JOB_WORDS]
+    if taken:
+        raise ValueError(f"{taken[0]} of the policy {policy.name} cannot be per_job=True: jobs have that word")
 
 
 def registered() -> Mapping[str, type[Policy]]:

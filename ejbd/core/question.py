@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self
 
-from ejbd.core.decision import Decision
-from ejbd.core.lending import Lending
+from ejbd.core.decision import Decision, no_room
+from ejbd.core.lending import Lending, Standing
 from ejbd.core.parameters import Parameters
 from ejbd.core.policy import Situation, policy_named
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
@@ -26,7 +26,7 @@ class Question:
     """One job's state, the slots that can be used at `now_s` (absolute seconds), the policy and its parameters.
 
     `outcome`: how the application has ended, where that is asked about. `lending`: who waits and who borrows, where a
-    job may have to give back what it holds.
+    job may have to give back what it holds. `stands`: the batch job in whose way it is, where it may be by a limit.
     """
 
     situation: Situation
@@ -37,16 +37,21 @@ class Question:
     policy: str = BUNDLING
     outcome: str = ""
     lending: Lending | None = None
+    stands: Standing | None = None
 
     def answer(self) -> Decision:
-        """Ask the policy. Raises LookupError where there is none of that name."""
+        """Ask the policy, but not for a start on nothing. Raises LookupError where there is none of that name."""
         policy = policy_named(self.policy)(self.parameters)
         if self.situation is Situation.WAIT:
+            if not self.slots:
+                return no_room(self.state.job, self.now_s)
             return policy.waits(self.state, self.slots, self.now_s)
         if self.situation is Situation.RUNNING:
             return policy.runs(self.state, self.slots, self.now_s)
         if self.situation is Situation.PLACEHOLDER_STARTED:
             return policy.placeholder_started(self.state, self.now_s)
+        if self.situation is Situation.IN_THE_WAY and self.stands is not None:
+            return policy.in_the_way(self.state, self.stands, self.now_s)
         if self.situation is Situation.ASKED_BACK and self.lending is not None:
             return policy.asked_back(self.state, self.lending, self.now_s)
         if self.situation is Situation.SUBJOB_ENDS:
@@ -63,7 +68,9 @@ class Question:
             "parameters": self.parameters.to_json(),
             "policy": self.policy,
             "outcome": self.outcome,
-        } | ({} if self.lending is None else {"lending": self.lending.to_json()})
+            **({} if self.lending is None else {"lending": self.lending.to_json()}),
+            **({} if self.stands is None else {"stands": self.stands.to_json()}),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -80,6 +87,7 @@ class Question:
             policy,
             data.get("outcome", ""),
             Lending.from_json(data["lending"]) if data.get("lending") else None,
+            Standing.from_json(data["stands"]) if data.get("stands") else None,
         )
 
 

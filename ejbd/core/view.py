@@ -134,6 +134,9 @@ class BatchJobView:
     blocked: bool = False  # pending for another reason than room: a dependency, a limit, a begin time
     tag: str = ""  # of ours: that it was submitted with, whatever it is called by now
     foreign: bool = False  # another user's, who may call it as he likes
+    account: str = ""  # that it is charged to ("": not told)
+    qos: str = ""
+    limited: bool = False  # blocked by a limit, or by licences, that jobs which run are counted against
 
     @property
     def mark(self) -> str:
@@ -148,7 +151,7 @@ class BatchJobView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue (Slurm partition)."""
+    """One queue (Slurm partition). `default_walltime_s`: of a job that asks for none (None: no end, or not known)."""
 
     name: str
     up: bool
@@ -156,6 +159,9 @@ class QueueView:
     processor_quantum: int  # processors are given out in multiples of this (1, or a node's where it is exclusive)
     total_processors: int
     default: bool = False
+    leads_to: tuple[str, ...] = ()  # a routing queue (PBS): the queues in which its jobs are listed later
+    fed_by: str = ""  # the routing queue that alone may submit to it
+    default_walltime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,49 @@ class Offer:
     end_s: float | None
 
 
+class Counted(StrEnum):
+    """What a limit is about: sums over jobs, and what one job may have."""
+
+    JOBS = "jobs that run"
+    SUBMITTED = "jobs that run or wait"
+    PROCESSORS = "processors"
+    NODES = "nodes"
+    PROCESSOR_SECONDS = "processor seconds"
+    OF_A_JOB = "processors of a job"
+    WALLTIME_S = "seconds of a job"
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLimit:
+    """A limit that the batch system's accounts set: jobs that would exceed it wait, or are not taken.
+
+    `name` is the batch system's own, with whose it is (`MaxJobs of ada in account physics`). `used` of `most` were in
+    use when the view was taken; what one job may have has no use. It counts jobs of these `accounts` (none: of any), of
+    this `qos` or these `queues` (none of both: of any), and, where `own`, the daemon's user's alone. Jobs of
+    `other_rules` (QOS) are counted, too, but have a limit of this kind of their own in its place.
+    """
+
+    name: str
+    counted: Counted
+    most: float
+    used: float = 0.0
+    accounts: tuple[str, ...] = ()
+    qos: str = ""
+    queues: tuple[str, ...] = ()
+    own: bool = False
+    other_rules: tuple[str, ...] = ()
+
+    def counts(self, account: str, qos: str, queue: str, foreign: bool = False) -> bool:
+        """Whether a job of that kind is counted."""
+        if (foreign and self.own) or (self.accounts and account not in self.accounts):
+            return False
+        return not (self.qos or self.queues) or qos == self.qos or queue in self.queues
+
+    def holds_for(self, account: str, qos: str, queue: str) -> bool:
+        """Whether it can keep a job of this daemon's user from starting."""
+        return qos not in self.other_rules and self.counts(account, qos, queue)
+
+
 KILL_WAIT_S = 2.0  # where the batch system does not say
 PASS_S = 30.0  # Slurm's default (bf_interval)
 
@@ -196,7 +245,15 @@ class ClusterView:
     before cannot push back; where it does not, nothing is started while others wait. `windows_by`: whose word windows
     go by, in plain English ("" where the batch system has but one). `kills_unmet`: the site ends a job that waits for
     what can never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended. `pass_s`:
-    how often the scheduler looks whether somebody who waits can start ahead of others.
+    how often the scheduler looks whether somebody who waits can start ahead of others. `limits`: those of accounts that
+    jobs of this daemon's user are held to, read a minute ago at most and counted as of now; `limits_unknown`: why they
+    could not be read ("": they were, or there are none). `fair_share`: what an account uses lowers the priority of its
+    jobs that wait.
+
+    `schedules`: its scheduler is at work; where it is switched off, nothing starts.
+
+    `blind`: why jobs of others cannot be seen, in plain English ("" where they are): what looks free may be planned for
+    somebody, so that no queue has windows then.
     """
 
     time_s: float
@@ -214,9 +271,19 @@ class ClusterView:
     kills_unmet: bool = False
     kill_wait_s: float = KILL_WAIT_S
     pass_s: float = PASS_S
+    limits: tuple[AccountLimit, ...] = ()
+    limits_unknown: str = ""
+    fair_share: bool = False
+    schedules: bool = True
+    blind: str = ""
 
     def queue(self, name: str) -> QueueView | None:
         return next((q for q in self.queues if q.name == name), None)
+
+    def names_of(self, queue: str) -> tuple[str, ...]:
+        """The queues in which jobs that were submitted to this one are listed."""
+        found = self.queue(queue)
+        return (queue,) if found is None else (queue, *found.leads_to)
 
     def usable_nodes(self, queue: str) -> list[NodeView]:
         """The nodes of a queue that can be used now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 MINUTE_S = 60
 # Slurm keeps limits in 32 bits and reserves the two highest values.
@@ -43,6 +44,7 @@ def parse_walltime(text: str) -> float | None:
     return float(total) if total else None
 
 
+@lru_cache(maxsize=4096)  # thousands of jobs have few limits
 def parse_listed_walltime(text: str) -> float | None:
     """As :func:`parse_walltime`, for a column of a listing: N/A and NOT_SET are None like UNLIMITED."""
     word = text.strip()

@@ -15,6 +15,7 @@ from ejbd.config import QueueSettings, Settings
 from ejbd.core.view import ClusterView
 from ejbd.manager.actions.spool import Spool
 from ejbd.manager.learning.history import History, Remembered
+from ejbd.manager.memory import Memory, Offer
 from ejbd.manager.planning.promises import Promises
 from ejbd.manager.subscribers import Subscribers
 from ejbd.store.changes import WriterSession
@@ -30,10 +31,6 @@ class Overridden:
     settings: dict[str, QueueSettings] | None = None
 
 
-Offer = tuple[str, dict[str, Any]]
-"""A node, and what its worker said of it: `engines`, `dmtcp`."""
-
-
 @dataclass
 class Context:
     """One transaction at time `now` (seconds since the epoch). `view` is the latest poll's, if there was one.
@@ -47,8 +44,7 @@ class Context:
     settings: Settings
     spool: Spool
     view: ClusterView | None = None
-    seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
-    offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
+    memory: Memory = field(default_factory=Memory)  # the writer's own, or a snapshot of it
     plugin: tuple[str | None, str] | None = (
         None  # of DMTCP, once somebody has asked (ejbd.manager.placements.node_limit)
     )
@@ -56,14 +52,34 @@ class Context:
     remembered: Remembered = field(default_factory=Remembered)  # what earlier transactions read of the history
     up_since: float = 0.0
     looked_s: float | None = None  # when the poll before this one looked
-    fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
     subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
     overridden: Overridden = field(default_factory=Overridden)
-    auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
-    promises: Promises = field(default_factory=Promises)  # of room to those who wait
-    gap_verdicts: Mapping[str, str] = field(default_factory=dict)  # job -> why it was not sent into a gap at last
     _queues: dict[str, QueueSettings] | None = None
+
+    @property
+    def seen(self) -> dict[str, float]:
+        return self.memory.seen
+
+    @property
+    def offers(self) -> deque[Offer]:
+        return self.memory.offers
+
+    @property
+    def fitting(self) -> dict[tuple[str, str], float]:
+        return self.memory.fitting
+
+    @property
+    def auto_on(self) -> dict[str, bool]:
+        return self.memory.auto_on
+
+    @property
+    def promises(self) -> Promises:
+        return self.memory.promises
+
+    @property
+    def gap_verdicts(self) -> Mapping[str, str]:
+        return self.memory.gap_verdicts
 
     def waited_s(self, since_s: float) -> float:
         """For how long since `since_s` workers could have told us something: not while there was no daemon."""

@@ -26,7 +26,11 @@ class CrashPoint(StrEnum):
     STAY_AFTER_CALL = "stay.after-call"  # what waits is kept from beginning, its attempt in a gap not yet planned
     BEGIN_BEFORE_CALL = "begin.before-call"  # what stood by was adopted, the batch system not yet told
     BEGIN_AFTER_CALL = "begin.after-call"  # it may begin, we have not written that
+    END_AFTER_ASKING = "end.after-asking"  # it is known whether others wait for J0, and nothing has happened
+    END_AFTER_CALL = "end.after-call"  # J0 ends as its job did, we have not written that
+    ASIDE_AFTER_CALL = "aside.after-call"  # J0 is back in the queue, we have not written that
     AGAIN_BEFORE_COMMIT = "again.before-commit"  # a time-out was seen and the next walltime chosen, nothing stored
+    ALONE_BEFORE_COMMIT = "alone.before-commit"  # a job that began by itself was found, nothing stored
     OPERATION_AFTER_LEASE = "operation.after-lease"  # handed out, the worker has not got it
     REPORT_BEFORE_COMMIT = "report.before-commit"  # the worker did it, we have not stored its answer
     REPORT_AFTER_COMMIT = "report.after-commit"  # stored, the worker does not know that we know

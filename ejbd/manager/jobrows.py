@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlalchemy import func, select
@@ -29,6 +29,8 @@ class JobRows:
     _workers: list[Worker] | None = None
     _epoch: Epoch | None = None
     _epoch_loaded: bool = False
+    told_s: float | None = None  # when a worker told of the first failure that it reports now; None: just now
+    _engines: dict[int, str] = field(default_factory=dict)
 
     def read_again(self) -> None:
         """Forget the rows that were loaded: some of them may have been taken back."""
@@ -67,6 +69,14 @@ class JobRows:
             for s in self.open_subjobs
             if s.role == SubjobRole.SUBJOB and not s.releasing and s.state in (SubjobState.PLANNED, SubjobState.PENDING)
         ]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the batch system has suspended part of what the job runs on: nothing there can answer, and what it
+        has is left alone until it runs on."""
+        epoch = self.live_epoch
+        hit = {*self.job.members, *(epoch.members if epoch is not None else ())}
+        return any(s.state == SubjobState.SUSPENDED and (s.anchor or s.id in hit) for s in self.open_subjobs)
 
     @property
     def workers(self) -> list[Worker]:
@@ -127,6 +137,18 @@ class JobRows:
         if unfinished:
             query = query.where(Operation.state.in_(UNFINISHED_OPERATION))
         return list(self.ctx.session.scalars(query.order_by(Operation.seq)))
+
+    def runs_under(self, epoch: Epoch) -> str:
+        """The engine by which the ranks of an epoch were started; "" before anything was told to a worker."""
+        if epoch.number not in self._engines:
+            query = select(Operation.payload["engine"].as_string()).where(
+                Operation.job_id == self.job.id, Operation.kind == OperationKind.LAUNCH, Operation.epoch == epoch.number
+            )
+            told = self.ctx.session.scalars(query.limit(1)).first()
+            if not told:
+                return ""
+            self._engines[epoch.number] = told
+        return self._engines[epoch.number]
 
     def count_events(self, kind: EventKind) -> int:
         query = select(func.count()).select_from(Event).where(Event.job_id == self.job.id, Event.kind == kind)

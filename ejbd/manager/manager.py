@@ -11,7 +11,6 @@ import asyncio
 import os
 import pwd
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -22,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings
+from ejbd.core.room.suspended import kept_for_suspended
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
@@ -29,7 +29,7 @@ from ejbd.manager.actions.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.actions.intents import submissions_due
 from ejbd.manager.actions.spool import Spool
 from ejbd.manager.clock import SteadyClock
-from ejbd.manager.context import Context, Offer, Overridden
+from ejbd.manager.context import Context, Overridden
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.guard import guarded
 from ejbd.manager.jobspec import Reading
@@ -38,12 +38,12 @@ from ejbd.manager.learning.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.learning.measuring import learn_of_end
 from ejbd.manager.learning.retrying import take_next
 from ejbd.manager.linked import arraysteps, dependencies
+from ejbd.manager.memory import Memory
 from ejbd.manager.placements.checkpointing import recent_offers
 from ejbd.manager.planning import explaining
 from ejbd.manager.planning.decide import Decider
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.planning.policyends import ask_policy
-from ejbd.manager.planning.promises import Promises
 from ejbd.manager.poll import drains, queuepause
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.roster import Specs, SubjobRow
@@ -54,12 +54,12 @@ from ejbd.manager.protocol.calls import WorkerCalls
 from ejbd.manager.service.health import Fault, Health
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
-from ejbd.manager.submission import queues, requests
+from ejbd.manager.submission import numbers, queues, requests
 from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
 from ejbd.manager.subscribers import Subscribers
-from ejbd.store import marks
-from ejbd.store.changes import ANY_JOB_TOPIC
+from ejbd.store import marks, queries
+from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.shifting import shift
@@ -108,29 +108,24 @@ class Manager:
         self.started_s = self.clock()
         self._looked_s: float | None = None  # when the view was taken
         self._ahead_s = 0.0  # by how much the machine's clock was set forward in this daemon's life
-        self._seen: dict[str, float] = {}
-        self._offers: deque[Offer] = deque()
+        self._memory = Memory()
         self._spool_speed: float | None = None
         self._remembered = Remembered()
         self._specs = Specs()
         self._open = WorkingSet(store)
         self._overridden = Overridden()
-        self._submissions = Submissions(settings, store, batch, self.runs_as, self._context)
+        self._submissions = Submissions(settings, store, batch, self.runs_as, self._context, lambda: self.view)
         self._backlog = False  # more jobs were received than the executor has use for now
         self._health = Health(settings, store)
         self._mailer = Mailer(settings, store, batch, self.clock)
-        self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._seen)
+        self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._memory.seen)
         store.on_commit(self._forget)
         store.on_commit(self._forget_overridden, on_writer=True)
         self._polling = asyncio.Lock()
         self._looks = Looks(settings.poll_s, settings.limits.early_looks)
         self._work = asyncio.Event()
-        self._events = asyncio.Condition()
+        self._news = asyncio.Event()  # of the events that come next; a new one for each
         self._executor: Executor | None = None
-        self._fitting: dict[tuple[str, str], float] = {}
-        self._auto_on: dict[str, bool] = {}
-        self._promises = Promises()
-        self._gap_verdicts: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -170,8 +165,8 @@ class Manager:
         now = self.clock()
         for worker in session.scalars(select(Worker).where(Worker.alive)):
             # They could not reach us while we were away; but what they were silent before that counts.
-            self._seen[worker.id] = now - (worker.silent_s or 0.0)
-        self._offers = recent_offers(session)
+            self._memory.seen[worker.id] = now - (worker.silent_s or 0.0)
+        self._memory.offers = recent_offers(session)
         add_event(session, EventKind.DAEMON_STARTED, now)
 
     async def _try_spool(self) -> None:
@@ -185,18 +180,13 @@ class Manager:
             self.settings,
             self.spool,
             self.view,
-            self._seen,
-            self._offers,
+            self._memory if isinstance(session, WriterSession) else self._memory.snapshot(),
             spool_speed=self._spool_speed,
             remembered=self._remembered,
             up_since=self.started_s,
             subscribers=self.subscribers,
             looked_s=self._looked_s,
-            fitting=self._fitting,
             overridden=self._overridden,
-            auto_on=self._auto_on,
-            promises=self._promises,
-            gap_verdicts=self._gap_verdicts,
         )
 
     async def prune(self) -> None:
@@ -227,7 +217,7 @@ class Manager:
             try:
                 await self._mind_the_clock()
                 with self.telemetry.poll("observe"):
-                    view = await self.batch.observe()
+                    view = kept_for_suspended(await self.batch.observe())
                 drained = await self.store.read(drains.reservations)
                 if drained:
                     view = replace(view, site_reservations=drains.with_drains(view, drained))
@@ -275,7 +265,7 @@ class Manager:
         stands, found = await self.store.read(lambda s: (gaps.any_stands(s), gaps.look(self._context(s))))
         if stands:
             await self.store.write(lambda s: gaps.mind(self._context(s)))
-        chosen, self._gap_verdicts = await asyncio.to_thread(gaps.choose_all, found) if found else ([], {})
+        chosen, self._memory.gap_verdicts = await asyncio.to_thread(gaps.choose_all, found) if found else ([], {})
         for one in chosen:
             await self.store.write(lambda s, one=one: gaps.send(self._context(s), one))  # type: ignore[misc]
 
@@ -295,6 +285,7 @@ class Manager:
             shift(session, by_s)
             add_event(session, EventKind.CLOCK_SET, self.clock() + by_s, by_s=by_s)
             self.clock.step(by_s)  # with the rows, for whoever writes next
+            self._memory.shift(by_s)
             stepped = True
 
         try:
@@ -302,15 +293,12 @@ class Manager:
         except BaseException:
             if stepped:
                 self.clock.step(-by_s)
+                self._memory.shift(-by_s)
             raise
         self.started_s += by_s
         self._ahead_s += max(0.0, by_s)
         if self._looked_s is not None:
             self._looked_s += by_s
-        for times in (self._seen, self._fitting):
-            for key in times:
-                times[key] += by_s  # type: ignore[index]
-        self._promises.shift(by_s)
         self._work.set()
 
     def _asks(self, subjob: SubjobRow) -> bool:
@@ -396,7 +384,7 @@ class Manager:
         query = query.where(Job.id.not_in(select(Dependency.job_id)))
         query = query.order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
         if kept_back := queuepause.kept_back(session, ctx.now):
-            query = query.where(Job.queue.not_in(kept_back.wholly))
+            query = query.where(kept_back.takes())
         jobs = list(session.scalars(query))
         for job in jobs:
             guarded(JobWorld(ctx, job, _subjobs=[]), decider.receive)
@@ -412,7 +400,8 @@ class Manager:
         self._calls.wake(topics)
         self._mailer.woken(topics)
         if "events" in topics:
-            asyncio.get_running_loop().create_task(self._announce())
+            self._news.set()
+            self._news = asyncio.Event()
 
     def _forget(self, topics: frozenset[str]) -> None:
         if LEARNT_TOPIC in topics:
@@ -422,11 +411,11 @@ class Manager:
         if QUEUES_TOPIC in topics or ANY_JOB_TOPIC in topics:
             self._overridden.settings = None
 
-    async def _announce(self) -> None:
-        async with self._events:
-            self._events.notify_all()
-
     # -- requests of users --------------------------------------------------------------------------------------------
+
+    def refuse_others(self, user: str) -> None:
+        """Raise EjbError (FORBIDDEN) for a user whose jobs this daemon does not run."""
+        self._submissions.refuse_others(user)
 
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
@@ -445,6 +434,26 @@ class Manager:
 
     async def cancel_elements(self, job_id: str, elements: str, by: str) -> None:
         await self.store.write(lambda s: requests.cancel_elements(self._context(s), job_id, elements, by))
+
+    async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
+        await self.store.write(lambda s: requests.signal(self._context(s), job_id, signal, to, by))
+
+    async def number(self, job_id: str, wait_s: float) -> str:
+        """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            found, may_come, newest = await self.store.read(lambda s: self._number(s, job_id))
+            left = deadline - time.monotonic()
+            if found is not None:
+                return found
+            if not may_come or left <= 0:
+                return await self.store.write(lambda s: numbers.settled(s, queries.job(s, job_id)))
+            await self.wait_for_events(newest, left)
+
+    def _number(self, session: Session, job_id: str) -> tuple[str | None, bool, int]:
+        job = queries.job(session, job_id)
+        newest = session.scalar(select(func.max(Event.id))) or 0
+        return job.number, numbers.may_come(self._context(session), job), newest
 
     async def hold(self, job_id: str, by: str) -> None:
         await self.store.write(lambda s: requests.hold(self._context(s), job_id, by))
@@ -467,7 +476,7 @@ class Manager:
 
     async def windows(self, queue: str | None) -> list[dict[str, Any]]:
         """The slots that could be used now, for one queue or all."""
-        return queues.windows_of(await self._view(), queue, self._promises)
+        return queues.windows_of(await self._view(), queue, self._memory.promises.snapshot())
 
     async def _view(self) -> ClusterView:
         await self._see()
@@ -519,16 +528,16 @@ class Manager:
     async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
         """Return when there is an event newer than `after_id`, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        async with self._events:
-            while True:
-                newest = await self.store.read(lambda s: s.scalar(select(func.max(Event.id)))) or 0
-                left = deadline - time.monotonic()
-                if newest > after_id or left <= 0:
-                    return
-                try:
-                    await asyncio.wait_for(self._events.wait(), left)
-                except TimeoutError:
-                    return
+        while True:
+            news = self._news  # before the look: what comes while it lasts is not missed
+            newest = await self.store.read(lambda s: s.scalar(select(func.max(Event.id)))) or 0
+            left = deadline - time.monotonic()
+            if newest > after_id or left <= 0:
+                return
+            try:
+                await asyncio.wait_for(news.wait(), left)
+            except TimeoutError:
+                return
 
     def faults(self) -> list[Fault]:
         """What keeps the daemon from its work, the cause before what comes of it."""
@@ -554,6 +563,7 @@ class Manager:
             "polls": self.polls,
             "failed_polls": self.failed_polls,
             "unparsed_rows": view.unparsed if view else 0,
+            "blind": view.blind if view else "",
             "started_s": self.started_s,
         }
 

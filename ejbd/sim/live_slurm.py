@@ -41,7 +41,7 @@ class SlurmRuns(BatchRuns):
 
     def node_processors(self) -> int:
         """Of the smallest node of all partitions: Slurm's reservations are of whole nodes."""
-        return min(int(word.rstrip("+")) for word in self._run("sinfo", "--noheader", "--Node", "--format=%c").split())
+        return min(int(word.rstrip("+")) for word in self._run("sinfo", "--noheader", "--format=%c").split())
 
     def _submit(self, name: str, processors: int, walltime_s: float, script: str) -> str:
         words = ["--parsable", "--no-requeue", "--output=/dev/null", f"--job-name={name}"]

@@ -116,8 +116,13 @@ class Difference:
             "job": self.logged.job,
             "at_s": self.logged.at_s,
             "situation": self.logged.question.situation.value,
-            "then": {"kind": then.kind.value, "requests": _requests(then), "reason": then.reason},
-            "now": {"kind": self.now.kind.value, "requests": _requests(self.now), "reason": self.now.reason},
+            "then": {"kind": then.kind.value, "requests": _requests(then), "code": then.code, "reason": then.reason},
+            "now": {
+                "kind": self.now.kind.value,
+                "requests": _requests(self.now),
+                "code": self.now.code,
+                "reason": self.now.reason,
+            },
         }
 
 
@@ -162,9 +167,12 @@ def replay(log: EventLog, changes: Mapping[str, Any] | None = None) -> Replay:
             differing.append(Difference(logged, now))
         elif now.expected_completion_s != logged.decision.expected_completion_s:
             expecting += 1
-        elif replace(now, timeline=logged.decision.timeline) != logged.decision:  # logs of before have no timelines
+        elif replace(now, **{name: getattr(logged.decision, name) for name in _MISSING}) != logged.decision:
             worded += 1
     return Replay(len(log.decisions), tuple(differing), expecting, worded, kinds)
+
+
+_MISSING = ("timeline", "code")  # in logs of before
 
 
 def _action(decision: Decision) -> tuple[Any, ...]:

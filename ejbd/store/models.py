@@ -67,6 +67,7 @@ class Job(Base):
     name: Mapped[str] = mapped_column(Text)
     user: Mapped[str] = mapped_column(String(256))
     queue: Mapped[str] = mapped_column(String(256))
+    account: Mapped[str] = mapped_column(String(256), default="")  # as its submission names it; "": its user's default
     state: Mapped[str] = mapped_column(String(16))
     incarnation: Mapped[int] = mapped_column(Integer, default=1)
     elastic: Mapped[bool] = mapped_column(Boolean)
@@ -103,11 +104,13 @@ class Job(Base):
     walltimes: Mapped[dict[str, Any] | None]
     array_id: Mapped[str | None] = mapped_column(String(16))  # of an element of an elastic array: the array's job
     array_index: Mapped[int | None] = mapped_column(Integer)
+    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_JOB_ID; once told it stays (submission/numbers.py)
 
     __table_args__ = (
         Index("ix_jobs_state", "state"),
         Index("ix_jobs_user_submit", "user", "submit_s"),
         Index("ix_jobs_array", "array_id", "state"),
+        Index("ix_jobs_number", "number"),
         NEVER_AGAIN,
     )
 
@@ -122,7 +125,6 @@ class Array(Base):
     dropped: Mapped[str] = mapped_column(Text, default="")  # indices that were cancelled before they were
     most: Mapped[int | None] = mapped_column(Integer)  # jobs at a time, as its user says
     open: Mapped[int] = mapped_column(Integer, default=0)  # jobs of it that have not ended
-    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_ARRAY_JOB_ID, once an element has begun
     cancelled_by: Mapped[str | None] = mapped_column(String(256))  # then what is open is cancelled bit by bit
     changed: Mapped[bool] = mapped_column(Boolean, default=True)  # it has to be looked at
 
@@ -173,7 +175,11 @@ class Subjob(Base):
     releasing: Mapped[bool] = mapped_column(Boolean, default=False)  # told to end; takes no more ranks
     joined: Mapped[bool] = mapped_column(Boolean, default=False)  # has been made a member once
 
-    __table_args__ = (Index("ix_subjobs_job", "job_id"), Index("ix_subjobs_state", "state"))
+    __table_args__ = (
+        Index("ix_subjobs_job", "job_id"),
+        Index("ix_subjobs_state", "state"),
+        Index("ix_subjobs_batch", "batch_id"),
+    )
 
     @property
     def warned(self) -> bool:
@@ -245,7 +251,8 @@ class Epoch(Base):
     running_s: Mapped[float | None]
     stopping_s: Mapped[float | None]
     ended_s: Mapped[float | None]
-    reason: Mapped[str] = mapped_column(Text, default="")
+    reason: Mapped[str] = mapped_column(Text, default="")  # for people; programs go by the code
+    code: Mapped[str] = mapped_column(String(32), default="")  # EpochCode
     # What its ranks told of their progress: `done`, `total`, `at_s` of the last, `from_done`, `from_s` of the first.
     progress: Mapped[dict[str, Any] | None]
 
@@ -378,7 +385,7 @@ class Obstacle(Base):
     application: Mapped[str] = mapped_column(String(512))
     job_id: Mapped[str] = mapped_column(String(16))
     at_s: Mapped[float]
-    how: Mapped[str] = mapped_column(String(16))  # seen | failed
+    how: Mapped[str] = mapped_column(String(16))  # failed; seen: by an earlier EJB
     why: Mapped[str] = mapped_column(Text)
 
     __table_args__ = (Index("ix_obstacles_application", "application", "id"), NEVER_AGAIN)
@@ -469,6 +476,7 @@ class QueuePause(Base):
 
     name: Mapped[str] = mapped_column(String(256), primary_key=True)  # as in jobs.queue
     what: Mapped[str] = mapped_column(String(16), primary_key=True)  # submissions | starts
+    whose: Mapped[str] = mapped_column(String(640), primary_key=True, default="")  # user/account; "": everybody's
     failures: Mapped[int] = mapped_column(Integer)  # in a row
     jobs: Mapped[list[Any]]  # the first different ones that failed
     trial: Mapped[str | None] = mapped_column(String(16))  # the job by which it is being tried

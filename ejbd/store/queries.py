@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core import overhead
 from ejbd.core.cost import RECENT
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Array, Epoch, Event, Intent, Job, Overhead, QueuePause, Run, Subjob, Worker
-from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
+from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.timeline import PastInterval, Phase, intervals
 from ejbd.wire.kinds import JobKind
-from ejbd.wire.numbers import id_of
+from ejbd.wire.numbers import is_number
 
 __all__ = [
     "PastInterval",
@@ -75,13 +75,12 @@ def list_jobs(
 
 def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
     """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
-    beginning of just one id; and any of these with `_7` behind it, the element of an array that is so. An id may be
-    given as a number, too (`ejbd.wire.numbers`).
+    beginning of just one id; or a number that it has (`ejbd.wire.numbers`), which goes before a beginning; and any of
+    these with `_7` behind it, the element of an array that is so.
 
     Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).
     """
-    selector = id_of(selector)
     if element := ELEMENT.fullmatch(selector):
         return _element(session, element, user, everybody=everybody)
     last = LAST.fullmatch(selector)
@@ -93,7 +92,28 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
             count = session.scalar(select(func.count()).select_from(own.subquery()))
             raise EjbError(Code.NOT_FOUND, f"{user} has {f'{count} jobs' if count else 'no job yet'}", where=selector)
         return newest
+    theirs = select(Job) if everybody else select(Job).where(Job.user == user)
+    if (numbered := by_number(session, theirs, selector)) is not None:
+        return numbered
     return _by_id(session, select(Job).where(Job.array_id.is_(None)) if everybody else own, selector, selector)
+
+
+def job(session: Session, id: str) -> Job:
+    """The job of this id, which is there."""
+    return session.scalars(select(Job).where(Job.id == id)).one()
+
+
+def by_number(session: Session, within: Select[Job], number: str) -> Job | None:
+    """The job of this number: that goes by it, or one of whose batch jobs has it. None: there is none.
+
+    The batch system may have given a number twice: the job that lives goes before one that has ended, then the newer
+    one. An array goes before its element of the same number.
+    """
+    if not is_number(number):
+        return None
+    has = or_(Job.number == number, Job.id.in_(select(Subjob.job_id).where(Subjob.batch_id == number)))
+    first = case((Job.state.in_(TERMINAL_JOB), 1), else_=0), case((Job.number == number, 0), else_=1)
+    return session.scalar(within.where(has).order_by(*first, Job.array_id.is_not(None), Job.seq.desc()).limit(1))
 
 
 def _by_id(session: Session, within: Select[Job], begins: str, selector: str) -> Job:
@@ -122,7 +142,8 @@ def _element(session: Session, named: re.Match[str], user: str, *, everybody: bo
     else:
         arrays = select(Job).where(Job.kind == JobKind.ARRAY)
         within = arrays if everybody else arrays.where(Job.user == user)
-        array = _by_id(session, within, named["array"], named[0])
+        numbered = by_number(session, within, named["array"])
+        array = numbered if numbered is not None else _by_id(session, within, named["array"], named[0])
     index = int(named["index"])
     found = session.scalar(select(Job).where(Job.array_id == array.id, Job.array_index == index))
     if found is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
+from ejbd.wire.states import STARTED_SUBJOB as STARTED_SUBJOB
 from ejbd.wire.states import TERMINAL_JOB as TERMINAL_JOB
 from ejbd.wire.states import TERMINAL_SUBJOB as TERMINAL_SUBJOB
 from ejbd.wire.states import EpochState as EpochState
@@ -57,11 +58,15 @@ JOB_SETBACK: Table[JobState] = {
 SUBJOB: Table[SubjobState] = {
     SubjobState.PLANNED: frozenset({SubjobState.PENDING, SubjobState.RUNNING, *TERMINAL_SUBJOB}),
     SubjobState.PENDING: frozenset({SubjobState.RUNNING, *TERMINAL_SUBJOB}),
-    SubjobState.RUNNING: TERMINAL_SUBJOB,
+    SubjobState.RUNNING: frozenset({SubjobState.SUSPENDED, *TERMINAL_SUBJOB}),
+    SubjobState.SUSPENDED: TERMINAL_SUBJOB,
     **{s: frozenset() for s in TERMINAL_SUBJOB},
 }
 
-SUBJOB_SETBACK: Table[SubjobState] = {SubjobState.RUNNING: frozenset({SubjobState.PENDING})}  # passed through, requeued
+SUBJOB_SETBACK: Table[SubjobState] = {
+    SubjobState.RUNNING: frozenset({SubjobState.PENDING}),  # requeued
+    SubjobState.SUSPENDED: frozenset({SubjobState.RUNNING, SubjobState.PENDING}),
+}
 
 EPOCH: Table[EpochState] = {
     EpochState.LAUNCHING: frozenset({EpochState.RUNNING, EpochState.ENDED, EpochState.FAILED}),

@@ -129,7 +129,8 @@ def move_subjob(
     setback: bool = False,
     **data: Any,
 ) -> None:
-    """Event `subjob.<new>`. `setback`: the batch system has put it back into its queue. Raises IllegalTransition.
+    """Event `subjob.<new>`. `setback`: the batch system has put it back into its queue, or lets it run on after a
+    suspension. Raises IllegalTransition.
 
     `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
     `now` on a terminal state, since until then it held the planned end; whoever knows better puts it there afterwards.
@@ -139,7 +140,7 @@ def move_subjob(
         return
     _check(SUBJOB, SUBJOB_SETBACK, old, new, setback)
     subjob.state = new.value
-    if setback:
+    if setback and new is SubjobState.PENDING:
         subjob.start_s = subjob.end_s = None
         subjob.nodes = []
     if new in (SubjobState.PENDING, SubjobState.RUNNING) and subjob.submit_s is None:
@@ -162,9 +163,17 @@ def move_subjob(
 
 
 def move_epoch(
-    session: Session, epoch: Epoch, new: EpochState, now: float, *, reason: str = "", setback: bool = False, **data: Any
+    session: Session,
+    epoch: Epoch,
+    new: EpochState,
+    now: float,
+    *,
+    reason: str = "",
+    code: str = "",
+    setback: bool = False,
+    **data: Any,
 ) -> None:
-    """Event `epoch.<new>` with `epoch` its number. `setback`: nobody stopped, so it runs on.
+    """Event `epoch.<new>` with `epoch` its number. `setback`: nobody stopped, so it runs on. `code`: an EpochCode.
 
     Raises IllegalTransition.
     """
@@ -183,6 +192,9 @@ def move_epoch(
         epoch.ended_s = now
     if reason:
         epoch.reason = reason
+    if code:
+        epoch.code = code
+        data["code"] = code
     add_event(
         session,
         EPOCH_EVENT[new],

@@ -23,6 +23,14 @@ class Reason(TypedDict):
     reason: str
 
 
+class EndsAsJob(TypedDict):
+    """`reduced`: J0 was made so small that it begins soon. `reason`: why it was not, else ""."""
+
+    code: int
+    reduced: bool
+    reason: str
+
+
 class Error(TypedDict):
     """A sentence about what went wrong."""
 
@@ -77,6 +85,13 @@ class JobSignalled(TypedDict):
     end_s: float
 
 
+class JobSignalAsked(By):
+    """Who had which signal sent: to the ranks, to the script's shell, or to all."""
+
+    signal: str
+    to: str
+
+
 class JobMail(TypedDict):
     """About what (a word of --mail-type), to whom; `error`: why it could not be sent, or ""."""
 
@@ -103,8 +118,16 @@ class JobGap(TypedDict):
     reason: str
 
 
+class JobAlone(TypedDict):
+    """When its J0's workers began it, by their own clock, and that from now on it runs as it was submitted."""
+
+    began_s: float
+    reason: str
+
+
 class NotMovable(TypedDict):
-    """`how`: seen (its program shows it), or failed (it was tried)."""
+    """`how`: seen (its program shows it), failed (it was tried), or start (it ended in its first seconds under DMTCP,
+    and is begun without it)."""
 
     how: str
     reason: str
@@ -158,6 +181,13 @@ class SubjobPlanned(TypedDict):
     usable_s: float
 
 
+class SubjobAltered(TypedDict):
+    """Its walltime as it was asked for, and as it is at the batch system now (null: as asked for again)."""
+
+    asked_s: float
+    walltime_s: float | None
+
+
 class SubjobStep(Step):
     """The batch system's id once it has one, the nodes once it runs, and how its end was learnt (`source`)."""
 
@@ -169,6 +199,12 @@ class SubjobStep(Step):
 
 class Stray(TypedDict):
     """A batch job that bears the tag of a subjob and is not the one that EJB knows: it is cancelled."""
+
+    batch_id: str
+
+
+class Lookalike(TypedDict):
+    """A batch job that bears the tag of a subjob and was submitted by its user, not by EJB: it is left alone."""
 
     batch_id: str
 
@@ -282,9 +318,13 @@ class EpochLaunching(TypedDict):
 
 
 class EpochStep(Step):
-    """A placement that runs makes `rate` full-speed seconds a second; `bytes` and `seconds` are its checkpoint's."""
+    """A placement that runs makes `rate` full-speed seconds a second; `bytes` and `seconds` are its checkpoint's.
+
+    `code`: why it is given up, for programs (EpochCode).
+    """
 
     epoch: int
+    code: NotRequired[str]
     processors: NotRequired[int]
     subjobs: NotRequired[list[str]]
     rate: NotRequired[float]
@@ -322,6 +362,14 @@ class RankMemory(TypedDict):
     epoch: int
     rank: int
     node: str
+
+
+class RankStuck(TypedDict):
+    """`seconds`: for how long."""
+
+    epoch: int
+    rank: int
+    seconds: float
 
 
 class CheckpointGivenUp(TypedDict):
@@ -382,10 +430,12 @@ class QueueChanged(TypedDict):
 
 
 class QueuePaused(TypedDict):
-    """`what` kept failing: submissions, or starts. The next is tried after `pause_s`."""
+    """`what` kept failing: submissions, or starts. The next is tried after `pause_s`. `whose`: of this `user/account`
+    alone."""
 
     queue: str
     what: str
+    whose: str
     reason: str
     pause_s: float
 
@@ -395,6 +445,7 @@ class QueueResumed(TypedDict):
 
     queue: str
     what: str
+    whose: str
     reason: str
     failures: int
 
@@ -440,16 +491,19 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_RELEASED: Told("it may go on after a hold", By),
     K.JOB_DEPENDENCY: Told("what it waited for (--dependency) has come, or never will", Dependency),
     K.JOB_NOT_MOVABLE: Told("no checkpoint is asked of it any more", NotMovable),
+    K.JOB_MOVABLE: Told("what kept it from being moved is gone", Reason),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
+    K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
+    K.JOB_SIGNAL_ASKED: Told("somebody had it sent a signal", JobSignalAsked),
     K.JOB_MAIL: Told("a mail was sent, or could not be", JobMail),
     K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),
     K.DECISION_NOTHING: Told("stay as it is; told once for each verdict", Decided),
     K.DECISION_START: Told("start on slots that are free", Decided),
     K.DECISION_EXPAND: Told("spread over more slots", Decided),
     K.DECISION_MOVE_TO_PLACEHOLDER: Told("move to J0, which has started, with the work kept", Decided),
-    K.DECISION_KEEP_SUBJOBS: Told("go on without J0, which is cancelled", Decided),
+    K.DECISION_KEEP_SUBJOBS: Told("go on without J0", Decided),
     K.DECISION_START_ON_PLACEHOLDER: Told("begin anew on J0", Decided),
     K.DECISION_COMPLETE: Told("the application has ended: cancel what is left", Decided),
     K.DECISION_SHRINK: Told("leave subjobs before they end", Leaving),
@@ -459,6 +513,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_PLANNED: Told("it will be asked for", SubjobPlanned),
     K.SUBJOB_PENDING: Told("the batch system has it", SubjobStep),
     K.SUBJOB_RUNNING: Told("it has its nodes", SubjobStep),
+    K.SUBJOB_SUSPENDED: Told("the batch system has stopped it for a while", SubjobStep),
     K.SUBJOB_COMPLETED: Told("it ended", SubjobStep),
     K.SUBJOB_FAILED: Told("it ended, and not well", SubjobStep),
     K.SUBJOB_TIMEOUT: Told("its walltime was over", SubjobStep),
@@ -467,8 +522,14 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_RELEASED: Told("it is given back", Reason),
     K.SUBJOB_MISSING: Told("the batch system does not list it", Nothing),
     K.SUBJOB_STRAY: Told("a second batch job bears its tag", Stray),
+    K.SUBJOB_LOOKALIKE: Told("a batch job that is none of EJB's bears its tag", Lookalike),
     K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
+    K.SUBJOB_HELD: Told("somebody holds J0, or what is passed through, at the batch system", Reason),
+    K.SUBJOB_LET_GO: Told("that hold is over", Reason),
+    K.SUBJOB_ALTERED: Told("somebody has altered J0, or what is passed through, while it waits", SubjobAltered),
     K.SUBJOB_ADOPTED: Told("it stood by, and is the job's next run", Reason),
+    K.SUBJOB_ASIDE: Told("the job goes on without J0, whose number stays the job's to its end", Reason),
+    K.SUBJOB_ENDS_AS_JOB: Told("others wait for J0: it ends as the job did", EndsAsJob),
     K.PLACEHOLDER_PLANNED: Told("the batch system promised J0 a start", PlaceholderPlanned),
     K.PLACEHOLDER_AGAIN: Told("J0 is gone and is asked for again", PlaceholderAgain),
     K.INTENT_PENDING: Told("to be tried again: it did not happen", IntentStep),
@@ -494,6 +555,8 @@ CATALOGUE: dict[EventKind, Told] = {
     K.EPOCH_LOST: Told("it had ended, and its end was lost with its subjob", EpochReason),
     K.RANK_FAILED: Told("ranks died", RankFailed),
     K.RANK_MEMORY: Told("a rank was killed for memory (OUT_OF_MEMORY)", RankMemory),
+    K.RANK_STUCK: Told("a rank has stood still since its restart, and got on before", RankStuck),
+    K.COORDINATOR_LOST: Told("DMTCP's coordinator ended by itself", EpochReason),
     K.CHECKPOINT_GIVEN_UP: Told("a checkpoint cannot be restarted", CheckpointGivenUp),
     K.MOVE_FAILED: Told("a checkpoint or a restart failed", EpochReason),
     K.OUTPUT_LOST: Told("the output could not be collected", Reason),
@@ -505,6 +568,8 @@ CATALOGUE: dict[EventKind, Told] = {
     K.CLOCK_SET: Told("somebody set the machine's clock", ClockSet),
     K.BATCH_SILENT: Told("the batch system does not answer", Error),
     K.BATCH_ANSWERS: Told("the batch system answers again", Nothing),
+    K.BATCH_RESTS: Told("its scheduling is switched off: nothing starts", Nothing),
+    K.BATCH_SCHEDULES: Told("its scheduling is switched on again", Nothing),
     K.QUEUE_CHANGED: Told("settings of a queue were changed", QueueChanged),
     K.QUEUE_PAUSED: Told("nothing is asked of a queue for a while", QueuePaused),
     K.QUEUE_RESUMED: Told("a paused queue is tried again", QueueResumed),

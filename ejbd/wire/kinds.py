@@ -26,10 +26,13 @@ class SubjobRole(StrEnum):
     SUBJOB = "subjob"  # room that was asked for on a slot
     RIGID = "rigid"  # a passed-through job: the batch system runs it as it is
     STANDBY = "standby"  # the same job once more: it keeps a place in the queue, and does not begin before it is let
+    ASIDE = "aside"  # J0 that started while the job goes on without it: its number is the job's until the job has ended
 
 
 AS_ASKED = frozenset({SubjobRole.RIGID, SubjobRole.STANDBY})
 """Batch jobs that run what their user submitted, as it is."""
+J0_ROLES = frozenset({SubjobRole.PLACEHOLDER, SubjobRole.ASIDE})
+"""Batch jobs whose number others may take for the job's."""
 
 
 class IntentKind(StrEnum):
@@ -41,6 +44,8 @@ class IntentKind(StrEnum):
     RELEASE = "release"
     STAY = "stay"  # what waits keeps its place, and does not begin
     BEGIN = "begin"  # it may
+    ASIDE = "aside"  # what runs, and is not needed now, goes back into the queue and does not begin
+    END = "end"  # it ends as the job did where others wait for it, and is cancelled where none does
 
 
 class OperationKind(StrEnum):
@@ -55,6 +60,46 @@ class OperationKind(StrEnum):
     DRAIN = "drain"
     SIGNAL = "signal"
     EXIT = "exit"
+
+
+class EpochCode(StrEnum):
+    """Why a placement is not what it was to be. Programs go by the code; the sentence beside it is for people alone."""
+
+    AT_RESTART = "at_restart"  # ranks ended while they were restarted
+    RIGHT_AFTER_RESTART = "right_after_restart"  # so soon after it that they were not restored
+    NOT_UP = "not_up"  # in the time that a launch has
+    LAUNCH_FAILED = "launch_failed"
+    CHECKPOINT_INCOMPLETE = "checkpoint_incomplete"
+    LATE_CHECKPOINT = "late_checkpoint"  # it met ranks that had ended
+    WARNED = "warned"  # ranks ended after the batch system's warning
+    ENGINE_GAVE_UP = "engine_gave_up"  # the checkpoint engine ended a rank
+    SUBJOB_LOST = "subjob_lost"
+    WORKER_LOST = "worker_lost"
+    RANK_FAILED = "rank_failed"
+    CHECKPOINT_FAILED = "checkpoint_failed"  # nobody was stopped: it runs on
+    BEGUN_ANEW = "begun_anew"  # what it had done is given up
+    GIVEN_UP = "given_up"  # with the room that it was on
+    AGAIN = "again"  # the whole job is run again
+    JOB_OVER = "job_over"
+    BEFORE = "before"  # of a daemon that told no codes
+
+
+class Engine(StrEnum):
+    """How the ranks of an application are checkpointed and restarted. Every other list of engines is made of these."""
+
+    APPLICATION = "application"
+    DMTCP = "dmtcp"
+    NONE = "none"
+
+    @property
+    def moves(self) -> bool:
+        """Whether it can take an application from one placement to another."""
+        return self is not Engine.NONE
+
+
+ENGINES = ("auto", *(engine.value for engine in Engine))
+"""What a user may ask for; `auto`: what suits the job."""
+MOVING_ENGINES = frozenset(engine.value for engine in Engine if engine.moves)
 
 
 class EventKind(StrEnum):
@@ -75,9 +120,12 @@ class EventKind(StrEnum):
     JOB_RELEASED = "job.released"
     JOB_DEPENDENCY = "job.dependency"
     JOB_NOT_MOVABLE = "job.not-movable"
+    JOB_MOVABLE = "job.movable"
     JOB_AGAIN = "job.again"
     JOB_GAP = "job.gap"
+    JOB_ALONE = "job.alone"
     JOB_SIGNALLED = "job.signalled"
+    JOB_SIGNAL_ASKED = "job.signal-asked"
     JOB_MAIL = "job.mail"
     JOB_FAULT = "job.fault"
 
@@ -98,6 +146,7 @@ class EventKind(StrEnum):
     SUBJOB_PLANNED = "subjob.planned"
     SUBJOB_PENDING = "subjob.pending"
     SUBJOB_RUNNING = "subjob.running"
+    SUBJOB_SUSPENDED = "subjob.suspended"
     SUBJOB_COMPLETED = "subjob.completed"
     SUBJOB_FAILED = "subjob.failed"
     SUBJOB_TIMEOUT = "subjob.timeout"
@@ -106,8 +155,14 @@ class EventKind(StrEnum):
     SUBJOB_RELEASED = "subjob.released"
     SUBJOB_MISSING = "subjob.missing"
     SUBJOB_STRAY = "subjob.stray"
+    SUBJOB_LOOKALIKE = "subjob.lookalike"
     SUBJOB_WARNED = "subjob.warned"
+    SUBJOB_HELD = "subjob.held"
+    SUBJOB_LET_GO = "subjob.let-go"
+    SUBJOB_ALTERED = "subjob.altered"
     SUBJOB_ADOPTED = "subjob.adopted"
+    SUBJOB_ASIDE = "subjob.aside"
+    SUBJOB_ENDS_AS_JOB = "subjob.ends-as-job"
     PLACEHOLDER_PLANNED = "placeholder.planned"
     PLACEHOLDER_AGAIN = "placeholder.again"
 
@@ -137,6 +192,8 @@ class EventKind(StrEnum):
     EPOCH_LOST = "epoch.lost"
     RANK_FAILED = "rank.failed"
     RANK_MEMORY = "rank.memory"
+    RANK_STUCK = "rank.stuck"
+    COORDINATOR_LOST = "coordinator.lost"
     CHECKPOINT_GIVEN_UP = "checkpoint.given-up"
     MOVE_FAILED = "move.failed"
     OUTPUT_LOST = "output.lost"
@@ -152,6 +209,8 @@ class EventKind(StrEnum):
     CLOCK_SET = "clock.set"
     BATCH_SILENT = "batch.silent"
     BATCH_ANSWERS = "batch.answers"
+    BATCH_RESTS = "batch.rests"
+    BATCH_SCHEDULES = "batch.schedules"
     QUEUE_CHANGED = "queue.changed"
     QUEUE_PAUSED = "queue.paused"
     QUEUE_RESUMED = "queue.resumed"

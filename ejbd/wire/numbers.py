@@ -1,26 +1,30 @@
-"""Jobs by numbers, for tools that take nothing but a number for a job of sbatch's.
+"""Jobs by numbers, for tools that take nothing but a number for a job of Slurm's.
 
-EJB's ids are eight hexadecimal digits. The number of a job is its id's above 2**32, so that it is never one of Slurm's
-own, which have 32 bits; of an element it is that with `_INDEX` behind it.
+The number of a job is its J0's (or, passed through, the batch job's), which the batch system gave. Where a number has
+to be told before there is one, it is one of EJB's own: from 2**30 on. Slurm gives a job on one cluster a number below
+2**26 and keeps numbers in 32 bits, so that its own commands take none of EJB's for somebody's job.
 """
 
 from __future__ import annotations
 
 import re
 
-ABOVE = 2**32
-_NUMBER = re.compile(r"(?P<number>[1-9][0-9]{9})(?P<index>_[0-9]{1,7})?", re.ASCII)
+OWN = 2**30
+_MOST = 2**32 - 16  # the highest ones mean other things to Slurm (NO_VAL, INFINITE)
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 
-def number_of(id: str) -> str:
-    """`d6f8c0b3` -> `7901593779`, `d6f8c0b3_7` -> `7901593779_7`."""
-    base, _, index = id.partition("_")
-    return str(ABOVE + int(base, 16)) + (f"_{index}" if index else "")
+def own_number(serial: int) -> str:
+    """The number of EJB's own for the job of this serial number, which no other job of this daemon gets."""
+    return str(OWN + serial % (_MOST - OWN))
 
 
-def id_of(word: str) -> str:
-    """The inverse; a word that is no such number stays as it is."""
-    match = _NUMBER.fullmatch(word)
-    if match is None or not ABOVE <= int(match["number"]) < 2 * ABOVE:
-        return word
-    return f"{int(match['number']) - ABOVE:08x}{match['index'] or ''}"
+def is_number(word: str) -> bool:
+    """Whether a word is a number that a job may have. No id of EJB's is, which all have a letter."""
+    return _NUMBER.fullmatch(word) is not None
+
+
+def batch_number(batch_id: str | None) -> str | None:
+    """The number in what a batch system calls a job (`12`, `12.head`, `12[].head`); None where there is none."""
+    match = _NUMBER.match(batch_id or "")
+    return match[0] if match else None

@@ -39,6 +39,7 @@ class SubjobView(TypedDict):
     end_s: float | None
     reason: str
     elements: dict[str, int] | None
+    processor_s: float | None
 
 
 class JobView(TypedDict):
@@ -64,9 +65,14 @@ class JobView(TypedDict):
     progress: float
     exit_code: int | None
     reason: str
+    number: str | None
+    nodes: list[str]
     array: str | None
+    array_number: str | None
     index: int | None
     elements: dict[str, int] | None
+    batch_ids: list[str]
+    processor_s: float | None
 
 
 class JobDetail(JobView):
@@ -75,6 +81,7 @@ class JobDetail(JobView):
     element_indices: dict[str, str] | None
     cwd: str
     command: list[str]
+    settings: dict[str, str]
     incarnation: int
     subjobs: list[SubjobView]
 

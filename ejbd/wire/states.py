@@ -38,6 +38,7 @@ class SubjobState(StrEnum):
     PLANNED = "planned"  # a submit intent exists
     PENDING = "pending"  # the batch system has it
     RUNNING = "running"
+    SUSPENDED = "suspended"  # stopped by the batch system for a while: an operator's doing, or a preemption
     COMPLETED = "completed"
     FAILED = "failed"
     TIMEOUT = "timeout"
@@ -75,6 +76,8 @@ class IntentState(StrEnum):
     DROPPED = "dropped"  # no longer wanted before it was tried
 
 
+STARTED_SUBJOB = frozenset({SubjobState.RUNNING, SubjobState.SUSPENDED})
+"""Of batch jobs that have been given their nodes."""
 TERMINAL_SUBJOB = frozenset(
     {SubjobState.COMPLETED, SubjobState.FAILED, SubjobState.TIMEOUT, SubjobState.CANCELLED, SubjobState.LOST}
 )

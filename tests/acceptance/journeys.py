@@ -27,15 +27,23 @@ def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
     return result.read_bytes()
 
 
+_WRITTEN = re.compile(r"/([^/]+)/epochs/\d+/output/(\d+)\.out$")
+
+
 def ranks_of(job: str, forks: bool = False) -> dict[int, int]:
-    """Process id -> rank of every live rank of a job, by the processes' environments, or by where they write to.
+    """Process id -> rank of every live rank of a job; see :func:`ranks_of_all`."""
+    return ranks_of_all(forks).get(job, {})
+
+
+def ranks_of_all(forks: bool = False) -> dict[str, dict[int, int]]:
+    """Job -> process id -> rank of every live rank, by the processes' environments, or by where they write to.
 
     What /proc shows as the environment of a process that DMTCP has restored may be anything. The fake of dmtcp_launch,
     which in truth becomes the rank, is not one, nor, unless `forks`, is what a rank has forked (DMTCP does, at a
     checkpoint).
     """
-    written = re.compile(rf"/{re.escape(job)}/epochs/\d+/output/(\d+)\.out$")
-    found, parents = {}, {}
+    found: dict[int, tuple[str, int]] = {}
+    parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -47,13 +55,17 @@ def ranks_of(job: str, forks: bool = False) -> dict[int, int]:
             parents[int(entry.name)] = int(parent)
             if state in "ZX" or b"dmtcp_commands.py" in (entry / "cmdline").read_bytes():
                 continue
-            if environment.get(b"EJB_JOB_ID") == job.encode() and b"EJB_RANK" in environment:
-                found[int(entry.name)] = int(environment[b"EJB_RANK"])
-            elif output := written.search(str((entry / "fd" / "1").readlink())):
-                found[int(entry.name)] = int(output.group(1))
+            if b"EJB_JOB_ID" in environment and b"EJB_RANK" in environment:
+                found[int(entry.name)] = (environment[b"EJB_JOB_ID"].decode(), int(environment[b"EJB_RANK"]))
+            elif output := _WRITTEN.search(str((entry / "fd" / "1").readlink())):
+                found[int(entry.name)] = (output.group(1), int(output.group(2)))
         except OSError:
             continue
-    return {pid: rank for pid, rank in found.items() if forks or found.get(parents[pid]) != rank}
+    jobs: dict[str, dict[int, int]] = {}
+    for pid, (job, rank) in found.items():
+        if forks or found.get(parents[pid]) != (job, rank):
+            jobs.setdefault(job, {})[pid] = rank
+    return jobs
 
 
 _ESTABLISHED, _LISTEN = "01", "0A"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ejbd.batch.pbs.rows import TAG_VARIABLE
+from ejbd.batch.pbs.rows import tag_of
 from tests.acceptance.sites import POLL_S, BatchJob
 from tests.fakes.daemon import FAST, until
 from tests.fakes.pbs.site import PbsSite
@@ -71,7 +71,7 @@ class PbsBackground:
         return [
             BatchJob(
                 f"{job['number']}.head",
-                job["variables"].get(TAG_VARIABLE, job["name"]),
+                tag_of(f":{job['error']}") or job["name"],
                 job["state"],
                 job["state"] not in "FC",
                 job["status"],
@@ -109,6 +109,6 @@ class RealPbsBackground(PbsBackground):
 
     def jobs(self) -> list[BatchJob]:
         return [
-            BatchJob(job.id, job.variables.get(TAG_VARIABLE, job.name), job.state, job.live, job.status)
+            BatchJob(job.id, tag_of(job.error_path) or job.name, job.state, job.live, job.status)
             for job in self.site.listed()
         ]

@@ -187,7 +187,7 @@ class SlurmSite:
         found = []
         for row in rows:
             id, state, comment, name = row.split("|", 3)
-            name = tag_in(comment) or name  # whoever is passed through has his own name
+            name = tag_in(comment) or name  # to its user it goes by his own name
             live = state in ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING")
             found.append(BatchJob(id, name, state, live))
         return found

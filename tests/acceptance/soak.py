@@ -1,219 +1,185 @@
-"""Kills at random instants, by a seed, and what must hold afterwards: nothing lost, doubled, orphaned or told wrong.
+"""Kills at random instants, by a seed, and what must hold afterwards: nothing lost, doubled, stuck or told wrong.
 
-    python -m tests.acceptance.soak [--seed N] [--minutes M] [--local]
+    python -m tests.acceptance.soak [--seed N] [--minutes M | --kills K] [--local | --pbs]
 
 A real `ejbd` on a real Slurm and a real PostgreSQL (with `--local`, or where they are not installed, on the embedded
-cluster and SQLite) gets elastic and ordinary jobs, while the daemon, slurmctld, workers, the database's server and its
-connections are killed, and batch jobs cancelled behind the back. Then everything is brought up again, and every job is
-held against what it has done. A round is half a minute of faults; the rounds of a long soak go on with seed + 1, ...
-The seed fixes what is done and the pauses in between, not what the machine makes of it.
+cluster and SQLite; with `--pbs` on the fake PBS) gets jobs of all kinds, while the daemon, slurmctld, slurmd, workers,
+ranks and the database are killed, stopped and starved, batch jobs cancelled and nodes drained behind the back
+(`soaks/faults.py`). Then everything is brought up again, and every job is held against what the batch system's own
+records, its program's work and what was done to it say that it should have been told (`soaks/reckoning.py`). The
+seed fixes what is done and the pauses in between, not what the machine makes of it. A long soak is many rounds, with
+seed + 1, ...; `--kills` goes on until so many processes have been ended by SIGKILL.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-import psutil
-from sqlalchemy import create_engine, text
-from sqlalchemy.exc import SQLAlchemyError
 
-from tests.acceptance.journeys import Watch, ranks_of, undisturbed
-from tests.acceptance.sites import LocalSite, SlurmSite
-from tests.fakes.daemon import Daemon, until
-from tests.fakes.me import ME
+from tests.acceptance.journeys import ranks_of, ranks_of_all, undisturbed
+from tests.acceptance.sites import LocalSite, Site, SlurmSite
+from tests.acceptance.soaks.faults import Faults
+from tests.acceptance.soaks.reckoning import Left, wrong_with
+from tests.acceptance.soaks.records import Records
+from tests.acceptance.soaks.sent import RANKS, STEPS, Done, Sent, any_kind, post
+from tests.fakes.daemon import ROOT, Daemon, until
+from tests.fakes.nursery import Nursery
+from tests.fakes.pbs.site import pbs_site
 from tests.integration.postgres import PostgresServer
 from tests.integration.postgres import why_not as no_postgres
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
 
 FINAL = frozenset({"completed", "failed", "timeout", "cancelled", "unknown"})
-OPEN = frozenset({"planned", "pending", "running"})
-ROUND_S = 30.0
-SETTLE_S = 240.0
-STEPS = 60
+ROUND_S = 240.0  # of a long soak
+A_JOB_EVERY_S = 4.0
+SUBMITTERS = 3  # users
+OPEN_AT_MOST = 7  # jobs; on eight processors
+SETTLE_S = 420.0
 READ_OFTEN = {"EJBD_READ_ANEW_S": "3"}  # what the daemon keeps in memory, to be held against the database
-RANKS = 4
-
-
-@dataclass
-class Sent:
-    """One submission, and what has been done to it."""
-
-    key: str
-    kind: str  # elastic | rigid | failing
-    id: str = ""
-    cancelled_behind: set[str] = field(default_factory=set)  # tags of its batch jobs
-    controller_killed: bool = False  # while it was there: Slurm may have lost or repeated a batch job
-    watch: Watch | None = None
+SPOOL_SIZE, DATABASE_SIZE = "256m", "400m"
+EPILOG = '#!/bin/sh\nread seconds <"${0%/*}/epilog_s" && exec sleep "$seconds"\n'
+WRONG = ("lost", "doubled", "stuck", "told wrongly", "left behind")
 
 
 class Soak:
     """One daemon with its site; `round` as often as one likes."""
 
-    def __init__(self, folder: Path, site: SlurmSite | LocalSite, postgres: PostgresServer | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        site: Site,
+        postgres: PostgresServer | None = None,
+        disks: dict[str, Path] | None = None,
+        nursery: Nursery | None = None,
+    ) -> None:
         self.folder = folder
         self.site = site
         self.postgres = postgres
+        self.disks = disks or {}
         self.url = postgres.new_database() if postgres is not None else ""
         # Workers are killed far oftener than programs fail: nobody is given up for it.
         limits = {"EJBD_LIMITS__MAX_SETBACKS": "1000", "EJBD_LIMITS__MISSING_GRACE_S": "5"}
         top = f'database_url = "{self.url}"\n' if self.url else ""
-        self.daemon = Daemon(folder, top + site.toml, {**site.environment, **limits, **READ_OFTEN})
+        self.daemon = Daemon(folder, top + site.toml, {**site.environment, **limits, **READ_OFTEN}, nursery)
         self.sent: list[Sent] = []
         self.told: list[str] = []
-        self.expected = undisturbed(folder, STEPS, RANKS)
+        self.doubled: dict[str, list[str]] = {}
+        self.expected = {steps: undisturbed(folder, steps, RANKS) for steps in STEPS}
+        self.jobs, self.kinds = 0, Counter[str]()
+        self.kills, self.others, self.ends = Counter[str](), Counter[str](), Counter[str]()
+        self.records = Records(site)
         self._over = threading.Event()
 
-    # -- faults -------------------------------------------------------------------------------------------------------
-
-    def faults(self) -> dict[str, Callable[[random.Random], None]]:
-        found: dict[str, Callable[[random.Random], None]] = {
-            "kill the daemon": self.kill_daemon,
-            "kill a worker": self.kill_worker,
-            "scancel": self.cancel_behind,
-        }
-        if isinstance(self.site, SlurmSite):
-            found["kill slurmctld"] = self.kill_controller
-        else:
-            found["kill the cluster's server"] = lambda dice: self.site.kill_server()  # type: ignore[union-attr]
-        if self.postgres is not None:
-            found["stop PostgreSQL"] = self.stop_database
-            found["cut the database's connections"] = self.cut_connections
-        return found
-
-    def kill_daemon(self, dice: random.Random) -> None:
-        if not self.daemon.ended():
-            self.daemon.kill()
-        time.sleep(dice.choice((0.0, 0.5, 3.0)))
-        self.up()
-
-    def kill_worker(self, dice: random.Random) -> None:
-        workers = [p for p in self.daemon.processes() if "worker" in " ".join(_command(p))]
-        if workers:
-            with suppress(psutil.NoSuchProcess):
-                dice.choice(sorted(workers, key=lambda p: p.pid)).kill()
-
-    def cancel_behind(self, dice: random.Random) -> None:
-        live = sorted(job.name for job in self.site.jobs() if job.live and job.name.startswith("ejb-"))
-        if not live:
-            return
-        tag = dice.choice(live)
-        for sent in self.sent:
-            if sent.id and tag.startswith(f"ejb-{sent.id}."):
-                sent.cancelled_behind.add(tag)
-        if isinstance(self.site, SlurmSite):
-            self.site.cluster.run("scancel", f"--name={tag}", check=False)
-        else:
-            import asyncio
-
-            ids = [job.id for job in self.site.jobs() if job.name == tag and job.live]
-            asyncio.run(self.site.batch.cancel(ME, ids))
-
-    def kill_controller(self, dice: random.Random) -> None:
-        assert isinstance(self.site, SlurmSite)
-        for sent in self.sent:
-            if not self._is_over(sent):
-                sent.controller_killed = True
-        pid = self.site.cluster.pids().get("slurmctld")
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            until(lambda: "slurmctld" not in self.site.cluster.pids(), "slurmctld lives", 30)  # type: ignore[union-attr]
-        time.sleep(dice.choice((0.0, 2.0)))
-        self.site.cluster.up_again("--profile=fail")
-
-    def stop_database(self, dice: random.Random) -> None:
-        assert self.postgres is not None
-        self.postgres.halt()
-        time.sleep(dice.choice((0.0, 1.0, 4.0)))
-        self.postgres.start()
-
-    def cut_connections(self, dice: random.Random) -> None:
-        """Statements fail wherever the daemon happens to be, some times in a row."""
-        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid != "
-        engine = create_engine(self.url)
-        try:
-            for _ in range(dice.randint(1, 8)):
-                with suppress(SQLAlchemyError), engine.connect() as connection:
-                    connection.execute(text(cut + "pg_backend_pid()"))
-                time.sleep(dice.random() * 0.3)
-        finally:
-            engine.dispose()
-
     # -- life ---------------------------------------------------------------------------------------------------------
+
+    def living(self) -> list[Sent]:
+        return [sent for sent in list(self.sent) if sent.over_at is None]
 
     def up(self) -> None:
         """A daemon that answers, and a database for it; bounded."""
         deadline = time.monotonic() + 90
-        while self.daemon.ended():
-            assert time.monotonic() < deadline, f"the daemon does not stay up\n{self._log()}"
+        while True:
+            if self.postgres is not None:
+                with suppress(RuntimeError):
+                    self.postgres.up()
+            if not self.daemon.ended():
+                return
+            assert time.monotonic() < deadline, f"stuck: the daemon does not stay up\n{self._log()}"
             self.daemon.start()
             if self.daemon.ended():
                 time.sleep(0.5)
 
     def submit(self, sent: Sent) -> None:
         """As a careful client does: the same key and body until it is answered. Nobody else is told the id."""
-        runs = self.folder / f"{sent.key}.runs"
-        script = f"#!/bin/sh\necho run >> '{runs}'\nsleep 3\nexit {7 if sent.kind == 'failing' else 0}\n"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + SETTLE_S  # it may be away for most of this
         while not sent.id:
             try:
-                if sent.kind == "elastic":
-                    command = self.daemon.heat(STEPS, self.folder / f"{sent.key}.result")
-                    overrides = dict(self.site.layout)
-                    answer = self.daemon.post_job(*command, ranks=RANKS, time="5:00", overrides=overrides, key=sent.key)
-                else:
-                    off = {"elastic": "off", "engine": "none"}
-                    answer = self.daemon.post_job(ranks=1, time="5:00", script=script, overrides=off, key=sent.key)
-                sent.id = str(answer["id"])
+                sent.id = post(sent, self.daemon, self.folder, dict(self.site.layout))
+                sent.submitted_at = time.monotonic()
             except (httpx.HTTPError, AssertionError) as error:
-                assert time.monotonic() < deadline, f"no answer to a submission: {error}\n{self._log()}"
-                time.sleep(0.2)
-        if sent.kind == "elastic":
-            sent.watch = Watch(sent.id)
+                refused = '"status":4' in str(error)
+                late = time.monotonic() > deadline
+                assert not refused and not late, f"lost: no answer to a submission: {error}\n{self._log()}"
+                time.sleep(0.3)
 
     def _submit_all(self, plan: list[tuple[float, Sent]]) -> None:
         for pause, sent in plan:
             if self._over.wait(pause):
                 return
+            while len(self.living()) >= OPEN_AT_MOST and not self._over.wait(0.5):
+                pass
+            if self._over.is_set():
+                return
             self.sent.append(sent)
             try:
                 self.submit(sent)
-            except AssertionError as error:
+            except (httpx.HTTPError, AssertionError) as error:
                 self.told.append(str(error))
                 return
 
-    def _watch_all(self) -> None:
-        while not self._over.wait(0.4):
-            for sent in list(self.sent):
-                if sent.watch is not None and not self._is_over(sent):
-                    sent.watch.look()
+    def _cancel_due(self) -> None:
+        for sent in self.living():
+            due = sent.cancel_after_s and time.monotonic() > sent.submitted_at + sent.cancel_after_s
+            if sent.id and due and not sent.suffered("cancel"):
+                with suppress(httpx.HTTPError):
+                    if self.daemon.client.post(f"/v1/jobs/{sent.id}/cancel").is_success:
+                        sent.done.append(Done("cancel", sent.id))
 
-    def _is_over(self, sent: Sent) -> bool:
-        return (self.folder / f"{sent.key}.over").exists()
+    def _look_all(self, peace: threading.Event) -> None:
+        """Who is over, and what the batch system says; until there is peace and all are over."""
+        while not peace.wait(1.0):
+            self.records.look()
+            self._cancel_due()
+            for sent in self.living():
+                with suppress(httpx.HTTPError, AssertionError):
+                    if sent.id and self.daemon.job(sent.id)["state"] in FINAL:
+                        sent.over_at = time.monotonic()
+
+    def _watch_all(self, peace: threading.Event) -> None:
+        """Whether a rank is there twice."""
+        before: dict[tuple[str, int], set[int]] = {}
+        while not peace.wait(0.5):
+            found: dict[tuple[str, int], set[int]] = {}
+            for job, ranks in ranks_of_all().items():
+                for pid, rank in ranks.items():
+                    found.setdefault((job, rank), set()).add(pid)
+            for (job, rank), pids in found.items():
+                # Looked at twice: while a scan goes on one rank may end and its successor start.
+                both = pids & before.get((job, rank), set())
+                if len(both) > 1:
+                    self.doubled.setdefault(job, []).append(f"rank {rank}: processes {sorted(both)}")
+            before = found
 
     def round(self, seed: int, seconds: float = ROUND_S) -> None:
         """Faults for so long, then peace, then the reckoning. AssertionError says what does not hold, and the seed."""
         dice = random.Random(seed)
         print(f"soak: seed {seed}, {seconds:g} s of faults", flush=True)
-        kinds = ["elastic", "elastic", "rigid", "failing", *dice.choices(("elastic", "rigid"), k=2)]
-        plan = [(dice.random() * seconds / len(kinds), Sent(f"soak-{seed}-{i}", kind)) for i, kind in enumerate(kinds)]
-        self.sent, self.told = [], []
+        kinds = max(6, round(seconds / A_JOB_EVERY_S))
+        slow = seconds >= 60
+        plan = [
+            (dice.random() * 2 * SUBMITTERS * A_JOB_EVERY_S, any_kind(dice, f"soak-{seed}-{i}", slow))
+            for i in range(kinds)
+        ]
+        self.sent, self.told, self.doubled = [], [], {}
         self._over.clear()
-        faults = self.faults()
+        peace = threading.Event()
+        faults = Faults(self, seconds)
+        parts = [plan[i::SUBMITTERS] for i in range(SUBMITTERS)]
         threads = [
-            threading.Thread(target=self._submit_all, args=(plan,), name="soak-submits"),
-            threading.Thread(target=self._watch_all, name="soak-watches"),
+            *(threading.Thread(target=self._submit_all, args=(part,)) for part in parts),
+            threading.Thread(target=self._look_all, args=(peace,), name="soak-looks"),
+            threading.Thread(target=self._watch_all, args=(peace,), name="soak-watches"),
         ]
         for thread in threads:
             thread.start()
@@ -221,49 +187,67 @@ class Soak:
         try:
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                time.sleep(dice.random() * 4)
-                done.append(dice.choice(sorted(faults)))
-                faults[done[-1]](dice)
+                time.sleep(dice.random() * 2)
+                done.append(faults.any(dice))
                 self.up()
-            threads[0].join(150)
-            self.up()
-            self.finish_all()
+            self._over.set()
+            self._make_peace(faults)
+            for thread in threads[:SUBMITTERS]:
+                thread.join(SETTLE_S + 10)
+            assert not self.told, self.told[0]
+            self._finish_all()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, after {done}: {error}") from error
         finally:
             self._over.set()
+            faults.undo_all()
+            self.kills += faults.kills
+            self.others += faults.others
+            peace.set()
             for thread in threads:
-                thread.join(150)
-        wrong = [*self.told, *self.reckon()]
+                thread.join(200)
+        self.records.look()
+        wrong = [*self.told, *self._reckon()]
+        self.jobs += len(self.sent)
+        self.kinds.update(sent.kind for sent in self.sent)
         assert not wrong, f"seed {seed}, after {done}:\n" + "\n".join(wrong)
-        print(f"soak: seed {seed} held after {len(done)} faults: {', '.join(done)}", flush=True)
+        said = ", ".join(f"{name} {count}" for name, count in Counter(done).most_common())
+        print(f"soak: seed {seed} held: {len(self.sent)} jobs, {faults.kills.total()} kills; {said}", flush=True)
 
-    def finish_all(self) -> None:
+    def _make_peace(self, faults: Faults) -> None:
+        faults.undo_all()
+        if isinstance(self.site, SlurmSite):
+            self.site.cluster.up_again("--profile=fail")
+        self.up()
+
+    def _finish_all(self) -> None:
         """All jobs come to their end; what is left of them goes."""
-
-        def over(sent: Sent) -> bool:
-            if not self._is_over(sent) and self.daemon.job(sent.id)["state"] in FINAL:
-                (self.folder / f"{sent.key}.over").touch()
-            return self._is_over(sent)
-
-        def states() -> str:
-            return "\n".join(str(self.daemon.explain(s.id).get("now")) for s in self.sent) + self._log()
 
         def quiet(ready: Callable[[], bool]) -> Callable[[], bool]:
             def asked() -> bool:
-                with suppress(httpx.HTTPError, AssertionError):
+                with suppress(httpx.HTTPError):
+                    self.up()
                     return ready()
                 return False
 
             return asked
 
-        until(quiet(lambda: all(over(s) for s in self.sent)), "jobs do not end", SETTLE_S, states)
-        until(quiet(lambda: not self._left()), "something is left", 90, lambda: f"{self._left()}\n{self._log()}")
+        def states() -> str:
+            return "\n".join(
+                f"{s.key} {s.kind} {self.daemon.explain(s.id).get('now')}{self.daemon.trace(s.id)()}"
+                for s in self.living()
+            )
+
+        until(quiet(lambda: not self.living()), "stuck: jobs do not end", SETTLE_S, lambda: states() + self._log())
+        until(quiet(lambda: not self._left()), "left behind", 120, lambda: f"{self._left()}\n{self._log()}")
 
     def _left(self) -> list[str]:
         """What is still there of jobs that are over."""
-        found = [f"batch job {job.name} {job.state}" for job in self.site.jobs() if job.live]
-        found += [f"process {' '.join(_command(p))[:200]}" for p in self.daemon.processes()]
+        ids = tuple(f"ejb-{sent.id}." for sent in self.sent if sent.id)
+        found = [
+            f"batch job {job.name} {job.state}" for job in self.site.jobs() if job.live and job.name.startswith(ids)
+        ]
+        found += [f"process {process}" for process in self.daemon.processes()]
         for sent in self.sent:
             found += [f"rank {pid} of {sent.id}" for pid in ranks_of(sent.id, forks=True)]
             subjobs = self.daemon.job(sent.id)["subjobs"]
@@ -276,50 +260,43 @@ class Soak:
 
     # -- the reckoning ------------------------------------------------------------------------------------------------
 
-    def reckon(self) -> list[str]:
+    def _reckon(self) -> list[str]:
         """Everything that does not hold, a sentence each."""
-        wrong = [
-            line for line in self.daemon.log.read_text(errors="replace").splitlines() if "working-set-differs" in line
-        ]
+        log = self.daemon.log.read_text(errors="replace").splitlines()
+        wrong = [f"told wrongly: {line}" for line in log if "working-set-differs" in line]
         listed = [job["id"] for job in self.daemon.client.get("/v1/jobs", params={"limit": 1000}).json()["jobs"]]
+        if len({sent.id for sent in self.sent}) != len(self.sent):
+            wrong.append("lost: two submissions are one job")
         for sent in self.sent:
+            said = f"{sent.key} ({sent.id}, {sent.kind})"
             if listed.count(sent.id) != 1:
-                wrong.append(f"{sent.key} ({sent.id}) is {listed.count(sent.id)} jobs")
+                wrong.append(f"{'doubled' if sent.id in listed else 'lost'}: {said} is {listed.count(sent.id)} jobs")
                 continue
-            job = self.daemon.job(sent.id)
-            wrong += [f"{sent.key} ({sent.id}, {sent.kind}): {what}" for what in self._check(sent, job)]
+            left = self._left_of(sent)
+            self.ends[left.state] += 1
+            stories = self.records.of(sent.id)
+            found = list(wrong_with(sent, stories, left))
             if "job.fault" in self.daemon.kinds(sent.id):
-                wrong.append(f"{sent.key} ({sent.id}): a fault of EJB: {self.daemon.trace(sent.id)()}")
-        for sent in self.sent:
-            if len({other.id for other in self.sent}) != len(self.sent):
-                wrong.append(f"{sent.key}: two submissions are one job")
+                found.append("told wrongly: a fault of EJB")
+            if found:
+                done = [f"{one.what} {one.to} at {one.at - sent.submitted_at:.1f}" for one in sent.done]
+                wrong += [f"{what}: {said}\n  {left}\n  done: {done}\n  records: {stories}" for what in found]
+                wrong.append(self.daemon.trace(sent.id)())
         return wrong
 
-    def _check(self, sent: Sent, job: dict[str, object]) -> Iterator[str]:
-        state, code = job["state"], job["exit_code"]
-        told = f"told as {state} ({code}): {job.get('reason')}; batch jobs cancelled: {sorted(sent.cancelled_behind)}"
-        if sent.kind == "elastic":
-            result = self.folder / f"{sent.key}.result"
-            if state == "completed":
-                if code != 0 or not result.exists() or result.read_bytes() != self.expected:
-                    yield f"its result is wrong or missing, {told}"
-            elif not (state == "cancelled" and f"ejb-{sent.id}." in "".join(sent.cancelled_behind)):
-                yield f"{told}\n{self.daemon.trace(sent.id)()}"
-            if sent.watch is not None and sent.watch.doubled:
-                yield f"two live copies: {sent.watch.doubled[:3]}"
-            return
-        runs = len((self.folder / f"{sent.key}.runs").read_text().split()) if self._ran(sent) else 0
-        right = ("completed", 0) if sent.kind == "rigid" else ("failed", 7)
-        if sent.cancelled_behind and state == "cancelled" and runs <= 1:
-            return
-        if sent.controller_killed:  # Slurm itself may have lost it, or begun it again
-            if state == "completed" and not runs:
-                yield f"never run, and {told}"
-        elif (state, code) != right or runs != 1:
-            yield f"run {runs} times, {told}\n{self.daemon.trace(sent.id)()}"
-
-    def _ran(self, sent: Sent) -> bool:
-        return (self.folder / f"{sent.key}.runs").exists()
+    def _left_of(self, sent: Sent) -> Left:
+        job = self.daemon.job(sent.id)
+        result, runs, output = sent.result(self.folder), sent.runs(self.folder), sent.output(self.folder)
+        return Left(
+            state=str(job["state"]),
+            code=job["exit_code"],
+            reason=str(job.get("reason")),
+            result=result.read_bytes() == self.expected[sent.steps] if result.exists() else None,
+            runs=len(runs.read_text().split()) if runs.exists() else 0,
+            output=output.read_text(errors="replace") if output.exists() else None,
+            j0=frozenset(str(s["batch_id"]) for s in job["subjobs"] if s["role"] == "placeholder"),
+            doubled=self.doubled.get(sent.id, ()),
+        )
 
     def _log(self) -> str:
         return "\n" + self.daemon.log.read_text(errors="replace")[-3000:]
@@ -330,32 +307,63 @@ class Soak:
         self.site.close()
 
 
-def _command(process: psutil.Process) -> list[str]:
+@contextmanager
+def _disk(folder: Path, size: str) -> Iterator[bool]:
+    """A tmpfs of `size` at `folder`; False where that cannot be, and then nothing there fills up."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "ejb-soak", str(folder)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        print(f"soak: no disk is filled: {done.stderr.strip()}", flush=True)
     try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+        yield not done.returncode
+    finally:
+        if not done.returncode:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=30)
 
 
 @contextmanager
-def soak_on(folder: Path, local: bool = False) -> Iterator[Soak]:
-    """A soak that is up, on Slurm and PostgreSQL where they are installed; says where they are not."""
+def soak_on(folder: Path, on: str = "slurm") -> Iterator[Soak]:
+    """A soak that is up, `on` slurm | local | pbs, with PostgreSQL where it is installed and not `local`; says where
+    not."""
     with ExitStack() as stack:
-        site: SlurmSite | LocalSite = LocalSite(folder)
-        postgres = None
-        reason = "asked for" if local else missing_slurm()
+        reason = missing_slurm() if on == "slurm" else ""
         if reason:
             print(f"soak: on the embedded cluster ({reason})", flush=True)
-        else:
-            cluster: SlurmCluster = stack.enter_context(slurm_cluster(4, 2, "--profile=fail"))
+        site: Site = LocalSite(folder)
+        if on == "slurm" and not reason:
+            more = "Epilog=$dir/epilog\n"
+            cluster = stack.enter_context(slurm_cluster(4, 2, "--profile=fail", more=more))
+            (cluster.directory / "epilog_s").write_text("0\n")
+            (cluster.directory / "epilog").write_text(EPILOG)
+            (cluster.directory / "epilog").chmod(0o755)
             site = SlurmSite(cluster, folder)
-        reason = "asked for" if local else no_postgres() or ""
+        elif on == "pbs":
+            sys.path.append(str(ROOT / "scripts"))  # as pytest's settings do
+            from tests.acceptance.pbs_background import PbsBackground
+
+            pbs = stack.enter_context(pbs_site("openpbs", nodes=4, cpus=2))
+            site = PbsBackground(pbs, folder)
+        disks: dict[str, Path] = {}
+        (folder / "state").mkdir(mode=0o700)
+        reason = "asked for" if on == "local" else no_postgres() or ""
+        postgres = None
+        spool = folder / "state" if reason else folder / "state" / "spool"
+        if stack.enter_context(_disk(spool, SPOOL_SIZE)):
+            disks["state" if reason else "spool"] = spool
         if reason:
             print(f"soak: on SQLite ({reason})", flush=True)
         else:
-            postgres = PostgresServer()
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ejb-soak-pg-")))
+            home.chmod(0o755)
+            disk = home / "disk"
+            if stack.enter_context(_disk(disk, DATABASE_SIZE)):
+                disks["database"] = disk
+            postgres = PostgresServer(disk=disk)
             stack.callback(postgres.stop)
-        soak = Soak(folder, site, postgres)
+        nursery = Nursery()
+        stack.callback(nursery.close)
+        soak = Soak(folder, site, postgres, disks, nursery)
         stack.callback(soak.close)
         soak.up()
         yield soak
@@ -364,23 +372,71 @@ def soak_on(folder: Path, local: bool = False) -> Iterator[Soak]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: any")
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--local", action="store_true", help="the embedded cluster and SQLite")
+    parser.add_argument("--minutes", type=float, help="default: 30; with --kills: 90 at most")
+    parser.add_argument("--kills", type=int, help="go on until so many processes have been killed")
+    parser.add_argument("--round", type=float, default=ROUND_S, help="seconds of faults between two reckonings")
+    parser.add_argument("--local", dest="on", action="store_const", const="local", help="the embedded cluster, SQLite")
+    parser.add_argument("--pbs", dest="on", action="store_const", const="pbs", help="the fake PBS")
     options = parser.parse_args()
-    end, seed = time.monotonic() + options.minutes * 60, options.seed
-    failed = 0
-    while time.monotonic() < end:
-        with tempfile.TemporaryDirectory(prefix="ejb-soak-", ignore_cleanup_errors=True) as name:
-            try:
-                with soak_on(Path(name), options.local) as soak:
-                    while time.monotonic() < end:
-                        soak.round(seed)
-                        seed += 1
-            except AssertionError as error:
-                print(f"soak: seed {seed} FAILED: {error}", flush=True)
-                failed, seed = failed + 1, seed + 1
-    print(f"soak: seeds {options.seed} to {seed - 1}, {failed} failed")
-    sys.exit(1 if failed else 0)
+    began, seed, total = time.monotonic(), options.seed, Totals()
+    minutes = options.minutes or (90.0 if options.kills else 30.0)
+
+    def more() -> bool:
+        wanted = options.kills is None or total.kills.total() < options.kills
+        return wanted and time.monotonic() < began + minutes * 60
+
+    while more():
+        with (
+            tempfile.TemporaryDirectory(prefix="ejb-soak-", ignore_cleanup_errors=True) as name,
+            soak_on(Path(name), options.on or "slurm") as soak,
+        ):
+            held = True
+            while held and more():
+                try:
+                    soak.round(seed, options.round)
+                except AssertionError as error:
+                    print(f"soak: seed {seed} FAILED: {error}", flush=True)
+                    total.wrong_in(str(error))
+                    held = False  # on with everything anew
+                seed += 1
+                total.take(soak)
+                print(total.line(time.monotonic() - began), flush=True)
+    print(f"soak: seeds {options.seed} to {seed - 1}, {total.failed} failed\n{total.line(time.monotonic() - began)}")
+    print(f"soak: kills: {dict(total.kills.most_common())}\nsoak: other faults: {dict(total.others.most_common())}")
+    print(f"soak: kinds: {dict(total.kinds.most_common())}\nsoak: told: {dict(total.ends.most_common())}")
+    sys.exit(1 if total.failed else 0)
+
+
+class Totals:
+    """The figures of a whole run."""
+
+    def __init__(self) -> None:
+        self.kills, self.others, self.kinds, self.ends = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+        self.wrong: Counter[str] = Counter()
+        self.failed = 0
+
+    def take(self, soak: Soak) -> None:
+        for mine, its in (
+            (self.kills, soak.kills),
+            (self.others, soak.others),
+            (self.kinds, soak.kinds),
+            (self.ends, soak.ends),
+        ):
+            mine.update(its)
+            its.clear()
+
+    def wrong_in(self, text: str) -> None:
+        self.failed += 1
+        found = Counter(word for word in WRONG for line in text.splitlines() if line.startswith(f"{word}:"))
+        found.update(word for word in WRONG if f": {word}" in text.splitlines()[0])
+        self.wrong.update(found or Counter(["other"]))
+
+    def line(self, seconds: float) -> str:
+        figures = ", ".join(f"{word} {self.wrong[word]}" for word in (*WRONG, "other"))
+        return (
+            f"soak: {self.kinds.total()} jobs, {self.kills.total()} kills, {self.others.total()} other faults in "
+            f"{seconds / 60:.1f} min; {figures}"
+        )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,14 +36,16 @@ def completed(daemon: Daemon, site: LocalSite, folder: Path, job: str, steps: in
     each_tag_once(daemon, site, job)
 
 
-@pytest.mark.skipif(FAKETIME is None, reason="libfaketime is not installed (Debian: apt-get install faketime)")
-@pytest.mark.parametrize("by", ["+1h", "-1h"])
-def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by: str) -> None:
-    """The job runs on, grows and completes as if nothing were; another one is taken; it is told once."""
-    now = tmp_path / "now"
+needs_faketime = pytest.mark.skipif(
+    FAKETIME is None, reason="libfaketime is not installed (Debian: apt-get install faketime)"
+)
+
+
+def site_by(now: Path) -> LocalSite:
+    """The machine's clock is what the file `now` says, for the daemon; nothing else's is."""
     now.write_text("+0\n")
-    site = LocalSite(
-        tmp_path,
+    return LocalSite(
+        now.parent,
         environment={
             "LD_PRELOAD": str(FAKETIME),
             "FAKETIME_TIMESTAMP_FILE": str(now),
@@ -50,6 +54,23 @@ def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by:
             "NO_FAKE_STAT": "1",
         },
     )
+
+
+def nobody_noticed(daemon: Daemon, job: str) -> None:
+    """At the end each worker leaves or ends with its subjob; none is given up for a silence that was not."""
+    events = daemon.events(job)
+    kinds = [event["kind"] for event in events]
+    lost = [event["data"]["reason"] for event in events if event["kind"] == "worker.lost"]
+    assert not any("silent" in reason for reason in lost), lost
+    assert "decision.suspend" not in kinds and "epoch.failed" not in kinds
+
+
+@needs_faketime
+@pytest.mark.parametrize("by", ["+1h", "-1h"])
+def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by: str) -> None:
+    """The job runs on, grows and completes as if nothing were; another one is taken; it is told once."""
+    now = tmp_path / "now"
+    site = site_by(now)
     # An hour is more than any silence that is borne; a busy machine's own pauses are less than a minute.
     with daemon_on(site, tmp_path, worker_silence_s=60) as daemon:
         job = submit(daemon, tmp_path)
@@ -62,13 +83,40 @@ def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by:
             daemon.wait_event(job, "epoch.running", 2, timeout_s=150)
             completed(daemon, site, tmp_path, job)
             daemon.wait(other)
-        events = daemon.events(job)
-        kinds = [event["kind"] for event in events]
-        # At the end each worker leaves or ends with its subjob; none may be given up for a silence that was not.
-        lost = [event["data"]["reason"] for event in events if event["kind"] == "worker.lost"]
-        assert not any("silent" in reason for reason in lost), lost
-        assert "decision.suspend" not in kinds and "epoch.failed" not in kinds
+        nobody_noticed(daemon, job)
         assert daemon.log.read_text().count("clock-was-set") == 1
+
+
+@needs_faketime
+def test_the_clock_goes_back_and_forth_under_load(tmp_path: Path) -> None:
+    """Every second it is another hour, while jobs come, grow and end: each is told what it made of itself, once."""
+    now, over = tmp_path / "now", threading.Event()
+    site = site_by(now)
+
+    def swing() -> None:
+        for by in itertools.cycle(("+1h", "-1h", "+0", "+40d", "-2h")):
+            if over.wait(1):
+                return
+            now.with_name("next").write_text(f"{by}\n")
+            now.with_name("next").replace(now)
+
+    with daemon_on(site, tmp_path, worker_silence_s=60) as daemon:
+        job = submit(daemon, tmp_path)
+        daemon.wait_event(job, "epoch.running")
+        swinging = threading.Thread(target=swing)
+        swinging.start()
+        try:
+            with one_copy_only(job):
+                others = [daemon.submit("sh", "-c", f"exit {code}", ranks=1, time="2:00") for code in (0, 7, 0, 7)]
+                site.more()
+                completed(daemon, site, tmp_path, job)
+                ends = [(final["state"], final["exit_code"]) for final in map(daemon.wait, others)]
+        finally:
+            over.set()
+            swinging.join(30)
+        assert ends == [("completed", 0), ("failed", 7)] * 2
+        for each in (job, *others):
+            nobody_noticed(daemon, each)
 
 
 @pytest.fixture

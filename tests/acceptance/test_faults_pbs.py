@@ -125,6 +125,29 @@ def test_a_mom_of_openpbs_is_killed_under_a_running_subjob(site: PbsBackground, 
         each_tag_once(daemon, site, job)
 
 
+@dialects("torque", only="openpbs")
+def test_a_mom_of_openpbs_is_killed_under_the_shell_of_a_script(site: PbsBackground, tmp_path: Path) -> None:
+    """A script that only launches is begun again behind its launches; one that does more is told beforehand."""
+    with daemon_on(site, tmp_path) as daemon:
+        heat = " ".join(daemon.heat(STEPS, daemon.folder / "moved"))
+        only = daemon.post_job(ranks=4, time="5:00", script=f"#!/bin/sh\nsrun echo first > begun\nsrun {heat}\n")
+        job = str(only["id"])
+        assert not any("begun again" in note for note in only["notes"])
+        with one_copy_only(job):
+            until(lambda: launches(daemon, job) == 2, "no second launch", 90, daemon.trace(job))
+            until(lambda: daemon.kinds(job).count("epoch.running") == 2, "it does not run", 90, daemon.trace(job))
+            (node,) = first_subjob(daemon, job)["nodes"]
+            site.site.kill_mom(node)
+            site.site.start_mom(node)
+            daemon.wait_event(job, "subjob.lost")
+            site.unblock()
+            completed(daemon, site, job)
+        assert daemon.kinds(job).count("lead.appointed") == 2 and daemon.kinds(job).count("launch.asked") == 2
+        told = daemon.post_job(ranks=4, time="5:00", script="#!/bin/sh\nsrun sleep 0.1\ncp begun again\n")
+        assert any("not begun again" in note and "'cp' is work" in note for note in told["notes"])
+        daemon.wait(str(told["id"]))
+
+
 @dialects(only="torque")
 def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """The ranks go on while she is away and when she is back, and the job completes where it is."""

@@ -125,11 +125,13 @@ def test_a_partition_that_takes_no_jobs(site: SlurmSite, tmp_path: Path) -> None
             until(lambda: bool(pauses()), "it was not paused", 30)
             assert "Required partition not available" in pauses()[0]["reason"]
             asked = sbatches(daemon)
-            assert asked <= 7, "as many as may be under way at once until it is known"
+            assert asked <= 8, "as many as may be under way at once until it is known, and one look beforehand"
             until(lambda: pauses()[0]["failures"] > 3, "it was not tried again by itself", 60)
             assert sbatches(daemon) == asked + 1, "one trial after 15 s"
             assert "queue batch is paused" in daemon.explain(jobs[0])["now"]
-            assert 'ejb_queue_paused{queue="batch",what="submissions"} 1.0' in daemon.client.get("/metrics").text
+            assert (
+                'ejb_queue_paused{queue="batch",what="submissions",whose=""} 1.0' in daemon.client.get("/metrics").text
+            )
         finally:
             site.cluster.run("scontrol", "update", "PartitionName=batch", "State=UP")
         assert daemon.client.post("/v1/queues/batch/resume").json()["paused"] == []
@@ -323,3 +325,24 @@ def test_cancelling_a_running_job_leaves_nothing(site: SlurmSite, tmp_path: Path
         assert daemon.wait(job)["state"] == "cancelled"
         nothing_left(daemon, site, job)
         each_tag_once(daemon, site, job)
+
+
+def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_path: Path) -> None:
+    """NODE_FAIL, and what ran there lives on for as long as its slurmd is gone. The daemon comes back to a job without
+    its batch job: it goes back, and is complete, with one copy at a time."""
+    site = SlurmSite(breakable, tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        site.unblock()
+        job = submit(daemon, site, steps=400)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running")
+            subjob = next(s for s in daemon.job(job)["subjobs"] if s["state"] == "running")
+            daemon.kill()
+            os.kill(breakable.pids()[subjob["nodes"][0]], signal.SIGKILL)
+            gone = ("NODE_FAIL", "COMPLETED", "absent")
+            until(lambda: breakable.states().get(subjob["batch_id"], "absent") in gone, "no NODE_FAIL", 60)
+            assert breakable.states().get(subjob["batch_id"]) == "NODE_FAIL"
+            breakable.up_again("--profile=fail")
+            daemon.start()
+            completed(daemon, site, job, steps=400)
+        assert daemon.kinds(job).count("epoch.running") >= 2, "it was not sent back"

@@ -79,7 +79,7 @@ def starts_on_one_processor_and_moves_to_two(
     first, second = (where[e["subjobs"][0]] for e in launched)
     assert len(first) == len(second) == 1 and first != second
     grown = next(e["data"]["decision"] for e in daemon.events(job) if e["kind"] == "decision.expand")
-    assert grown["reason"].startswith("whole move: all processes to 2 on one node")
+    assert "whole move: all processes to 2 processors on one node" in grown["reason"]
     assert "epoch.failed" not in daemon.kinds(job)
     nothing_left(daemon, site, job)
     each_tag_once(daemon, site, job)

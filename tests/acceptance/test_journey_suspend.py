@@ -140,5 +140,5 @@ def step_kept(daemon: Daemon, job: str) -> int:
 
 
 def ours_running(cluster: SlurmCluster, job: str) -> list[str]:
-    rows = cluster.run("squeue", "--noheader", "--states=RUNNING,COMPLETING", "--format=%j").split()
+    rows = cluster.run("squeue", "--noheader", "--states=RUNNING,COMPLETING", "--format=%k").split()
     return [name for name in rows if name.startswith(f"ejb-{job}.")]

@@ -29,10 +29,10 @@ settle_s = 1
 SCRIPT = "#!/bin/bash\n#SBATCH -n 2 -t 2 -o /dev/null --mail-type={kinds} --mail-user=ada@example.org\n{does}\n"
 # --mail-type, what the script does, and how many mails come of it.
 DOES = {
-    "ends well": ("ALL", "srun true", 2),
-    "fails": ("BEGIN,FAIL", "srun true; exit 3", 2),
-    "fails and only its end is wanted": ("END", "srun true; exit 3", 0),
-    "ends well and only failures are wanted": ("FAIL", "srun true", 0),
+    "ends well": ("ALL", "srun sleep 0", 2),
+    "fails": ("BEGIN,FAIL", "srun sleep 0; exit 3", 2),
+    "fails and only its end is wanted": ("END", "srun sleep 0; exit 3", 0),
+    "ends well and only failures are wanted": ("FAIL", "srun sleep 0", 0),
     "is cancelled": ("ALL", "srun sleep 60", 2),
 }
 

@@ -171,6 +171,21 @@ def test_a_script_sees_and_does_what_it_would_under_sbatch(place: Place) -> None
     assert "rank 1 of 2" in _output(place, pairs["ranks"][0]).read_text()
 
 
+def test_a_job_submits_the_next_by_the_link_of_sbatchs_name(place: Place) -> None:
+    links = place.folder / "links"
+    links.mkdir()
+    ejb = links / "sbatch"
+    ejb.write_text(f"#!{sys.executable}\nimport sys\nsys.argv[0] = 'sbatch'\nfrom ejbd.cli.main import main\nmain()\n")
+    ejb.chmod(0o755)
+    place.write("next.sh", "#!/bin/bash\n#SBATCH -n 1 -t 2\ntouch came\n")
+    place.write("first.sh", f"#!/bin/bash\n#SBATCH -n 1 -t 2\n{ejb} next.sh\n")
+    ran = place.daemon.wait(place.submit("first.sh", PYTHONPATH=str(Path(__file__).parents[2])), timeout_s=60)
+    assert ran["state"] == "completed"
+    said = _output(place, ran["subjobs"][0]["batch_id"]).read_text()
+    assert said.startswith("Submitted batch job "), said
+    until((place.folder / "came").exists, "the next job did not run", 60)
+
+
 def _output(place: Place, id: str) -> Path:
     shown = place.cluster.run("scontrol", "show", "job", id)
     found = re.search(r"StdOut=(.*)", shown)
@@ -232,6 +247,30 @@ def test_what_slurm_refuses_is_refused_at_submission_and_in_the_dry_run(place: P
     place.faults.fault("sbatch", UNREACHABLE, once=True)
     done = place.ejb("submit", "--dry-run", "wide.sh")
     assert done.returncode == 0 and "not checked" in done.stderr, done.stderr
+
+
+def test_what_slurm_would_refuse_is_refused_of_an_elastic_job_too_and_a_drained_node_is_no_refusal(
+    place: Place,
+) -> None:
+    place.write("wide.sh", "#!/bin/bash\n#SBATCH -t 2 -n 16\nsrun sleep 0\n")
+    place.ejb("queue", "set", "batch", "elasticity=on")
+    try:
+        for option in ("--gres=tpu:1", "--constraint=nosuch"):
+            for words in (["submit", option, "wide.sh"], ["submit", "--dry-run", option, "wide.sh"]):
+                done = place.ejb(*words)
+                assert done.returncode == 7 and "Invalid" in done.stderr, (words, done.stderr)
+        place.cluster.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
+        until(lambda: "DRAIN" in place.cluster.run("sinfo", "-h", "-N", "-o", "%T").upper(), "it is not drained", 30)
+
+        def taken() -> bool:  # once the daemon has seen it, too
+            return all(
+                place.ejb("submit", "--dry-run", *words, "wide.sh").returncode == 0 for words in ([], ["--elastic=off"])
+            )
+
+        until(taken, "a job as wide as the cluster was refused for one drained node, where sbatch takes it", 30)
+    finally:
+        place.cluster.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+        place.ejb("queue", "set", "batch", "elasticity=off")
 
 
 def test_the_answer_says_that_it_is_passed_through_and_why(place: Place) -> None:

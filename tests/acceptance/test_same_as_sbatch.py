@@ -122,7 +122,7 @@ def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, arra
     id = both.begin_ejb(script, "--elastic", "on")
     # One more of each kind that goes once the array has ended, which does not end well.
     later = both.folder / "later.sh"
-    later.write_text("#!/bin/bash\n#SBATCH -t 5 -n 2\nsrun true\n")
+    later.write_text("#!/bin/bash\n#SBATCH -t 5 -n 2\nsrun sleep 0\n")
     after = [both.begin_ejb(later, "--elastic", how, "-d", f"afternotok:{id}") for how in ("on", "off")]
     ours = both.end_ejb(id)
     plain = both.end_sbatch(both.begin_sbatch(script))

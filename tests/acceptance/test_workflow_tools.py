@@ -1,4 +1,5 @@
-"""Tools that submit jobs by themselves and know Slurm's commands only: Snakemake, and what Nextflow does with Slurm."""
+"""Tools that submit jobs by themselves and know Slurm's commands only, on one real Slurm: Snakemake, submitit, Parsl,
+dask-jobqueue, and what Nextflow does with Slurm."""
 
 from __future__ import annotations
 
@@ -10,18 +11,21 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from ejbd.cli.main import LINKS
 from tests.acceptance.scripting import Site, running_site
 from tests.fakes.daemon import FAST
 from tests.fakes.me import ME
-from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("scripts-slurm")]
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("workflow-tools")]
 EJB = Path(sys.executable).with_name("ejb")
 LONG_S = 240.0
+TOOLS = str(Path(sys.executable).parent)
 
 SNAKEFILE = """
 rule all:
@@ -42,35 +46,51 @@ rule sum:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def slurm() -> Iterator[SlurmCluster]:
+    """One for all tools."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("workflows")
+    with slurm_cluster(2, 4) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def site(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
-    with slurm_cluster(2, 4) as cluster, running_site(folder, toml, {"SLURM_CONF": str(cluster.conf)}) as site:
+    with running_site(tmp_path_factory.mktemp("workflows"), toml, {"SLURM_CONF": str(slurm.conf)}) as site:
         yield site
 
 
 @pytest.fixture
-def environment(site: Site, tmp_path: Path) -> dict[str, str]:
+def environment(slurm: SlurmCluster, site: Site, tmp_path: Path) -> dict[str, str]:
     """As a user has it: `ejb` on the PATH, and before it links to it that are called as Slurm's commands."""
     names = tmp_path / "names"
     names.mkdir()
-    for name in ("sbatch", "squeue", "scancel"):
+    for name in LINKS:
         (names / name).symlink_to(EJB)
+    # Snakemake's job steps take SLURM_CONF from their environment, where a site's Slurm needs none.
+    if srun := shutil.which("srun"):
+        (names / "srun").write_text(f'#!/bin/sh\nSLURM_CONF={slurm.conf} exec {srun} "$@"\n')
+        (names / "srun").chmod(0o755)
     path = os.pathsep.join([str(names), str(EJB.parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "EJB_SOCKET": str(site.daemon.state / "ejbd.sock"), "HOME": str(tmp_path)}
+    told = {"EJB_SOCKET": str(site.daemon.state / "ejbd.sock"), "SLURM_CONF": str(slurm.conf)}
+    return {**os.environ, "PATH": path, "HOME": str(tmp_path), **told}
 
 
-def snakemake() -> str:
-    found = os.environ.get("EJB_TEST_SNAKEMAKE") or shutil.which("snakemake")
+def snakemake(plugin: str) -> str:
+    """The program: as scripts/setup has made it, or the user's own, with a plug-in that it needs."""
+    own = str(Path(sys.prefix) / "tools" / "bin")
+    found = os.environ.get("EJB_TEST_SNAKEMAKE") or shutil.which("snakemake", path=own) or shutil.which("snakemake")
     if not found:
-        pytest.skip("no snakemake on the PATH: pip install snakemake snakemake-executor-plugin-cluster-generic")
+        pytest.skip("no snakemake in .venv/tools (scripts/setup) or on the PATH")
+    python = str(Path(found).resolve().with_name("python"))
+    if subprocess.run([python, "-c", f"import {plugin}"], check=False, capture_output=True).returncode:
+        pytest.skip(f"snakemake has no {plugin}: scripts/setup")
     return found
 
 
 def test_snakemake_runs_its_rules_as_jobs_of_ejb(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
-    program = snakemake()
+    program = snakemake("snakemake_executor_plugin_cluster_generic")
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     words = ["--executor", "cluster-generic", "--jobs", "4", "--latency-wait", "10", "--seconds-between-status-checks"]
     words += [
@@ -203,24 +223,229 @@ def test_nextflows_slurm_executor_runs_its_tasks_as_jobs_of_ejb(
         time.sleep(0.2)
 
 
-def test_numbers_name_jobs_wherever_ids_do(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
+def tool(package: str, *programs: str) -> None:
+    """Skip where a tool is not installed."""
+    if find_spec(package) is None or any(shutil.which(one, path=TOOLS) is None for one in programs):
+        pytest.skip(f"{package} is not installed: pip install -e '.[dev]'")
+
+
+def run_by(environment: Mapping[str, str], folder: Path, *words: str, code: int = 0) -> str:
+    """Run a program as a user does; what it wrote."""
+    path = os.pathsep.join([environment["PATH"], TOOLS])
+    done = subprocess.run(
+        words, cwd=folder, env={**environment, "PATH": path}, capture_output=True, text=True, timeout=LONG_S
+    )
+    assert done.returncode == code, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def test_snakemakes_slurm_executor_runs_its_rules(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
+    program = snakemake("snakemake_executor_plugin_slurm")
+    (tmp_path / "Snakefile").write_text(
+        """
+rule all:
+    input: "sum.txt"
+
+rule square:
+    output: "square-{n}.txt"
+    threads: 2
+    shell: "echo $(({wildcards.n} * {wildcards.n})) $SLURM_JOB_ID > {output}"
+
+rule sum:
+    input: expand("square-{n}.txt", n=[3, 4])
+    output: "sum.txt"
+    shell: "cut -d' ' -f1 {input} | paste -sd+ - > {output}"
+"""
+    )
+    words = [program, "--executor", "slurm", "--jobs", "4", "--latency-wait", "20", "--default-resources"]
+    words += ["slurm_partition=batch", "runtime=5", "mem_mb=100", "slurm_account=none"]
+    words += ["--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "2"]
+    told = run_by(environment, tmp_path, *words)
+    assert (tmp_path / "sum.txt").read_text() == "9+16\n"
+    numbers = re.findall(r"submitted with SLURM jobid ([0-9]+)", told)
+    assert len(numbers) == 3
+    assert {site.daemon.job(number)["state"] for number in numbers} == {"completed"}
+    inside = {(tmp_path / f"square-{n}.txt").read_text().split()[1] for n in (3, 4)}
+    assert inside < set(numbers)
+
+
+def test_submitit_gets_results_from_its_jobs(environment: Mapping[str, str], tmp_path: Path) -> None:
+    tool("submitit")
+    (tmp_path / "work.py").write_text("import os\n\ndef square(x): return x * x, os.environ['SLURM_JOB_ID']\n")
+    (tmp_path / "main.py").write_text(
+        """
+import submitit, time, work
+executor = submitit.AutoExecutor(folder="log", cluster="slurm")
+executor.update_parameters(timeout_min=3, slurm_partition="batch", slurm_mem="100", cpus_per_task=1)
+job = executor.submit(work.square, 7)
+value, number = job.result()
+assert value == 49 and number == job.job_id, (value, number, job.job_id)
+until = time.monotonic() + 60
+while job.get_info(mode="force").get("State") != "COMPLETED":
+    assert time.monotonic() < until, job.get_info()
+    time.sleep(0.5)
+tasks = executor.map_array(work.square, [1, 2, 3])
+assert [task.result()[0] for task in tasks] == [1, 4, 9]
+failing = executor.submit(work.square, "a")
+assert "TypeError" in str(failing.exception())
+lasting = executor.submit(time.sleep, 600)
+lasting.cancel()
+print("all well")
+"""
+    )
+    python = dict(environment, PYTHONPATH=str(tmp_path))
+    assert "all well" in run_by(python, tmp_path, sys.executable, "main.py")
+
+
+def test_parsl_runs_its_apps_on_blocks_of_ejb(environment: Mapping[str, str], tmp_path: Path) -> None:
+    tool("parsl", "process_worker_pool.py")
+    (tmp_path / "main.py").write_text(
+        """
+import parsl
+from parsl.config import Config
+from parsl.executors import HighThroughputExecutor
+from parsl.launchers import SrunLauncher
+from parsl.providers import SlurmProvider
+
+provider = SlurmProvider("batch", launcher=SrunLauncher(), nodes_per_block=1, init_blocks=1, min_blocks=0, max_blocks=2,
+                         walltime="00:05:00", exclusive=False, cores_per_node=2)
+executor = HighThroughputExecutor(label="htex", address="127.0.0.1", max_workers_per_node=2, provider=provider)
+
+@parsl.python_app
+def square(x):
+    return x * x
+
+with parsl.load(Config(executors=[executor], strategy="simple", strategy_period=1, max_idletime=5)):
+    assert [one.result(timeout=200) for one in [square(n) for n in range(6)]] == [n * n for n in range(6)]
+    provider.status(list(provider.resources))
+    states = {str(one["status"].state) for one in provider.resources.values()}
+    assert states <= {"JobState.RUNNING", "JobState.PENDING"}, states
+print("all well")
+"""
+    )
+    assert "all well" in run_by(environment, tmp_path, sys.executable, "main.py")
+
+
+def test_dask_jobqueue_scales_by_jobs_of_ejb(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
+    tool("dask_jobqueue")
+    (tmp_path / "main.py").write_text(
+        """
+from dask.distributed import Client
+from dask_jobqueue import SLURMCluster
+
+with SLURMCluster(queue="batch", cores=1, processes=1, memory="200MB", walltime="00:05:00", interface="lo",
+                  job_name="dask-of-ejb", log_directory="log", scheduler_options={"dashboard_address": ":0"},
+                  worker_extra_args=["--no-dashboard"]) as cluster:
+    cluster.scale(jobs=2)
+    with Client(cluster) as client:
+        client.wait_for_workers(2, timeout=200)
+        assert client.gather(client.map(lambda x: x * x, range(5))) == [0, 1, 4, 9, 16]
+        numbers = [worker.job_id for worker in cluster.workers.values()]
+    print("jobs", *numbers)
+"""
+    )
+    told = run_by(environment, tmp_path, sys.executable, "main.py")
+    numbers = re.findall(r"^jobs (.*)$", told, re.MULTILINE)[0].split()
+    jobs = [site.daemon.job(number) for number in numbers]
+    assert [job["name"] for job in jobs] == ["dask-of-ejb"] * 2
+    until = time.monotonic() + LONG_S
+    while {site.daemon.job(number)["state"] for number in numbers} - {"cancelled", "completed"}:
+        assert time.monotonic() < until
+        time.sleep(0.3)
+
+
+def test_a_job_goes_by_one_number_everywhere(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     def said(*words: str, code: int = 0) -> str:
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == code, done.stderr
         return done.stdout.strip() or done.stderr.strip()
 
-    first = said("sbatch", "--parsable", "-n", "1", "-t", "1", "--wrap", "exit 4")
-    second = said("sbatch", "-d", f"afternotok:{first}", "-n", "1", "-t", "1", "--wrap", "true").split()[-1]
-    assert first.isdigit() and second.isdigit() and int(first) >= 2**32
-    id = said("ejb", "status", "--quiet", "-o", "id", "--no-heading", f"{first}..{first}")
-    assert site.daemon.wait(id)["exit_code"] == 4
-    assert said("ejb", "wait", "--quiet", second) == "completed"
-    assert said("squeue", "-h", "-t", "all", "-o", "%i|%T|%.3j", "-j", second) == f"{second}|COMPLETED|" + "wrap"[:3]
-    assert said("ejb", "status", "--snakemake", second) == "success"
-    assert said("ejb", "status", "--snakemake", first) == "failed"
-    assert "EJB's squeue does not know '--start'" in said("squeue", "--start", code=2)
-    assert "%e is no field that EJB tells" in said("squeue", "-o", "%e", code=2)
-    assert "'XX' is not the state of a job" in said("squeue", "-t", "XX", code=2)
-    assert "there is no job '12345'" in said("scancel", "12345", code=3)
-    assert "one job is asked about at a time" in said("ejb", "status", "--snakemake", code=2)
-    assert said("sbatch", "--test-only", "-n", "1", "-t", "1", "--wrap", "true")
+    line = 'srun -n 2 sh -c "echo $SLURM_JOB_ID"; squeue -h -o %A -j $SLURM_JOB_ID; exit 4'
+    elastic = said("sbatch", "--parsable", "-n", "2", "-t", "2", "--wrap", line)
+    passed = said("sbatch", "-n", "1", "-t", "2", "--wrap", "echo $SLURM_JOB_ID").removeprefix("Submitted batch job ")
+    told = {number: site.daemon.job(number) for number in (elastic, passed)}
+    assert [told[number]["elastic"] for number in (elastic, passed)] == [True, False]
+    for number, code in ((elastic, 4), (passed, 0)):
+        job = site.daemon.wait(told[number]["id"])
+        assert job["exit_code"] == code and job["number"] == number
+        (first,) = [one for one in job["subjobs"] if one["role"] in ("placeholder", "rigid")]
+        assert first["batch_id"] == number  # Slurm's own
+        assert set((tmp_path / f"slurm-{number}.out").read_text().split()) == {number}
+        state = "FAILED" if code else "COMPLETED"
+        assert said("squeue", "-h", "-t", "all", "-o", "%i|%T|%.3j", "-j", number) == f"{number}|{state}|wra"
+        assert (
+            said("sacct", "-X", "-n", "-P", "-o", "JobIDRaw,State,ExitCode", "-j", number)
+            == f"{number}|{state}|{code}:0"
+        )
+        assert f"JobId={number} " in said("scontrol", "show", "job", number)
+    id = said("ejb", "status", "--quiet", "-o", "id", "--no-heading", f"{elastic}..{elastic}")
+    assert id == told[elastic]["id"]
+    assert said("ejb", "status", "--snakemake", elastic) == "failed"
+    # A job that waits for another has no number of Slurm's yet: it goes by one that Slurm takes for nobody's.
+    first = said("sbatch", "--parsable", "-n", "2", "-t", "2", "--wrap", "srun sleep 3; exit 3")
+    second = said("sbatch", "--parsable", "-d", f"afternotok:{first}", "-n", "2", "-t", "2", "--wrap", line)
+    assert int(second) >= 2**30
+    assert said("ejb", "wait", "--quiet", second, code=4) == "failed"
+    assert set((tmp_path / f"slurm-{second}.out").read_text().split()) == {second}
+    real = subprocess.run(["/usr/bin/scancel", second], capture_output=True, text=True, timeout=60, env=environment)
+    assert "Terminating" not in real.stderr
+
+
+def test_what_is_no_job_of_ejb_is_left_to_slurms_own_commands(
+    site: Site, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    def said(*words: str) -> tuple[int, str, str]:
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+    real = shutil.which("sbatch", path=os.environ["PATH"])
+    assert real is not None
+    other = said(real, "--parsable", "-H", "-t", "2", "--wrap", "true")[1]
+    ours = said("sbatch", "--parsable", "-H", "-n", "2", "-t", "2", "--wrap", "srun sleep 0")[1]
+    assert said("squeue", "-h", "-o", "%i %t", "-j", f"{ours},{other}")[1].splitlines() == [f"{ours} PD", f"{other} PD"]
+    assert f"JobId={other} " in said("scontrol", "show", "job", other)[1]
+    assert "PartitionName=batch" in said("scontrol", "show", "partition")[1]
+    assert said("sbatch", "--version")[1] == said(real, "--version")[1]
+    code, _, why = said("squeue", "-j", "999999")
+    assert code == 1 and "Invalid job id specified" in why
+    assert said("scancel", other, ours) == (0, "", "")
+    assert said("squeue", "-h", "-t", "all", "-o", "%T", "-j", other)[1] == "CANCELLED"
+    assert said("squeue", "-h", "-t", "all", "-o", "%T", "-j", ours)[1] == "CANCELLED"
+
+
+def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def until(state: str, name: str) -> None:
+        """Elements are told one by one, as squeue of Slurm does."""
+        end = time.monotonic() + LONG_S
+        while said("squeue", "-h", "-r", "-t", "all", "-o", "%T", "-j", name).split() != [state]:
+            assert time.monotonic() < end, said("squeue", "-t", "all", "-j", name)
+            time.sleep(0.3)
+
+    trapping = "trap 'echo told > told.{}; exit 0' USR1; while :; do sleep 0.1; done"
+    (tmp_path / "rank.sh").write_text("#!/bin/bash\n" + trapping.format("rank"))
+    (tmp_path / "rank.sh").chmod(0o755)
+    ranks = said("sbatch", "--parsable", "-n", "2", "-t", "5", "--wrap", "srun ./rank.sh")
+    shell = said("sbatch", "--parsable", "-n", "1", "-t", "5", "--wrap", trapping.format("shell"))
+    assert [site.daemon.job(number)["elastic"] for number in (ranks, shell)] == [True, False]
+    for number, words, file in ((ranks, (), "told.rank"), (shell, ("--batch",), "told.shell")):
+        until("RUNNING", number)
+        end = time.monotonic() + LONG_S
+        while not (tmp_path / file).exists():
+            assert time.monotonic() < end
+            subprocess.run(
+                ["scancel", "--signal=USR1", *words, number], env=environment, capture_output=True, timeout=60
+            )
+            time.sleep(1)
+        until("COMPLETED", number)
+    for body in ("srun sleep 300", "sleep 300"):
+        array = said("sbatch", "--parsable", "-a", "1-2", "-n", "2", "-t", "5", "--wrap", body)
+        said("scancel", f"{array}_2")
+        until("CANCELLED", f"{array}_2")
+        until("RUNNING", f"{array}_1")
+        said("scancel", array)
+        until("CANCELLED", f"{array}_1")

@@ -29,7 +29,10 @@ class ApiServer:
         self.servers: Servers = self.run(self._serve())
 
     async def _serve(self) -> Servers:
-        return await serve(create_app(self.manager), self.settings)
+        return await serve(create_app(self.manager, self._examine), self.settings)
+
+    async def _examine(self, build_plugin: bool, mpi: bool) -> list[dict[str, Any]]:
+        return [{"subject": "spool", "good": False, "text": "/shared: not there" + ", mpi" * mpi}]
 
     @property
     def socket(self) -> str:

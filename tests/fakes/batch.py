@@ -8,7 +8,16 @@ from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
+from ejbd.core.view import (
+    AccountLimit,
+    BatchJobView,
+    BatchState,
+    ClusterView,
+    NodeView,
+    QueueView,
+    Reservations,
+    SiteReservation,
+)
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 
@@ -42,10 +51,19 @@ class MemoryBatch:
         self.hang_submissions = 0  # so many submissions time out and are not taken
         self.lose_begins = 0  # so many times it does not answer when a job may begin
         self.refuse: BatchError | None = None
+        self.refuse_changes: BatchError | None = None  # to a job's size, or back into the queue
+        self.awaited: set[str] = set()  # jobs that other jobs wait for
         self.refuse_in = ""  # only in this queue
+        self.refuse_of = ""  # only of this account
+        self.refuse_role = ""  # only of tags that end so
         self.queues: tuple[str, ...] = ("batch",)
+        self.default_walltime_s: float | None = None
         self.others: list[BatchJobView] = []
         self.reserved: tuple[SiteReservation, ...] = ()
+        self.limits: tuple[AccountLimit, ...] = ()
+        self.fair_share = False
+        self.account = ""  # of jobs whose options name none
+        self.blind = ""  # why the jobs of others are hidden
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -72,6 +90,11 @@ class MemoryBatch:
         job = self.of(tag)
         self.jobs[job.id] = replace(job, state=state, end_s=self.clock(), exit_code=code)
 
+    def stand(self, tag: str, limit: str = "") -> None:
+        """A limit keeps a pending job from starting ("": nothing does any more)."""
+        job = self.of(tag)
+        self.jobs[job.id] = replace(job, reason=limit, blocked=bool(limit), limited=bool(limit), planned_start_s=None)
+
     def forget(self, tag: str) -> None:
         del self.jobs[self.of(tag).id]
 
@@ -83,14 +106,22 @@ class MemoryBatch:
         for index in range(-(-self.total // width)):
             nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, self.queues))
             free -= nodes[-1].free
-        queues = tuple(QueueView(name, True, None, 1, self.total, name == "batch") for name in self.queues)
+        queues = tuple(
+            QueueView(name, True, None, 1, self.total, name == "batch", default_walltime_s=self.default_walltime_s)
+            for name in self.queues
+        )
         jobs = (*self.others, *self.jobs.values())  # others were there before
         by = Reservations.PROCESSORS
-        return ClusterView(self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved)
+        view = ClusterView(
+            self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved, blind=self.blind
+        )
+        return replace(view, limits=self.limits, fair_share=self.fair_share)
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}", identity)
-        if self.refuse is not None and self.refuse_in in ("", request.queue):
+        of_account = self.refuse_of in ("", _option(request, "account"))
+        meant = self.refuse_in in ("", request.queue) and of_account and request.tag.endswith(self.refuse_role)
+        if self.refuse is not None and meant:
             raise self.refuse
         if self.hang_submissions:
             self.hang_submissions -= 1
@@ -109,6 +140,8 @@ class MemoryBatch:
             tag=request.tag,
             reason="Dependency" if request.stands_by_for else "",
             blocked=bool(request.stands_by_for),
+            account=_option(request, "account") or self.account,
+            qos=_option(request, "qos"),
         )
         if self.lose_answers:
             self.lose_answers -= 1
@@ -154,6 +187,25 @@ class MemoryBatch:
                 raise BatchError(f"job {id} is not pending any more", transient=False)
             self.jobs[id] = replace(self.jobs[id], reason="" if begins else "BeginTime", blocked=not begins)
 
+    async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
+        self._call("waited-for", identity)
+        return self.awaited & set(ids)
+
+    async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
+        self._call(f"reduce {id}", identity)
+        if self.refuse_changes is not None:
+            raise self.refuse_changes
+        job = self.jobs[id]
+        if job.state not in (BatchState.PENDING, BatchState.HELD) or (job.state is BatchState.HELD and not held):
+            raise BatchError(f"job {id} does not wait for room", transient=False)
+        self.jobs[id] = replace(job, state=BatchState.PENDING, processors=1, walltime_s=60.0)
+
+    async def set_aside(self, identity: Identity, id: str) -> None:
+        self._call(f"set-aside {id}", identity)
+        if self.refuse_changes is not None:
+            raise self.refuse_changes
+        self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD, start_s=None, end_s=None, nodes=())
+
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         self._call("outcomes")
         return {}
@@ -178,3 +230,9 @@ class MemoryBatch:
         assert identity in (None, Identity("ada")), f"{what} for {identity}"
         if self.silent:
             raise BatchError("the batch system does not answer", transient=True)
+
+
+def _option(request: SubmitRequest, name: str) -> str:
+    """The value of the last `--name=value`, as sbatch takes it."""
+    values = [word.partition("=")[2] for word in request.options if word.startswith(f"--{name}=")]
+    return values[-1] if values else ""

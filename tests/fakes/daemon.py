@@ -15,6 +15,7 @@ import httpx
 import psutil
 
 from ejbd.batch.base import SubmitRequest
+from tests.fakes.nursery import Child, Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAT = ROOT / "examples" / "heat.py"
@@ -34,19 +35,26 @@ checkpoint_timeout_s = 30
 launch_timeout_s = 20
 lease_s = 3
 heartbeat_s = 2
+alone_after_s = 0  # tests of what a daemon does that comes back; those of what begins without one set it
 """
 
 
 class Daemon:
-    """`ejbd` on a folder of its own. `start` and `kill` as often as one likes; the folder is what survives."""
+    """`ejbd` on a folder of its own. `start` and `kill` as often as one likes; the folder is what survives.
 
-    def __init__(self, folder: Path, toml: str, environment: Mapping[str, str] | None = None) -> None:
+    `nursery`: where it is forked off, rather than started as a program.
+    """
+
+    def __init__(
+        self, folder: Path, toml: str, environment: Mapping[str, str] | None = None, nursery: Nursery | None = None
+    ) -> None:
+        self.nursery = nursery
         self.folder = folder
         self.state = folder / "state"
         self.config = folder / "ejbd.toml"
         self.config.write_text(f'state_dir = "{self.state}"\n' + toml)
         self.environment = {**os.environ, **(environment or {})}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Child | None = None
         self.log = folder / "ejbd.log"
         self.client = httpx.Client(
             transport=httpx.HTTPTransport(uds=str(self.state / "ejbd.sock")), base_url="http://ejbd", timeout=60
@@ -56,21 +64,29 @@ class Daemon:
 
     def start(self, **environment: str) -> None:
         """Start it and wait until it answers (or has ended: a crash point may be reached before)."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "ejbd.daemon", "--config", str(self.config)],
-                env={**self.environment, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=ROOT,
-            )
+        self.begin(**environment)
         until(
             lambda: self.ended() or self._answers(),
             "the daemon did not come up",
             300,
             lambda: self.log.read_text(errors="replace")[-3000:],
         )
+
+    def begin(self, **environment: str) -> None:
+        """Start it, and wait for nothing."""
+        words = ["--config", str(self.config)]
+        if self.nursery is not None:
+            self.process = self.nursery.begin(words, {**self.environment, **environment}, self.log)
+            return
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ejbd.daemon", *words],
+                env={**self.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+            )
 
     def _answers(self) -> bool:
         try:  # not for long: a connection that is kept may lead to a daemon before this one, which stands still

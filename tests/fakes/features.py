@@ -84,12 +84,14 @@ static void begin(int argc, char **argv)
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """`source` begins with C_HEAD or PYTHON_HEAD. `needs`: a Python module without which it cannot be tried."""
+    """`source` begins with C_HEAD or PYTHON_HEAD. `needs`: a Python module without which it cannot be tried. `behind`:
+    words before the program."""
 
     name: str
     source: str
     flags: tuple[str, ...] = ()
     needs: str = ""
+    behind: tuple[str, ...] = ()
 
     @property
     def compiled(self) -> bool:
@@ -106,7 +108,7 @@ class Feature:
         words = [shutil.which("cc") or "gcc", "-O1", "-pthread", str(source), "-o", str(program), *self.flags, "-lrt"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         assert not done.returncode, done.stderr
-        return [str(program)]
+        return [*self.behind, str(program)]
 
 
 def _python(name: str, body: str, needs: str = "") -> Feature:
@@ -116,6 +118,16 @@ def _python(name: str, body: str, needs: str = "") -> Feature:
 def _c(name: str, body: str, *flags: str) -> Feature:
     return Feature(name, C_HEAD + body, flags)
 
+
+STEPS_ALONE = """
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  while (step())
+    ;
+  return 0;
+}
+"""
 
 FEATURES = (
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -568,6 +580,124 @@ int main(int argc, char **argv)
 }
 """,
     ),
+    _python(
+        "file in memory",
+        """
+fd = os.memfd_create("mine")
+for n in steps():
+    assert os.pwrite(fd, b"x", n) == 1 and os.fstat(fd).st_size == n + 1
+""",
+    ),
+    _c(
+        "io_uring",
+        """
+#include <linux/io_uring.h>
+#include <sys/syscall.h>
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  struct io_uring_params how;
+  memset(&how, 0, sizeof how);
+  int fd = syscall(SYS_io_uring_setup, 4, &how);
+  check(fd >= 0, "io_uring_setup");
+  while (step())
+    check(syscall(SYS_io_uring_enter, fd, 0, 0, 0, NULL, 0) >= 0, "io_uring_enter");
+  return 0;
+}
+""",
+    ),
+    _python(
+        "few open files",
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for n in steps():
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 256
+""",
+    ),
+    _c(
+        "main thread that has ended",
+        """
+#include <pthread.h>
+static void *work(void *nothing)
+{
+  (void)nothing;
+  while (step())
+    ;
+  exit(0);
+}
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  pthread_t worker;
+  check(!pthread_create(&worker, NULL, work, NULL), "pthread_create");
+  pthread_exit(NULL);
+}
+""",
+    ),
+    _c(
+        "userfaultfd",
+        """
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  struct uffdio_api how = { .api = UFFD_API };
+  int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+  check(fd >= 0 && !ioctl(fd, UFFDIO_API, &how), "userfaultfd");
+  while (step())
+    check(fcntl(fd, F_GETFD) >= 0, "the descriptor is gone");
+  return 0;
+}
+""",
+    ),
+    _c(
+        "SIGUSR2 of its own",
+        """
+static volatile sig_atomic_t seen;
+static void take(int signal) { (void)signal, seen++; }
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  struct sigaction how = { .sa_handler = take };
+  check(!sigaction(SIGUSR2, &how, NULL), "sigaction");
+  while (step()) {
+    sig_atomic_t before = seen;
+    raise(SIGUSR2);
+    check(seen == before + 1, "no signal came");
+  }
+  return 0;
+}
+""",
+    ),
+    _c(
+        "pidfd of a child",
+        """
+#include <poll.h>
+#include <sys/syscall.h>
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  while (step()) {
+    int how;
+    pid_t child = fork();
+    if (!child)
+      rest(), _exit(7);
+    struct pollfd waiting = { syscall(SYS_pidfd_open, child, 0), POLLIN, 0 };
+    check(waiting.fd >= 0, "pidfd_open");
+    while (poll(&waiting, 1, -1) < 0)
+      check(errno == EINTR, "poll");
+    check(waitpid(child, &how, 0) == child && WEXITSTATUS(how) == 7, "waitpid");
+    close(waiting.fd);
+  }
+  return 0;
+}
+""",
+    ),
+    Feature("environment of its own", C_HEAD + STEPS_ALONE, behind=("env", "-i")),
+    Feature("static program behind a shell", C_HEAD + STEPS_ALONE, ("-static",), behind=("sh", "-c", 'exec "$0" "$@"')),
     # -- shared memory -------------------------------------------------------------------------------------------------
     _c(
         "System V shared memory",

@@ -182,7 +182,7 @@ class LiveWorld:
         """Time passes, the manager looks and acts."""
         self.clock.now += seconds
         if heartbeats:
-            self.manager._seen.update(dict.fromkeys(self.manager._seen, self.daemon_clock()))
+            self.manager._memory.seen.update(dict.fromkeys(self.manager._memory.seen, self.daemon_clock()))
         await self.manager.poll()
         await self.act()
 

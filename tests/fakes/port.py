@@ -19,7 +19,9 @@ from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.service.telemetry import Telemetry
+from ejbd.manager.submission import numbers
 from ejbd.manager.submission.intake import Accepted
+from ejbd.store import queries
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
 from ejbd.store.states import JobState
 from ejbd.store.store import Store
@@ -68,8 +70,13 @@ class FakeManager:
         self.operations: list[dict[str, Any]] = []
         self.registered: list[dict[str, Any]] = []
         self.fault: Exception | None = None
+        self.runs_as: str | None = None  # None: everybody's jobs
         self.ok = True
         self._events = asyncio.Condition()
+
+    def refuse_others(self, user: str) -> None:
+        if self.runs_as is not None and user != self.runs_as:
+            raise EjbError(Code.FORBIDDEN, f"this daemon runs jobs as {self.runs_as!r} and you are {user!r}")
 
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         key = idempotency_key
@@ -93,6 +100,12 @@ class FakeManager:
         answer = await self.store.write(add)
         await self.announce()
         return Accepted(*answer, elastic, why, job.notes if elastic else ())
+
+    async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
+        raise EjbError(Code.CONFLICT, f"nothing of job {job_id} runs that a signal could be sent to")
+
+    async def number(self, job_id: str, wait_s: float) -> str:
+        return await self.store.write(lambda s: numbers.settled(s, queries.job(s, job_id)))
 
     async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         spec, elastic, why = self._admit(job)

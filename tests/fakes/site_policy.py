@@ -21,7 +21,10 @@ class PatientParameters(BundlingParameters):
     """Bundling's, and how crowded a start may be."""
 
     most_at_start: Annotated[
-        int, Parameter(says="highest degree of over-subscription that a job is started at", least=1, most=64, queue=2)
+        int,
+        Parameter(
+            says="highest degree of over-subscription that a job is started at", least=1, most=64, queue=2, per_job=True
+        ),
     ] = 4
 
 
@@ -41,4 +44,5 @@ class Patient(Bundling):
         started = sum(request.processors for request in found.requests)
         if not started or degree(state.processes, started) <= self.parameters.most_at_start:
             return found
-        return Decision(DecisionKind.NOTHING, state.job, now, "too crowded a start: it waits", slots=tuple(slots))
+        why = "too crowded a start: it waits"
+        return Decision(DecisionKind.NOTHING, state.job, now, why, slots=tuple(slots), code="too_crowded")

@@ -63,7 +63,7 @@ OPERATIONS: dict[str, Json] = {
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
     "signal": {"signal": 10, "epoch": 2},
-    "exit": {},
+    "exit": {"code": 3},
 }
 """Payloads by kind."""
 
@@ -81,30 +81,47 @@ RESULTS: dict[str, Json] = {
 """`data` of a result that is ok, by kind of operation."""
 
 REPORTS: dict[str, Json] = {
-    "result": {"n": 1, "kind": "result", "seq": 17, "ok": True, "error": "", "data": RESULTS["stop"]},
-    "rank-exit": {"n": 2, "kind": "rank-exit", "epoch": 2, "rank": 5, "code": 139},
+    "result": {
+        "n": 1,
+        "told_s": 1700000000.5,
+        "kind": "result",
+        "seq": 17,
+        "ok": True,
+        "error": "",
+        "data": RESULTS["stop"],
+    },
+    "rank-exit": {"n": 2, "told_s": 1700000000.5, "kind": "rank-exit", "epoch": 2, "rank": 5, "code": 139},
     "launch": {
         "n": 3,
+        "told_s": 1700000000.5,
         "kind": "launch",
         "ordinal": 0,
         "size": 16,
         "file": "/spool/jobs/7/launches/0.json",
         "together": False,
     },
-    "launch-cancel": {"n": 4, "kind": "launch-cancel", "ordinal": 0},
+    "launch-cancel": {"n": 4, "told_s": 1700000000.5, "kind": "launch-cancel", "ordinal": 0},
     "launch-refused": {
         "n": 9,
+        "told_s": 1700000000.5,
         "kind": "launch-refused",
         "run": 1,
         "name": "srun",
         "line": 12,
         "reason": "one launch at a time",
     },
-    "script-exit": {"n": 5, "kind": "script-exit", "run": 1, "code": 0},
-    "warned": {"n": 6, "kind": "warned", "signal": "TERM"},
-    "leaving": {"n": 6, "kind": "leaving", "reason": "ended by SIGTERM", "exits": {"2": {"0": 143}}},
+    "script-exit": {"n": 5, "told_s": 1700000000.5, "kind": "script-exit", "run": 1, "code": 0},
+    "warned": {"n": 6, "told_s": 1700000000.5, "kind": "warned", "signal": "TERM"},
+    "leaving": {
+        "n": 6,
+        "told_s": 1700000000.5,
+        "kind": "leaving",
+        "reason": "ended by SIGTERM",
+        "exits": {"2": {"0": 143}},
+    },
     "sample": {
         "n": 8,
+        "told_s": 1700000000.5,
         "kind": "sample",
         "epoch": 2,
         "resident": 9000,
@@ -113,7 +130,15 @@ REPORTS: dict[str, Json] = {
         "at_s": 1.7e9,
         "obstacle": "",
     },
-    "log": {"n": 7, "kind": "log", "level": "warning", "message": "cannot collect the output"},
+    "stuck": {"n": 10, "told_s": 1700000000.5, "kind": "stuck", "epoch": 2, "rank": 5, "seconds": 70.0},
+    "coordinator-lost": {
+        "n": 9,
+        "told_s": 1700000000.5,
+        "kind": "coordinator-lost",
+        "epoch": 2,
+        "reason": "the coordinator ended with code 137",
+    },
+    "log": {"n": 7, "told_s": 1700000000.5, "kind": "log", "level": "warning", "message": "cannot collect the output"},
 }
 """Reports by kind."""
 

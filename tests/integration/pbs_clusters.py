@@ -48,7 +48,7 @@ class Listed:
     state: str
     live: bool
     status: int | None
-    variables: dict[str, str]
+    error_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,15 @@ class PbsCluster:
         found = []
         if self.dialect == Torque.batch:
             for job in ElementTree.fromstring(self.run("qstat", "-x") or "<Data/>"):
-                words = (job.findtext("Variable_List") or "").split(",")
-                variables = dict(word.split("=", 1) for word in words if "=" in word)
                 text = {tag: job.findtext(tag) or "" for tag in ("Job_Id", "Job_Name", "job_state", "exit_status")}
                 status = int(text["exit_status"]) if text["exit_status"] else None
                 state = text["job_state"]
-                found.append(Listed(text["Job_Id"], text["Job_Name"], state, state != "C", status, variables))
+                errors = job.findtext("Error_Path") or ""
+                found.append(Listed(text["Job_Id"], text["Job_Name"], state, state != "C", status, errors))
             return found
         for id, job in json.loads(self.run("qstat", "-x", "-f", "-F", "json")).get("Jobs", {}).items():
-            variables = {name: str(value) for name, value in job.get("Variable_List", {}).items()}
-            state = job["job_state"]
-            found.append(Listed(id, job["Job_Name"], state, state not in "FX", job.get("Exit_status"), variables))
+            state, errors = job["job_state"], job.get("Error_Path", "")
+            found.append(Listed(id, job["Job_Name"], state, state not in "FX", job.get("Exit_status"), errors))
         return found
 
     def node_states(self) -> list[str]:

@@ -10,7 +10,10 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 START_TIMEOUT_S = 60.0
 SUPERUSER = "ejb"
@@ -40,9 +43,12 @@ def why_not() -> str | None:
 
 
 class PostgresServer:
-    """A server with its data in a folder of its own under the temporary directory; `stop` leaves nothing behind."""
+    """A server with its data in a folder of its own under the temporary directory; `stop` leaves nothing behind.
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    `disk`: an empty folder to have the data in, such as a small file system.
+    """
+
+    def __init__(self, *, fsync: bool = False, disk: Path | None = None) -> None:
         self._numbers = itertools.count(1)
         self._fsync = fsync
         folder = binaries()
@@ -50,6 +56,7 @@ class PostgresServer:
             raise RuntimeError(why_not())
         self._bin = folder
         self._home = Path(tempfile.mkdtemp(prefix="ejb-pg-"))  # its path is short enough for a socket's
+        self._data = disk / "data" if disk is not None else self._home / "data"
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._prepare()
@@ -73,7 +80,7 @@ class PostgresServer:
                 [
                     *self._as_its_user(),
                     str(self._bin / "postgres"),
-                    *("-D", str(self._home / "data"), "-k", str(self._home)),
+                    *("-D", str(self._data), "-k", str(self._home)),
                     *("-c", "listen_addresses=", "-c", "shared_buffers=16MB", "-c", "max_connections=40"),
                     *("-c", f"fsync={'on' if self._fsync else 'off'}"),
                 ],
@@ -88,6 +95,18 @@ class PostgresServer:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"PostgreSQL did not start: {(self._home / 'log').read_text()}")
             time.sleep(0.05)
+
+    def backends(self) -> list[psutil.Process]:
+        """The server's processes that serve connections and keep its data; none where it is down."""
+        with suppress(psutil.Error):
+            if self._process is not None and self._process.poll() is None:
+                return psutil.Process(self._process.pid).children()
+        return []
+
+    def up(self) -> None:
+        """Started again where it has ended by itself, as it does on a full disk."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
 
     def halt(self) -> None:
         """End the server as a reboot would; the data stay, and `start` brings it back."""
@@ -109,12 +128,13 @@ class PostgresServer:
     def _prepare(self) -> None:
         if os.geteuid() == 0:
             account = pwd.getpwnam("postgres")
-            os.chown(self._home, account.pw_uid, account.pw_gid)
+            for folder in {self._home, self._data.parent}:
+                os.chown(folder, account.pw_uid, account.pw_gid)
         made = subprocess.run(
             [
                 *self._as_its_user(),
                 str(self._bin / "initdb"),
-                *("-D", str(self._home / "data"), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"),
+                *("-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"),
             ],
             cwd=self._home,
             stdin=subprocess.DEVNULL,

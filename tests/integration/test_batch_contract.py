@@ -304,6 +304,21 @@ async def test_find_by_tag(batch: Site) -> None:
     assert await batch.adapter.find(ME, []) == {}
 
 
+async def test_what_a_job_submits_itself_bears_nothing_of_its_own(batch: Site) -> None:
+    """With its whole environment: whatever marks a job of EJB's is no variable."""
+    if batch.adapter.name == "local":
+        pytest.skip("the embedded cluster has no command that submits from a job")
+    # Slurm's wrapper has the name qsub, too.
+    typed = {"pbs": '"${EJB_PBSDSH%/*}"/qsub -V next.job', "slurm": "sbatch --export=ALL next.job"}[batch.adapter.name]
+    (batch.folder / "next.job").write_text("#!/bin/sh\nsleep 300\n")
+    tag = "ejb-a1.0"
+    first = await batch.submit(f"{typed} || exit 3\nsleep 300", tag=tag)
+    seen = await batch.view(lambda view: len([job for job in view.jobs if not job.state.ended]) == 2)
+    other = next(job for job in seen.jobs if job.id != first and not job.state.ended)
+    assert (other.tag, other.mark) == ("", "next.job")
+    assert await batch.adapter.find(ME, [tag]) == {tag: first}
+
+
 ODD_NAMES = [
     "two words",
     "it's",

@@ -32,9 +32,9 @@ async def test_commands_a_poll_do_not_grow_with_the_jobs(
             loads.append(await poll_load(cluster, manager, batch, waiting, POLLS))
     few, many = loads
     for load in loads:  # once a minute, however many polls
-        assert load.commands.pop("scontrol", 0) <= 1 + sum(load.seconds) / 60
+        assert 0 <= load.commands.pop("scontrol") - POLLS <= 1 + sum(load.seconds) / 60
         load.rpcs.pop("REQUEST_RESERVATION_INFO", 0)
-    assert few.commands == {"squeue": POLLS, "sinfo": POLLS}
+    assert few.commands == {"squeue": POLLS}
     assert many.commands == few.commands
     assert many.commands_a_poll <= 3
     assert few.rpcs["REQUEST_JOB_INFO"] == POLLS, "the controller itself counts as many"

@@ -40,7 +40,8 @@ def test_a_script_as_it_is(shell: Shell) -> None:
     assert (job.name, job.processes, job.walltime_s, job.kind) == ("job.sh", 16, 600.0, "script")
     assert job.spec["argv"] == ["--its-own", "-n", "3"] and job.spec["restartable"] is True
     assert job.spec["cwd"] == str(shell.folder) and job.spec["env"]["MARK"] == "here"
-    assert not any(name.startswith("EJB_") for name in job.spec["env"])
+    of_ejb = {name: value for name, value in job.spec["env"].items() if name.startswith("EJB_")}
+    assert of_ejb == {"EJB_SOCKET": str(shell.server.socket)}  # a job may submit jobs
 
 
 def test_a_command_with_every_override(shell: Shell) -> None:
@@ -56,7 +57,7 @@ def test_a_command_with_every_override(shell: Shell) -> None:
     assert spec["options"] == ["--nice=5", "--account=acc", "--qos=qos"]
     assert (spec["output"], spec["error"]) == (f"{shell.folder}/sub/%j.o", f"{shell.folder}/sub/%j.e")
     assert (spec["omax"], spec["lambda_s"], spec["delta"], spec["elastic"]) == (4, 3.5, 1.5, True)
-    assert set(spec["env"]) <= {"HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ"}
+    assert set(spec["env"]) <= {"HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "EJB_SOCKET"}
 
 
 def test_a_script_from_standard_input(shell: Shell) -> None:
@@ -265,7 +266,8 @@ def test_queues_and_windows(shell: Shell) -> None:
 
 def test_a_paused_queue_is_told_and_resumed(shell: Shell) -> None:
     assert "queue main is not paused" in shell.ejb("queue", "resume", "main", code=4)[1]
-    why = {"what": "submissions", "reason": "it takes no jobs", "failures": 5, "since_s": 90.0, "until_s": 160.0}
+    why = {"what": "submissions", "whose": "", "reason": "it takes no jobs", "failures": 5}
+    why |= {"since_s": 90.0, "until_s": 160.0}
     shell.server.manager.paused = [why]
     for words in (("list",), ("show", "main")):
         out, _ = shell.ejb("queue", *words)
@@ -304,6 +306,17 @@ def test_the_doctor_needs_no_daemon(shell: Shell) -> None:
     assert {"subject", "good", "text"} == set(found["findings"][0])
     config.write_text("colour = 1\n")
     assert "colour" in shell.ejb("doctor", "--config", str(config), code=2)[1]
+
+
+def test_the_doctor_asks_the_daemon_that_runs(shell: Shell) -> None:
+    """Beside a daemon on Slurm it checked the embedded cluster, and all was well."""
+    out, err = shell.ejb("doctor", code=1)
+    assert (out, err) == ("BAD  spool: /shared: not there\n", "")
+    asked = json.loads(shell.ejb("doctor", "--json", "--mpi", code=1)[0])
+    assert asked == {
+        "good": False,
+        "findings": [{"subject": "spool", "good": False, "text": "/shared: not there, mpi"}],
+    }
 
 
 def test_help_version_and_completion(shell: Shell) -> None:

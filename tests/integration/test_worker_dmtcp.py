@@ -17,6 +17,7 @@ import pytest
 
 from tests.fakes.dmtcp_commands import install, set_faults
 from tests.fakes.manager_server import Json
+from tests.fakes.wire_examples import REPORTS
 from tests.fakes.worker_process import World, eventually, world
 from workers.ejb_worker.engines.compression import Speeds, chosen
 
@@ -207,6 +208,20 @@ def test_the_coordinator_is_killed(there: World) -> None:
     started(there)
     coordinators(there)[0].kill()
     assert set(there.exits(RANKS).values()) == {99}
+    told = there.manager.of_kind("coordinator-lost")
+    assert told[0].keys() == REPORTS["coordinator-lost"].keys()
+    assert [(report["epoch"], report["reason"]) for report in told] == [
+        (1, "the DMTCP coordinator ended with code 137")
+    ]
+
+
+def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: World) -> None:
+    started(there)
+    assert checkpoint(there)["ok"]
+    assert launch(there, epoch=2, restart=1)["ok"]
+    assert there.manager.run("stop", {"epoch": 2, "grace_s": 1.0})["ok"]
+    eventually(lambda: not coordinators(there))
+    assert there.manager.of_kind("coordinator-lost") == []
 
 
 def test_a_rank_is_killed(there: World) -> None:

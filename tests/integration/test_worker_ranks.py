@@ -76,6 +76,18 @@ def test_what_a_rank_sees(there: World) -> None:
     assert (epoch_dir / "output" / "3.out").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_launcher_has_the_last_word_on_what_it_tells_of_the_job(there: World) -> None:
+    """`mpirun -np 1` of a job of 8 told its rank that the job had one task."""
+    there.start()
+    file = there.launch_file("sh", "-c", 'echo "$SLURM_NTASKS ${SLURM_NPROCS-unset} $SLURM_CPUS_PER_TASK"')
+    told = {"SLURM_NTASKS": "8", "SLURM_NPROCS": None, "SLURM_CPUS_PER_TASK": "2"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "told": told}))
+    payload = {**there.launch_payload(file), "variables": {"SLURM_NTASKS": "1", "SLURM_CPUS_PER_TASK": "4"}}
+    assert there.manager.run("launch", payload)["ok"]
+    there.exits(1)
+    assert there.rank_output(0) == "8 unset 2\n"
+
+
 def test_sixteen_ranks_on_three_processors(there: World) -> None:
     there.start()
     pids = there.launch("sh", "-c", "echo $EJB_PROCESSOR", ranks=16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -71,6 +72,16 @@ def test_launches_one_after_another(there: World) -> None:
     assert script_exit(there) == 0
     assert [report["size"] for report in there.manager.of_kind("launch")] == [4, 2, 1]
     assert there.collected().splitlines() == ["one"] * 4 + ["two"] * 2 + ["failed 3", "three"]
+
+
+def test_the_ranks_of_mpirun_have_the_number_of_tasks_that_the_script_has(there: World) -> None:
+    text = "#!/bin/sh\nmpirun -np 1 true\nsrun -n 1 -c 2 true\n"
+    there.lead(there.script(text, variables={"SLURM_NTASKS": "4", "SLURM_NPROCS": "4"}))
+    carry_out(there, 0)
+    carry_out(there, 1)
+    assert script_exit(there) == 0
+    told = [json.loads((there.job_dir / "launches" / f"{one}.json").read_text())["told"] for one in (0, 1)]
+    assert told == [{"SLURM_NTASKS": "4", "SLURM_NPROCS": "4"}, {"SLURM_CPUS_PER_TASK": "2"}]
 
 
 def test_what_the_script_sees(there: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -112,6 +113,29 @@ async def test_both_databases_answer_alike(store: Store, tmp_path: Path) -> None
     await world.ada.post(f"/v1/jobs/{id}/cancel")
     assert "event: job.cancelled" in (await world.ada.get(f"/v1/jobs/{id}/events/stream")).text
     assert (await world.ada.get(f"/v1/jobs/{id}/timeline")).json()["state"] == "cancelled"
+
+
+async def test_which_batch_jobs_were_one_job_and_what_they_were_charged(world: World) -> None:
+    id = await world.submit()
+    ended, running = {"start_s": 1000.0, "end_s": 1090.5, "state": "completed"}, {"start_s": time.time() - 100}
+    rows = [
+        subjob_row(id, 0, batch_id="12", state="pending", start_s=None),
+        subjob_row(id, 1, batch_id="13", **ended),
+        subjob_row(id, 2, batch_id="15", processors=8, end_s=time.time() + 500, **running),
+        subjob_row(id, 3, batch_id=None, state="planned", start_s=None),
+    ]
+    await world.manager.store.write(lambda session: session.add_all(rows))
+    detail = (await world.ada.get(f"/v1/jobs/{id}")).json()
+    each = [subjob["processor_s"] for subjob in detail["subjobs"]]
+    assert each[:2] == [0.0, 4 * 90.5] and 800 <= each[2] < 8 * 200 and each[3] == 0.0
+    assert detail["batch_ids"] == ["12", "13", "15"] and detail["processor_s"] == pytest.approx(sum(each), abs=40)
+    (listed,) = (await world.ada.get("/v1/jobs")).json()["jobs"]
+    assert listed["batch_ids"] == detail["batch_ids"] and listed["processor_s"] >= detail["processor_s"]
+    # Elements of an array have times of their own, which are not kept.
+    of_array = {"all": "0-1", "ended": {}, "code": 0}
+    await world.manager.store.write(lambda session: session.add(subjob_row(id, 4, batch_id="16", elements=of_array)))
+    detail = (await world.ada.get(f"/v1/jobs/{id}")).json()
+    assert detail["subjobs"][4]["processor_s"] is None and detail["processor_s"] is None
 
 
 async def test_submitting_a_command(world: World) -> None:

@@ -64,7 +64,7 @@ async def test_registrations_that_break_the_protocol(world: World, change: dict[
 async def test_every_kind_of_report(world: World) -> None:
     answer = await world.client.post("/v1/worker/reports", json={"worker": "w1", "reports": REPORTS})
     assert answer.json() == {"accepted": 5}
-    assert world.manager.reports == REPORTS
+    assert world.manager.reports == [{**report, "told_s": None} for report in REPORTS]
     heartbeat = await world.client.post("/v1/worker/reports", json={"worker": "w1", "reports": []})
     assert heartbeat.json() == {"accepted": 5}
 
@@ -89,7 +89,7 @@ async def test_reports_that_break_the_protocol(world: World, report: dict[str, A
 async def test_operations(world: World) -> None:
     world.manager.operations = [
         {"seq": 1, "kind": "checkpoint", "epoch": 2, "payload": {"epoch": 2, "timeout_s": 60}},
-        {"seq": 2, "kind": "exit", "epoch": None, "payload": {}},
+        {"seq": 2, "kind": "exit", "epoch": None, "payload": {"code": 0}},
     ]
     answer = await world.client.get("/v1/worker/operations?worker=w1&after=1&wait=0")
     assert answer.json()["operations"] == world.manager.operations[1:]

@@ -218,6 +218,37 @@ def test_where_the_daemon_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Place.found("http://x", None, "mine")[::2] == ("http://x", "mine")
 
 
+def test_a_job_may_submit_jobs_to_the_daemon_that_it_was_submitted_to(
+    client: Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sbatch next.sh` in a job said that no daemon answers, wherever that was not at the default place."""
+
+    from sqlalchemy import select
+
+    def told(where: Client) -> dict[str, str]:
+        job = models_of_store().Job
+        id = where.submit(["app"], ntasks=1, time="5").id
+        spec = server.store.read_sync(lambda s: s.scalars(select(job.spec).where(job.id == id)).one())
+        assert spec is not None
+        return {name: value for name, value in spec["env"].items() if name.startswith("EJB_")}
+
+    monkeypatch.setenv("EJB_SUBJOB_ID", "of the job that this runs in")
+    assert told(client) == {"EJB_SOCKET": str(server.socket)}
+    monkeypatch.chdir(Path(server.socket).parent)
+    assert told(Client(socket=Path(server.socket).name)) == {"EJB_SOCKET": str(server.socket)}
+    secret, url = token(server), server.servers.url
+    assert told(Client(url, token=secret)) == {"EJB_URL": url}  # what its environment has not, is not put there
+    monkeypatch.setenv("EJB_TOKEN", secret)
+    assert told(Client(url)) == {"EJB_URL": url, "EJB_TOKEN": secret}
+
+
+def test_a_job_that_no_socket_reaches_is_told_how_to_reach_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    with pytest.raises(EjbError) as caught:
+        Client(socket="/nowhere/ejbd.sock").get("/v1/jobs")
+    assert caught.value.code is Code.UNREACHABLE and "EJB_URL" in (caught.value.hint or "")
+
+
 def test_each_way_has_its_transport(server: ApiServer) -> None:
     """The rule: http.client over the socket, whose start is measured; httpx over TCP."""
     assert isinstance(Client(socket=server.socket)._connected(), UnixTransport)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ejbd.core.cost import RECENT, Source
@@ -200,6 +200,7 @@ def test_each_degree_that_was_measured_has_a_delta_of_its_own() -> None:
 
 
 @given(measurements)
+@example([Ratio(3, 4.3984375, 1.0, 1.0), Ratio(4, 1.0, 1.0, 1.0)])
 def test_a_higher_degree_is_never_taken_for_faster_than_a_lower_one(found: list[Ratio]) -> None:
     got = by_degree(found, [])
     assert [one.degree for one in got] == sorted({one.degree for one in found})

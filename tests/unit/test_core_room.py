@@ -122,14 +122,14 @@ def test_jobs_that_fit_have_their_room_for_as_long_as_a_start_up() -> None:
         pending("held", 1, blocked=True),
         pending("c", 1, None),
     ]
-    left, fitting = less_what_starts_next(found, jobs, "q", {}, margins_of(5.0, 0.0))
+    left, fitting = less_what_starts_next(found, jobs, ("q",), {}, margins_of(5.0, 0.0))
     assert left.available(0.0) == 3
     assert fitting == {"a": 100.0, "b": 100.0}
     later = Windows(115.0, found.steps)
-    left, fitting = less_what_starts_next(later, jobs, "q", {"a": 100.0, "b": 99.0}, margins_of(5.0, 0.0))
+    left, fitting = less_what_starts_next(later, jobs, ("q",), {"a": 100.0, "b": 99.0}, margins_of(5.0, 0.0))
     assert left.available(0.0) == 5, "b has not started for longer than a start-up takes"
     assert fitting == {"a": 100.0, "b": 99.0}, "it is remembered all the same"
-    assert less_what_starts_next(found, jobs, "other", {}, margins_of(5.0, 0.0)) == (found, {})
+    assert less_what_starts_next(found, jobs, ("other",), {}, margins_of(5.0, 0.0)) == (found, {})
 
 
 @pytest.mark.parametrize(("asked", "left"), [([], 8), ([(3, 100.0)], 5), ([(6, 100.0), (6, 100.0)], 0)])

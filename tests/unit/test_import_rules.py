@@ -24,6 +24,9 @@ LEAVES = {
     "qsub",
     "sbatch",
     "policies",
+    "engines",
+    "batches",
+    "entrypoints",
     "sequences",
     "compiling",  # ejbd/compiling.py: compiles C on a site
 }

@@ -10,21 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.batch.base import AsAsked, SubmitRequest
-from ejbd.batch.pbs.commands import Qsub, layout
+from ejbd.batch.pbs.commands import Qsub, beside, layout
 from ejbd.batch.pbs.states import Dialect
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.linked.elements import one_by_one
 from ejbd.manager.submission import passing
+from ejbd.manager.submission.output import expand, server_in
+from ejbd.manager.submission.pbsfolders import into_folders
 from ejbd.qsub import BY_LETTER, Use
 
 BODY = "cd $PBS_O_WORKDIR\nmpirun -np $(wc -l < $PBS_NODEFILE) -machinefile $PBS_NODEFILE ./app\n"
 
 
-def reading(*lines: str, first: str = "#!/bin/bash", body: str = BODY, **overrides: object) -> Reading:
+def reading(
+    *lines: str,
+    first: str = "#!/bin/bash",
+    body: str = BODY,
+    cwd: str = "/home/ada",
+    env: dict[str, str] | None = None,
+    **overrides: object,
+) -> Reading:
     script = "\n".join([*([first] if first else []), *lines, body])
     options = Overrides(**overrides)  # type: ignore[arg-type]
-    return read(JobRequest(cwd="/home/ada", script=script, script_name="job.pbs", overrides=options))
+    return read(JobRequest(cwd=cwd, script=script, script_name="job.pbs", env=env or {}, overrides=options))
 
 
 def spec_of(*lines: str, **overrides: object) -> JobSpec:
@@ -82,7 +91,7 @@ def test_one_line_of_all_that_is_understood() -> None:
         "#PBS -W depend=afterok:12.head:13.head,umask=027 -a 203001312330 -p 5 -P proj",
     )
     assert (spec.name, spec.queue, spec.hold, spec.walltime_s) == ("heat", "long", True, 3600.0)
-    assert (spec.output, spec.error) == ("/scratch/ada/%x.o%j", None)
+    assert (spec.output, spec.error) == ("/scratch/ada/%j%S.OU", None)
     assert spec.options == ("--account=physics",)
     assert spec.qsub == ("-p", "5", "-P", "proj")
     assert spec.env == {"A": "1"}
@@ -218,6 +227,23 @@ def test_a_passed_through_job_has_its_own_resources_in_front_of_pbs() -> None:
     assert "-l nodes=1:ppn=4:fast+2:ppn=2" in qsub(Dialect.TORQUE, parts)
 
 
+@pytest.mark.parametrize(("words", "told"), [("", ""), (" -r y", " -r y"), (" -r n", " -r n")])
+def test_a_passed_through_job_is_run_again_where_its_user_or_pbs_says_so(words: str, told: str) -> None:
+    for dialect in Dialect:
+        line = qsub(dialect, reading(f"#PBS -l nodes=1:ppn=4,walltime=60{words}").spec)
+        assert f" -e /dev/null/ejb-1.0{told}" in line and line.count(" -r ") == bool(told)
+
+
+def test_a_script_for_sbatch_that_must_not_run_twice_does_not_in_front_of_pbs() -> None:
+    spec = read(JobRequest(cwd="/w", script="#!/bin/sh\n#SBATCH -n 4 -t 10 --no-requeue\nsrun ./a\n")).spec
+    assert " -r n" in qsub(Dialect.OPENPBS, spec)
+
+
+def test_no_subjob_is_run_again_by_pbs() -> None:
+    subjob = SubmitRequest("ejb-f00d.1", "", "batch", 8, 60.0, "#!/bin/sh\n", Path("/w"), Path("/w/out"))
+    assert "-r n" in " ".join(Qsub(Dialect.OPENPBS, subjob, [(8, 1)]).argv())
+
+
 def test_a_select_becomes_nodes_in_front_of_torque_and_options_go_before_lines() -> None:
     spec = spec_of("#PBS -l select=2:ncpus=4:mpiprocs=4:mem=4gb,walltime=60")
     line = qsub(Dialect.TORQUE, spec)
@@ -294,3 +320,66 @@ def test_each_element_of_an_array_is_submitted_without_it(line: str, array: str)
 def test_an_array_without_indices_is_refused() -> None:
     with pytest.raises(EjbError, match="names no indices of an array"):
         one_by_one(reading("#PBS -J some -l walltime=60").spec)
+
+
+def test_files_in_a_folder_and_of_an_array_are_called_as_openpbs_calls_them() -> None:
+    line = "#PBS -l select=2:ncpus=1,walltime=60 -N heat"
+    folder = spec_of(f"{line} -o logs/ -e logs/")
+    assert (folder.output, folder.error) == ("/home/ada/logs/%j%S.OU", "/home/ada/logs/%j%S.ER")
+    array = spec_of(f"{line} -J 1-3 -e logs/")
+    assert (array.output, array.error) == ("/home/ada/%x.o%A.%a", "/home/ada/logs/%A[%a]%S.ER")
+    torque = spec_of("#PBS -l walltime=60 -t 1-3 -e logs/")
+    assert (torque.output, torque.error) == ("/home/ada/%x.o%A-%a", "/home/ada/logs/%x.e%A-%a")
+
+    def called(pattern: str, element: tuple[str, int] | None = None) -> str:
+        told = {"job_id": "f00d", "number": "128", "name": "heat", "user": "ada", "node": "n1", "server": ".head"}
+        return expand(pattern, **told, element=element)
+
+    assert called("%j%S.OU") == "128.head.OU"
+    assert called("%A[%a]%S.ER", ("128", 3)) == "128[3].head.ER"
+    assert called("%x.o%A.%a", ("128", 3)) == "heat.o128.3"
+    assert server_in("128.head") == ".head" and server_in("4711") == server_in(None) == ""
+
+
+def test_what_pbs_keeps_is_in_the_users_home() -> None:
+    line = "#PBS -l select=2:ncpus=1,walltime=60 -N heat -o out"
+    home = {"HOME": "/homes/ada%"}
+    kept = spec_of(f"{line} -k eo", env=home)
+    assert (kept.output, kept.error) == ("/homes/ada%%/%x.o%j", "/homes/ada%%/%x.e%j")
+    one = spec_of(f"{line} -k e -e err", env=home)
+    assert (one.output, one.error) == ("/home/ada/out", "/homes/ada%%/%x.e%j")
+    for letters in ("n", "doe"):  # d: written at once to where it belongs, as EJB does anyhow
+        assert spec_of(f"{line} -k {letters}", env=home).output == "/home/ada/out"
+    assert not reading(f"{line} -k eo").notes
+    with pytest.raises(EjbError, match="-k is n, or letters of o, e and d, not 'x'"):
+        reading(f"{line} -k x")
+
+
+def test_a_folder_without_a_slash_is_one_where_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    lines = "#PBS -l select=2:ncpus=1,walltime=60 -o logs -e errors"
+    found = into_folders(spec_of(lines, cwd=str(tmp_path)))
+    assert (found.output, found.error) == (f"{tmp_path}/logs/%j%S.OU", f"{tmp_path}/errors")
+    assert found.asked is not None and found.asked.output == found.output
+    assert f"--output={tmp_path}/logs/%j.OU" in found.asked.options, "as sbatch would take it"
+
+
+def test_sbatch_is_told_of_no_server() -> None:
+    spec = spec_of("#PBS -l select=2:ncpus=1,walltime=60 -o logs/")
+    assert spec.asked is not None and "--output=logs/%j.OU" in spec.asked.options
+
+
+def test_what_is_to_stay_off_nodes_names_those_that_it_gets() -> None:
+    free = {"n2": 3, "n3": 4}
+    loose = SubmitRequest(
+        "ejb-f00d.1", "", "batch", 6, 60.0, "#!/bin/sh\n", Path("/w"), Path("/w/out"), exclude=("n1",)
+    )
+    hosts = beside(loose, free)
+    assert hosts == [("n3", 4), ("n2", 2)]
+    told = {dialect: " ".join(Qsub(dialect, loose, [(6, 1)], hosts=hosts).argv()) for dialect in Dialect}
+    assert "select=1:ncpus=4:mpiprocs=4:host=n3+1:ncpus=2:mpiprocs=2:host=n2" in told[Dialect.OPENPBS]
+    assert "nodes=n3:ppn=4+n2:ppn=2" in told[Dialect.TORQUE]
+    assert beside(replace(loose, processors=4, threads=2), free) == [("n3", 4)]
+    assert beside(replace(loose, processors=4, nodes=2), free) == [("n3", 2), ("n2", 2)]
+    with pytest.raises(BatchError, match=r"no room is idle beside the nodes that are to be left \(n1\)"):
+        beside(replace(loose, processors=8), free)

@@ -66,7 +66,7 @@ def test_restartable_is_about_scripts() -> None:
         build_spec(JobRequest(cwd="/", command=("x",), overrides=Overrides(time="5", restartable=True)))
 
 
-ENVIRONMENT = {"HOME": "/h", "PATH": "/bin", "X": "1", "Y": "a,b", "SLURM_JOB_ID": "7", "EJB_TOKEN": "secret"}
+ENVIRONMENT = {"HOME": "/h", "PATH": "/bin", "X": "1", "Y": "a,b", "SLURM_JOB_ID": "7", "EJB_SUBJOB_ID": "a.1"}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,20 @@ ENVIRONMENT = {"HOME": "/h", "PATH": "/bin", "X": "1", "Y": "a,b", "SLURM_JOB_ID
 def test_export(export: str | None, expected: dict[str, str]) -> None:
     overrides = Overrides(time="5", export=export)
     assert build_spec(JobRequest(cwd="/", command=("x",), env=ENVIRONMENT, overrides=overrides)).env == expected
+
+
+def test_a_job_finds_the_daemon_that_it_was_submitted_to() -> None:
+    """Under --export=NONE, too, as Slurm tells every job where Slurm is; a token is a variable as others are."""
+    token = "its user's own"
+    env = {"PATH": "/bin", "EJB_URL": "http://head:8642", "EJB_TOKEN": token, "EJB_JOB_ID": "d6f8c0b3"}
+
+    def of(export: str | None) -> dict[str, str]:
+        overrides = Overrides(time="5", export=export)
+        return build_spec(JobRequest(cwd="/", command=("x",), env=env, overrides=overrides)).env
+
+    assert of(None) == {"PATH": "/bin", "EJB_URL": "http://head:8642", "EJB_TOKEN": token}
+    assert of("NONE") == {"PATH": "/bin", "EJB_URL": "http://head:8642"}
+    assert of("NIL") == {}
 
 
 @pytest.mark.parametrize("export", ["", "a b", "1x", ",", "X,,Y", "X='a"])

@@ -284,3 +284,45 @@ def test_any_text_can_be_looked_at(text: str) -> None:
 def test_deep_nesting_is_survived() -> None:
     assert found('"$(' * 20_000) == []
     assert found("(" * 200_000) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "where", "words"),
+    [
+        ("srun hostname\n./solver", "script", "only look at their nodes"),
+        ("H=$(srun hostname)\n./solver", "script", "only look at their nodes"),
+        ("srun true\n. ./steps.sh", "script", "only look at their nodes"),
+        ("srun env | sort", "script", "only look at their nodes"),
+        ("srun hostname > hosts\njulia --machine-file hosts x.jl", "line 3", "`julia` is told the job's nodes"),
+        ("srun hostname -s | sort -u > ./hosts\nfluent 3d -cnf=hosts", "line 3", "`fluent` is told the job's nodes"),
+        ("srun ./a\nH=`srun hostname`\n./mine --hosts=$H", "line 4", "`mine` is told the job's nodes"),
+        ("scontrol show hostnames $SLURM_JOB_NODELIST > n\nsort n > m\nsrun a\nx m", "line 5", "`x` is told"),
+        ("srun a\nfor h in $(cat $PBS_NODEFILE); do ssh $h b; done", "line 3", "`ssh` starts work on nodes"),
+        ("srun a\nstarccm+ -batch x.sim", "line 3", "`starccm+` starts its processes itself"),
+        ("srun a\nmake -j $SLURM_NTASKS", "line 3", "`make` is told how many processors"),
+        ("srun a\n./b --threads=${SLURM_CPUS_ON_NODE}", "line 3", "`b` is told how many processors"),
+    ],
+)
+def test_work_beside_the_launches_passes_a_script_through_and_says_why(body: str, where: str, words: str) -> None:
+    doubt = read_script(f"#!/bin/bash\n{body}", 16).doubt
+    assert doubt is not None and doubt.doubt and doubt.where == where and words in doubt.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "srun hostname\nsrun ./a",
+        "srun nvidia-smi; mpirun -np 4 ./a",
+        "echo $SLURM_JOB_NODELIST\nsrun ./a\npython post.py",
+        "srun ./a\nfoamDictionary -set numberOfSubdomains $SLURM_NTASKS d",
+        "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun ./t --m $MASTER_ADDR",
+        "cat $PBS_NODEFILE | sort -u > h\nmpirun -np 4 ./a",
+        "ssh archive mkdir x\nsrun ./a",
+        "WORK=/scratch/$(hostname)\nsrun ./a\n./post $WORK",
+        "srun env A=1 ./a",
+        "srun bash -c 'cd x && ./a'",
+        "sed s/N/$SLURM_NTASKS/ in > out; srun ./a < out",
+    ],
+)
+def test_what_stands_beside_launches_and_is_no_work(body: str) -> None:
+    assert read_script(f"#!/bin/bash\n{body}", 16).doubt is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ejbd.errors import Code, EjbError
+from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.submission import admission
@@ -136,3 +136,54 @@ async def test_a_specification_is_parsed_once(live: LiveWorld, monkeypatch: pyte
     assert live.batch.of(f"ejb-{job}.0").state == "pending" and len(parsed) == 1
     world = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)))
     assert world.spec is world.spec and len(parsed) == 2
+
+
+REFUSED = "Slurm did not take the job: Please name your project with -A."
+
+
+async def test_what_the_batch_system_would_refuse_is_refused_at_once_of_an_elastic_job_too(live: LiveWorld) -> None:
+    """`-C nosuch` made a job, which failed once its J0 was refused."""
+    await live.poll()
+    taken = await live.manager.submit(reading(live), "ada", "key", "digest")
+    live.batch.refuse = BatchError(REFUSED, transient=False)
+    job = reading(live, "#SBATCH --gres=tpu:1")
+    for ask in (live.manager.plan(job, "ada"), live.manager.submit(job, "ada", None, "")):
+        with pytest.raises(EjbError) as refused:
+            await ask
+        assert refused.value.code is Code.BATCH_REFUSED and REFUSED in refused.value.message
+    assert live.store.read_sync(lambda s: s.query(Job).count()) == 1
+    live.manager._submissions._answers.clear()
+    assert (await live.manager.submit(reading(live), "ada", "key", "digest")).id == taken.id  # an answer stays
+
+
+async def test_an_elastic_job_is_taken_unchecked_while_the_batch_system_is_away(live: LiveWorld) -> None:
+    await live.poll()
+    live.batch.refuse = BatchError("the batch system does not answer", transient=True)
+    taken = await live.manager.submit(reading(live), "ada", None, "")
+    assert taken.elastic and any(note.startswith("not checked by the batch system") for note in taken.notes)
+
+
+async def test_of_a_thousand_jobs_of_one_shape_the_batch_system_is_shown_one(live: LiveWorld) -> None:
+    await live.poll()
+    for lines in ("", "", "#SBATCH -J other", "#SBATCH -t 20", "#SBATCH -A chem"):
+        assert (await live.manager.submit(reading(live, lines), "ada", None, "")).elastic
+    assert sum(call.startswith("check") for call in live.batch.calls) == 3
+
+
+async def test_a_script_without_a_walltime_takes_its_queues_and_one_without_an_end_is_passed_through(
+    live: LiveWorld,
+) -> None:
+    unsaid, endless = ("#!/bin/sh\n#SBATCH -n 16" + time + "\nsrun ./heat\n" for time in ("", " -t UNLIMITED"))
+    await live.poll()
+    passed = await live.manager.submit(reading(live, script=unsaid), "ada", None, "")
+    assert not passed.elastic and "none is given" in passed.why
+    live.batch.default_walltime_s = 600.0
+    await live.poll()
+    planned = await live.manager.plan(reading(live, script=unsaid), "ada")
+    taken = await live.manager.submit(reading(live, script=unsaid), "ada", None, "")
+    assert taken.elastic and taken.why == planned["why"]
+    assert "it asks for no walltime and takes the queue's, 00:10:00" in taken.why, taken.why
+    assert live.job(taken.id).walltime_s == 600.0
+    assert not (await live.manager.submit(reading(live, script=endless), "ada", None, "")).elastic
+    off = await live.manager.submit(reading(live, script=unsaid, elastic="off"), "ada", None, "")
+    assert stored(live, off.id).walltime_s == 0.0  # sbatch gives it what it has by default

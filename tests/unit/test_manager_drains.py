@@ -85,6 +85,17 @@ async def test_windows_do_not_offer_the_nodes_and_submissions_stay_off_them(live
     assert tuple(asked_of(live, f"ejb-{wide}.0").exclude) == (), "a J0 that needs them keeps its place"
 
 
+async def test_in_front_of_pbs_a_subjob_stays_off_them_and_j0_keeps_its_place(live: LiveWorld) -> None:
+    """PBS can only be told which nodes a job is to have, which would keep a J0 from beginning on any others."""
+    live.settings.batch = "pbs"
+    live.batch.free = 8  # n1 and n2
+    await live.poll(1)
+    await drain(live)
+    job = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    assert [tuple(asked_of(live, f"ejb-{s.id}").exclude) for s in live.subjobs(job)] == [(), ("n1",)]
+
+
 async def test_it_outlives_the_daemon_and_is_taken_back(live: LiveWorld) -> None:
     job = await running(live)
     await drain(live, "n[1-2]")

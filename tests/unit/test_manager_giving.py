@@ -287,10 +287,10 @@ async def test_a_checkpoint_that_never_comes_keeps_the_room_for_a_time_only(worl
     live.workers[f"{job}.1"].deaf.add("checkpoint")
     live.batch.others = [WAITS]
     await live.poll(5)
-    assert live.manager._promises.standing
+    assert live.manager._memory.promises.standing
     for _ in range(60):
         await live.poll(30)
-    assert not live.manager._promises.standing
+    assert not live.manager._memory.promises.standing
 
 
 async def test_a_dry_run_sees_that_room_is_kept(world: Callable[..., LiveWorld]) -> None:

@@ -95,7 +95,7 @@ async def test_goes_on_without_j0_when_that_is_earlier(live: LiveWorld) -> None:
     live.batch.start(f"ejb-{job}.0")
     await live.poll(1)
     assert "decision.keep_subjobs" in live.kinds(job)
-    assert live.batch.of(f"ejb-{job}.0").state is BatchState.CANCELLED
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.HELD, "off its processors, and its number is the job's"
     assert live.job(job).state == "running"
 
 
@@ -340,6 +340,32 @@ async def test_a_late_double_is_cancelled(live: LiveWorld) -> None:
     doubles = [j for j in live.batch.jobs.values() if j.name == f"ejb-{job}.0"]
     assert sorted(j.state.value for j in doubles) == ["cancelled", "pending"]
     assert "subjob.stray" in live.kinds(job)
+
+
+async def test_a_job_that_a_users_script_has_submitted_is_left_alone_whatever_it_is_called(live: LiveWorld) -> None:
+    """`sbatch -J "$SLURM_JOB_NAME"`, a comment that is copied, `qsub -V`: what runs hands on what it is known by."""
+    job = await running_on_first(live)
+    await live.poll(5)
+    own = await live.batch.submit(Identity("ada"), live.batch.requests[live.batch.of(f"ejb-{job}.1").id])
+    for _ in range(3):
+        await live.poll(40)
+    assert live.batch.jobs[own].state is BatchState.PENDING
+    assert [data["batch_id"] for kind, data in live.events(job) if kind == "subjob.lookalike"] == [own]
+    assert "subjob.stray" not in live.kinds(job)
+
+
+async def test_a_double_that_turns_up_once_the_subjob_runs_is_cancelled(live: LiveWorld) -> None:
+    live.batch.lose_answers = 1
+    job = await live.submit()
+    first = live.batch.jobs.pop(live.batch.of(f"ejb-{job}.0").id)  # the controller answers late
+    for _ in range(6):
+        await live.poll(6)
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    live.batch.jobs[first.id] = replace(first, submit_s=live.clock() + 1)
+    await live.poll(2)
+    await live.act()
+    assert live.batch.jobs[first.id].state is BatchState.CANCELLED and "subjob.stray" in live.kinds(job)
 
 
 async def test_another_users_job_under_our_name_is_left_alone(live: LiveWorld) -> None:
@@ -603,7 +629,7 @@ async def test_an_id_that_was_given_to_another_job_is_left_alone(live: LiveWorld
     live.batch.free = 0
     job = await live.submit()
     j0 = live.batch.of(f"ejb-{job}.0")
-    live.batch.jobs[j0.id] = replace(j0, name="somebody-else", tag="", user="eve")
+    live.batch.jobs[j0.id] = replace(j0, name="somebody-else", tag="", user="eve", foreign=True)
     await live.poll(1)
     await live.manager.cancel(job, "ada")
     await live.poll(1)

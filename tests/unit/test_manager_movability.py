@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, BatchState
+from ejbd.store.models import Move
 from ejbd.store.store import Store
 from tests.fakes.dmtcp_commands import install
 from tests.fakes.live import LiveWorld, Worker
@@ -40,6 +42,11 @@ async def sees(worker: Worker, epoch: int = 1, why: str = WHY) -> None:
     await worker.report("sample", epoch=epoch, resident=1000, **nothing, obstacle=why)
 
 
+async def passes(worker: Worker, epoch: int = 1) -> None:
+    nothing = {"done": None, "total": None, "at_s": None}
+    await worker.report("sample", epoch=epoch, resident=1000, **nothing, obstacle="", passed=True)
+
+
 def engines(worker: Worker) -> list[str]:
     return [payload["engine"] for kind, payload in worker.done if kind == "launch"]
 
@@ -59,7 +66,35 @@ async def test_what_is_seen_in_a_program_that_cannot_be_moved_keeps_it_where_it_
     assert live.job(job).state == "completed"
 
 
-async def test_the_next_job_of_that_program_is_planned_as_one_without_an_engine(live: LiveWorld) -> None:
+async def breaks(live: LiveWorld, job: str, worker: Worker) -> None:
+    """The job's first checkpoint ends its ranks, and they begin anew without DMTCP."""
+    worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+    await live.poll(11)
+    await live.work(12)
+    assert [e.state for e in live.epochs(job)] == ["failed", "running"]
+
+
+async def test_the_next_job_of_a_program_that_was_tried_is_planned_as_one_without_an_engine(live: LiveWorld) -> None:
+    first, worker = await running(live)
+    await breaks(live, first, worker)
+    await worker.finish_ranks(2)
+    await live.work()
+    live.batch.end(f"ejb-{first}.1")
+    await live.poll(5)
+    second, worker = await running(live)
+    assert engines(worker) == ["none"]
+    explained = await live.manager.explain(second)
+    assert explained["movable"]["movable"] is False and explained["movable"]["why"].endswith(f"(job {first})")
+    await live.poll(60)
+    await live.work()
+    assert "checkpoint" not in [kind for kind, _ in worker.done]
+    assert live.job(second).engine == "dmtcp", "that is what it asked for"
+    _other, worker = await running(live, argv=("./other",))
+    assert engines(worker) == ["dmtcp"], "another program is another matter"
+
+
+async def test_what_was_only_seen_says_nothing_about_the_next_job(live: LiveWorld) -> None:
+    """A temporary file that was open for 30 ms kept an application from being moved for a week."""
     first, worker = await running(live)
     await sees(worker)
     await worker.finish_ranks(1)
@@ -67,15 +102,61 @@ async def test_the_next_job_of_that_program_is_planned_as_one_without_an_engine(
     live.batch.end(f"ejb-{first}.1")
     await live.poll(5)
     second, worker = await running(live)
-    assert engines(worker) == ["none"]
-    explained = await live.manager.explain(second)
-    assert explained["movable"] == {"movable": False, "why": f"{WHY} (job {first})"}
+    assert engines(worker) == ["dmtcp"]
+    assert (await live.manager.explain(second))["movable"]["movable"] is None
+
+
+async def test_what_is_seen_no_more_is_moved_and_where_it_comes_and_goes_after_a_pause(live: LiveWorld) -> None:
+    job, worker = await running(live)
+    await sees(worker)
+    assert live.job(job).not_movable == WHY
+    await passes(worker)
+    row = live.job(job)
+    assert row.not_movable == "" and row.move_not_before_s <= live.clock.now
+    assert [data for kind, data in live.events(job) if kind == "job.movable"] == [{"reason": f"no longer: {WHY}"}]
+    pauses = []
+    for _ in range(3):
+        await sees(worker)
+        await passes(worker)
+        pauses.append(live.job(job).move_not_before_s - live.clock.now)
+    assert pauses == sorted(pauses) and 0 < pauses[0] < pauses[-1]
     await live.poll(60)
     await live.work()
-    assert "checkpoint" not in [kind for kind, _ in worker.done]
-    assert live.job(second).engine == "dmtcp", "that is what it asked for"
-    _other, worker = await running(live, argv=("./other",))
-    assert engines(worker) == ["dmtcp"], "another program is another matter"
+    assert "checkpoint" in [kind for kind, _ in worker.done], "its first checkpoint is tried now"
+
+
+async def test_what_was_tried_and_failed_is_not_undone_by_a_look(live: LiveWorld) -> None:
+    job, worker = await running(live)
+    await breaks(live, job, worker)
+    await passes(worker, epoch=2)
+    assert live.job(job).not_movable
+
+
+async def test_a_job_that_was_begun_without_dmtcp_is_never_asked_for_a_checkpoint(live: LiveWorld) -> None:
+    """It was asked every 10 s, and planned as what can be moved, once another job of its application had moved."""
+    first, worker = await running(live)
+    await breaks(live, first, worker)
+    await worker.finish_ranks(2)
+    await live.work()
+    live.batch.end(f"ejb-{first}.1")
+    await live.poll(5)
+    second, worker = await running(live, checkpoint=20.0)
+    assert engines(worker) == ["none"]
+
+    def moved_elsewhere(session: Session) -> None:
+        now, application = live.clock.now, live.job(second).application or ""
+        times = {"checkpoint_s": 1.0, "write_s": 1.0, "wait_s": 0.0, "restart_s": 1.0}
+        session.add(
+            Move(application=application, job_id="other", epoch=1, at_s=now, processors=4, nodes=1, bytes=1, **times)
+        )
+
+    await live.store.write(moved_elsewhere)
+    await live.restart()  # whatever it remembers of the application is read again
+    for _ in range(3):
+        await live.poll(30)
+        await live.work()
+    assert "checkpoint" not in [kind for kind, _ in worker.done] and len(live.epochs(second)) == 1
+    assert (await live.manager.explain(second))["movable"]["why"].startswith("it was begun without DMTCP")
 
 
 async def test_the_first_checkpoint_is_tried_while_little_is_lost(live: LiveWorld) -> None:
@@ -125,6 +206,9 @@ async def test_what_cannot_be_moved_off_a_slot_that_is_too_short_waits_for_j0(li
     job, worker = await running(live)
     await sees(worker)
     await live.poll(5)
+    await live.work(12)
+    assert live.job(job).state == "running", "it may yet pass"
+    await live.poll(6)
     await live.work(12)
     row = live.job(job)
     assert row.state == "waiting" and row.work_s == 0
@@ -186,7 +270,7 @@ async def test_a_program_that_was_moved_before_may_fail_at_it_once(live: LiveWor
         assert known is (count == 1)
 
 
-async def test_images_of_no_more_than_two_generations_are_kept_and_none_of_a_job_that_ended_well(
+async def test_images_of_few_generations_are_kept_and_none_of_a_job_that_ended_well(
     live: LiveWorld,
 ) -> None:
     """What a checkpoint that broke had written stayed for as long as the job was known, and so did the last ones."""
@@ -205,9 +289,10 @@ async def test_images_of_no_more_than_two_generations_are_kept_and_none_of_a_job
         await live.work(12)
         worker.fail.clear()
         assert live.epochs(job)[-1].state == "running"
-        assert len(kept()) <= 2
+        assert len(kept()) <= 3, "the last, the one before, and what the ranks write to now"
+    await live.poll(15)
     last = live.epochs(job)[-1]
-    assert (len(live.epochs(job)), last.restart_from, kept()) == (5, 4, [4])
+    assert (len(live.epochs(job)), last.restart_from, kept()) == (5, 4, [2, 4])
     await worker.finish_ranks(last.number)
     await live.work()
     assert live.job(job).state == "completed" and kept() == []

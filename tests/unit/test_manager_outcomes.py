@@ -88,7 +88,8 @@ def test_every_end_has_an_outcome_that_can_be_carried_out(kind: type) -> None:
             assert (decided.state is JobState.COMPLETED) == (decided.reason == "") or not getattr(end, "said", "x")
         elif isinstance(decided, Again):
             assert 0 <= decided.after_s <= max(PAUSES_S[-1], LIMITS.start_grace_s)
-            assert not decided.whole and decided.walltime_s is None, "that is for subscribers to ask for"
+            assert decided.walltime_s is None, "that is for subscribers to ask for"
+            assert not decided.whole or isinstance(end, TimeUsedUp), "where nothing ran in it, or not all of its time"
 
     holds()
 
@@ -114,6 +115,9 @@ def test_ends_of_the_application() -> None:
     assert outcome(ApplicationEnded(3, "it said so"), LIMITS) == Final(JobState.FAILED, "it said so", 3)
     assert outcome(OutputRefused(181, "no such folder"), LIMITS) == Final(JobState.FAILED, "no such folder", 181)
     assert outcome(ShellLost("gone"), LIMITS) == Final(JobState.FAILED, "gone", None)
+    assert outcome(ShellLost("gone", again=True), LIMITS) == Again(reason="gone", setback=True)
+    assert outcome(ShellLost("gone", again=True, counted=True, setbacks=99), LIMITS) == Again(reason="gone")
+    assert outcome(ShellLost("gone", again=True, setbacks=99), LIMITS) == Final(JobState.FAILED, "gone", None)
     assert outcome(CancelAsked("cancelled by ada"), LIMITS) == Final(JobState.CANCELLED, "cancelled by ada", None)
     used = outcome(TimeUsedUp("it", 60.0), LIMITS)
     assert used == Final(JobState.TIMEOUT, "it reached its time limit of 60 s", None)

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import BatchError, EjbError
-from ejbd.store.models import Event
+from ejbd.manager.actions.subjobs import add_intent
+from ejbd.store.models import Event, Subjob
 from ejbd.store.store import Store
+from ejbd.wire.kinds import IntentKind
 from tests.fakes.live import LiveWorld
 
 BUSY = BatchError("Slurm did not take the job: Slurm's controller does not answer", transient=True)
@@ -205,3 +208,66 @@ async def test_windows_that_others_took_are_no_failure_of_the_queue(live: LiveWo
     await pass_by(live, 400)
     assert any(not request.tag.endswith(".0") for request in live.batch.requests.values())
     assert await paused(live) == []
+
+
+async def test_a_job_that_was_refused_until_it_was_cancelled_leaves_nothing_to_do_behind(live: LiveWorld) -> None:
+    """Its cancellation was for a batch job that there never was, and stayed pending for ever."""
+    await live.poll()
+    live.batch.refuse = BatchError("a limit on jobs in the queue is reached", transient=True)
+    job = await live.submit()
+    assert live.subjobs(job)[0].state == "planned" and live.intents("submit")[0].attempts == 1
+    await live.manager.cancel(job, "ada")
+    for _ in range(4):
+        await live.poll(70.0)
+    assert live.job(job).state == "cancelled" and live.subjobs(job)[0].state == "cancelled"
+    assert [intent.state for intent in live.intents("cancel")] == ["dropped"]
+
+
+async def test_what_a_daemon_before_left_pending_for_ever_is_dropped(live: LiveWorld) -> None:
+    await live.poll()
+    live.batch.refuse = BatchError("there is no such account", transient=False)
+    job = await live.submit()
+    subjob = live.subjobs(job)[0]
+    assert subjob.state == "failed"
+
+    def strand(session: Session) -> None:
+        ctx = live.manager._context(session)
+        add_intent(ctx, IntentKind.CANCEL, job, subjob=session.get_one(Subjob, subjob.id))
+
+    await live.store.write(strand)
+    await live.restart()
+    assert [intent.state for intent in live.intents("cancel")] == ["dropped"]
+
+
+FULL = BatchError(
+    "Slurm did not take the job: a limit on jobs in the queue is reached", transient=True, of_account=True
+)
+
+
+async def test_the_limit_of_one_account_keeps_nobody_else_from_submitting(live: LiveWorld) -> None:
+    live.batch.refuse, live.batch.refuse_of = FULL, "physics"
+    theirs = [await live.submit(options=("--account=physics",)) for _ in range(6)]
+    await pass_by(live, 300)
+    assert asked(live) < 4 + 3 + 300 / 60, "physics is left alone"
+    ours = [await live.submit(options=("--account=chemistry",)) for _ in range(6)]
+    await pass_by(live, 5)
+    assert [live.batch.of(f"ejb-{job}.0").state for job in ours] == [BatchState.PENDING] * 6
+    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada/physics"]
+    now = (await live.manager.explain(theirs[-1]))["now"]
+    assert "queue batch is paused for ada in account physics, since submissions keep failing" in now
+    assert "paused" not in (await live.manager.explain(ours[0]))["now"]
+    assert await paused(live) == ["submissions"], "it works elsewhere, which says nothing of physics"
+    live.batch.refuse = None
+    await pass_by(live, 90)
+    assert [live.batch.of(f"ejb-{job}.0").state for job in theirs] == [BatchState.PENDING] * 6
+    assert await paused(live) == []
+
+
+async def test_a_subjob_that_a_limit_refuses_pauses_no_queue(live: LiveWorld) -> None:
+    """It may be charged to another account, and its job waits by itself."""
+    live.batch.free = 4
+    jobs = [await live.submit(32, walltime_s=1000.0) for _ in range(3)]
+    live.batch.refuse, live.batch.refuse_role = FULL, ".1"
+    await pass_by(live, 200)
+    assert await paused(live) == []
+    assert [live.batch.of(f"ejb-{job}.0").state for job in jobs] == [BatchState.PENDING] * 3

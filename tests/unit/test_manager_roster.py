@@ -78,9 +78,8 @@ def look_at_everybody(live: LiveWorld, copy: Path) -> Rows:
         tick = Tick(view, store.read_sync(Roster.read), {}, {}, live.manager._specs)
 
         def context(session: Any) -> Context:
-            ctx = replace(live.manager._context(session), view=view)
-            ctx.fitting, ctx.seen = dict(ctx.fitting), dict(ctx.seen)
-            return ctx
+            ctx = live.manager._context(session)
+            return replace(ctx, view=view, memory=ctx.memory.snapshot())
 
         with everybody_loaded():
             while store.write_sync(lambda s: tick.step(context(s))):

@@ -98,3 +98,49 @@ async def test_what_the_limit_ended_is_no_failure_of_the_program(live: LiveWorld
     await live.work()
     await ended(live, job, BatchState.TIMEOUT)
     assert live.job(job).state == "timeout"
+
+
+async def beside_its_j0(live: LiveWorld) -> str:
+    """A script without a launch now, in a subjob of 4 that lasts for minutes, whose J0 has started beside it."""
+    job = await live.submit(**SCRIPT)
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    assert live.subjobs(job)[1].anchor and live.job(job).state == "running"
+    live.batch.free = 0
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    await live.poll(1)
+    assert live.job(job).members == [f"{job}.0"]
+    return job
+
+
+async def test_a_script_that_lives_elsewhere_is_not_ended_by_its_j0s_limit(live: LiveWorld) -> None:
+    job = await beside_its_j0(live)
+    await live.poll(101)  # no look came before the limit
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    await live.poll(5)
+    row = live.job(job)
+    assert (row.state, row.members) == ("running", [f"{job}.1"]), row.reason
+    await live.workers[f"{job}.1"].report("script-exit", run=1, code=0)
+    await live.work()
+    assert live.job(job).state == "completed"
+
+
+async def test_a_j0_on_which_nothing_runs_keeps_its_number_over_its_limit(live: LiveWorld) -> None:
+    job = await beside_its_j0(live)
+    await live.poll(88)
+    assert live.job(job).members == [f"{job}.1"]
+    assert live.batch.of(f"ejb-{job}.0").state is BatchState.HELD
+    await live.poll(60)
+    assert live.job(job).state == "running"
+
+
+async def test_ranks_on_j0_end_with_its_limit_wherever_the_script_lives(live: LiveWorld) -> None:
+    job = await beside_its_j0(live)
+    lead = live.workers[f"{job}.1"]
+    await lead.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
+    await live.work()
+    await live.poll(101)
+    await ended(live, job, BatchState.TIMEOUT)
+    await live.work()
+    assert live.job(job).final_state == "timeout"

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ejbd.core.view import BatchJobView, BatchState, SiteReservation
+from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.store.store import Store
+from ejbd.wire.kinds import JobKind
 from tests.fakes.live import LiveWorld
 
 
@@ -83,3 +85,26 @@ async def test_a_subjob_that_can_never_start_is_not_asked_for_again_and_again(tm
                 kept_out = replace(row, blocked=True, reason=why, planned_start_s=start_s)
                 live.batch.jobs[row.id] = kept_out
     assert len(asked_for(live, job)) == 1, "nothing of it will be gone within these ten minutes"
+
+
+async def test_nothing_is_started_in_a_window_that_may_be_somebody_elses(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 8
+    live.batch.blind = "PrivateData=jobs hides the jobs of others"
+    await live.poll()
+    spec = JobSpec(
+        "heat", JobKind.COMMAND, ("./heat",), 16, 100.0, cwd=str(tmp_path), output="out", engine="application"
+    )
+    taken = await live.manager.submit(Reading(spec), "ada", None, "hash")
+    await live.act()
+    for _ in range(3):
+        await live.poll(5)
+    assert asked_for(live, taken.id) == []
+    assert [note for note in taken.notes if "not started early" in note and live.batch.blind in note]
+    assert live.manager.health()["blind"] == live.batch.blind
+    (window,) = await live.manager.windows("batch")
+    assert (window["slots"], window["blind"]) == ([], live.batch.blind)
+    assert live.batch.blind in (await live.manager.explain(taken.id))["now"]
+    live.batch.blind = ""
+    await live.poll(5)
+    assert asked_for(live, taken.id) == [8]

@@ -15,7 +15,7 @@ from ejbd.cli.submit_words import OPTIONS
 from ejbd.config import QueueSettings, changes_schema, settings_model
 from ejbd.core.bundling.parameters import BundlingParameters, Order, Rules, rules_of
 from ejbd.core.parameters import Declared, Parameters, declared
-from ejbd.manager.jobspec.directives import EJB_KEYS
+from ejbd.manager.jobspec.ownwords import known_keys
 from ejbd.sim.settings import names, parse_setting
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,8 @@ def default_told(value: Any) -> str:
     """As docs/configuration.md has it."""
     if isinstance(value, StrEnum):
         return f"`{value.value}`"
+    if value == "":
+        return "empty"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else f"`{value}`"
     return f"{value:.10g}"
@@ -68,7 +70,7 @@ def options_of(command: str) -> set[str]:
 def test_what_a_job_may_say_is_declared_so() -> None:
     per_job = {one.name: one.key for one in PARAMETERS.values() if one.about.per_job}
     assert per_job == {"omax": "omax", "lambda_s": "lambda", "delta": "delta"}
-    assert set(per_job.values()) <= set(EJB_KEYS)
+    assert set(per_job.values()) <= set(known_keys())
     assert set(per_job) <= {option.name for option in OPTIONS}, "ejb submit"
     assert set(per_job) <= set(OverridesBody.model_fields)
     assert not (set(PARAMETERS) - set(per_job)) & set(OverridesBody.model_fields)

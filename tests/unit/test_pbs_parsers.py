@@ -55,6 +55,18 @@ def test_openpbs_jobs() -> None:
     assert all(row.view.foreign for row in views(openpbs.jobs(OPENPBS_JOBS, "somebody", NOW)).values())
 
 
+def test_what_a_job_waits_for_and_not_what_waits_for_it() -> None:
+    def of(depend: str) -> tuple[str, ...]:
+        row = {"job_state": "H", "Job_Owner": "ada@head", "ctime": "Mon Nov 23 10:00:00 2026", "depend": depend}
+        found, unparsed = openpbs.jobs(json.dumps({"Jobs": {"7.head": row}}), "ada", 0.0)
+        assert not unparsed
+        return found[0].waits_for
+
+    assert of("afterok:12.head@head:13.head@head,afterany:14.head@head") == ("12.head", "13.head", "14.head")
+    assert of("beforeok:9.head@head,afternotok:12.head") == ("12.head",)
+    assert of("on:2") == of("") == ()
+
+
 def test_an_estimate_that_has_been_due_for_long_is_none() -> None:
     overdue = views(openpbs.jobs(OPENPBS_JOBS, "pbstest", at("06:58:40")))["5"].view
     assert overdue.planned_start_s == at("06:58:40")
@@ -208,6 +220,30 @@ def test_placements() -> None:
     for torn in ("n3", "n3/", "/0", "n3/x", "n3/3-1", "n3/0*", "(n3:ncpus=4"):
         with pytest.raises(ValueError):
             states.exec_vnodes(torn) if torn.startswith("(") else states.exec_hosts(torn)
+
+
+def test_what_a_job_gets_that_names_no_walltime() -> None:
+    """As 23.06.06 has it: the queue's default, the server's, and then the most that queue or server allow."""
+    text = "".join(
+        f"Queue: {name}\n    queue_type = {kind}\n    enabled = True\n    started = True\n{more}\n"
+        for name, kind, more in (
+            ("own", "Execution", "    resources_default.walltime = 00:10:00\n    resources_max.walltime = 02:00:00\n"),
+            ("limited", "Execution", "    resources_max.walltime = 02:00:00\n"),
+            ("free", "Execution", ""),
+            ("to_own", "Route", "    route_destinations = own\n"),
+            ("to_both", "Route", "    route_destinations = own,limited\n"),
+        )
+    )
+
+    def told(by_limit: bool = True, **settings: str) -> dict[str, float | None]:
+        site = attributes.Site(attributes.queues(text), "", {key.replace("_w", ".w"): v for key, v in settings.items()})
+        return {queue.name: site.default_walltime_s(queue, by_limit=by_limit) for queue in site.queues}
+
+    assert told() == {"own": 600.0, "limited": 7200.0, "free": None, "to_own": 600.0, "to_both": None}
+    assert told(by_limit=False)["limited"] is None, "Torque gives no job the most"
+    server = told(resources_default_walltime="01:00:00")
+    assert (server["own"], server["limited"], server["free"]) == (600.0, 3600.0, 3600.0)
+    assert told(resources_max_walltime="05:00:00")["free"] == 18000.0
 
 
 def test_queues_and_server() -> None:
@@ -433,20 +469,28 @@ def test_the_tag_is_found_whatever_the_job_is_called() -> None:
     tag = "ejb-1f00.2"
     for name, seen in ((rows.job_name(tag), tag), ("his-own", "his-own")):
         text = OPENPBS_JOBS.replace('"wide"', f'"{name}"').replace(
-            '"PBS_O_SYSTEM":	"Linux"', f'"PBS_O_SYSTEM":	"Linux", "EJB_TAG": "{rows.tag_word(tag)}"'
+            "/opt/pbslab/home-pbstest/wide.e5", rows.tag_path(tag)
         )
+        assert rows.tag_path(tag) in text
         view = views(openpbs.jobs(text, "pbstest", NOW))["5"].view
         assert (view.tag, view.name, view.mark) == (tag, seen, tag)
         assert views(openpbs.jobs(text, "other", NOW))["5"].view.mark == ""
-    xml = TORQUE_JOBS.replace("PBS_O_QUEUE=batch", f"PBS_O_QUEUE=batch,EJB_TAG={rows.tag_word(tag)}")
+    xml = TORQUE_JOBS.replace("/opt/pbslab/home-pbstest/wide.e1", rows.tag_path(tag))
     assert views(torque.jobs(xml, "pbstest", NOW))["1"].view.mark == tag
+
+
+def test_no_variable_makes_a_job_one_of_ours() -> None:
+    """`qsub -V` hands all of them on."""
+    text = OPENPBS_JOBS.replace('"PBS_O_SYSTEM":	"Linux"', '"PBS_O_SYSTEM":	"Linux", "EJB_TAG": "ejb-1f00.2"')
+    assert "EJB_TAG" in text and views(openpbs.jobs(text, "pbstest", NOW))["5"].view.mark == "wide"
 
 
 @given(st.text(max_size=40))
 def test_any_tag_becomes_a_name_and_a_word(tag: str) -> None:
-    name, word = rows.job_name(tag), rows.tag_word(tag.encode(errors="replace").decode())
+    name, word = rows.job_name(tag), rows.tag_path(tag.encode(errors="replace").decode())
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", name)
-    assert re.fullmatch(r"[A-Za-z0-9._~%-]*", word)
+    assert re.fullmatch(r"/dev/null/[A-Za-z0-9._~%-]*", word)
+    assert rows.tag_of(f"head:{word}").encode(errors="replace") == tag.encode(errors="replace")
 
 
 @pytest.mark.parametrize("spoiled", ["00:", "00:00:00:30:07"])
@@ -511,7 +555,7 @@ def test_rows_of_several_jobs_say_what_their_json_would() -> None:
     """`qstat -f -F json A B` has the first alone."""
     text = (
         "Job Id: 3.head|Job_Name=a\\|b\\\\|Job_Owner=ada@head|job_state=F|queue=batch|substate=91"
-        "|Resource_List.ncpus=12|Resource_List.walltime=00:10:00|Variable_List=PBS_O_HOME=/root,EJB_TAG=ejb-1.1"
+        "|Resource_List.ncpus=12|Resource_List.walltime=00:10:00|Error_Path=head:/dev/null/ejb-1.1"
         "|Exit_status=0\n\nJob Id: 4.head|Job_Name=x|Job_Owner=ada@head|job_state=Q|queue=batch|Resource_List.ncpus=2\n"
     )
     rows, unparsed = openpbs.jobs(text, "ada", 0.0)

@@ -1,4 +1,5 @@
-"""What Slurm writes, and what is read from it. Recorded outputs: Slurm 22.05.8, separator `|qwertz|`, times in UTC."""
+"""What Slurm writes, and what is read from it. Recorded outputs: Slurm 22.05.8, separator `|qwertz|`, times in UTC; the
+columns of squeue's are in the order in which they are asked for by now."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from ejbd.batch.base import SubmitRequest
 from ejbd.batch.exits import exit_file_outcome
 from ejbd.batch.process import CommandResult, plain_environment
-from ejbd.batch.slurm import commands, refusals, states
+from ejbd.batch.slurm import commands, privacy, refusals, states
 from ejbd.batch.slurm.checks import check_config
-from ejbd.batch.slurm.listing import JobRow, Sinfo, Squeue, in_order, new_separator
+from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
+from ejbd.batch.slurm.nodes import ShowNodes
 from ejbd.batch.slurm.script import rigid_command
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView, MemoryRules, Reservations
@@ -25,9 +27,9 @@ from ejbd.errors import BatchError, SubmitOutcomeUnknown
 RECORDED = Path(__file__).parent / "recorded" / "slurm-22.05"
 SEPARATOR = "|qwertz|"
 SQUEUE = Squeue(SEPARATOR)
-SINFO = Sinfo(SEPARATOR)
+SHOW_NODES = ShowNodes()
 SQUEUE_TEXT = (RECORDED / "squeue.txt").read_text()
-SINFO_TEXT = (RECORDED / "sinfo.txt").read_text()
+NODES_TEXT = (RECORDED / "nodes.txt").read_text()
 CONFIG_TEXT = (RECORDED / "config.txt").read_text()
 
 
@@ -90,7 +92,7 @@ def test_around_nodes_that_do_not_answer_nothing_is_planned() -> None:
 
 
 def test_recorded_nodes_and_partitions() -> None:
-    listing = SINFO.parse(SINFO_TEXT)
+    listing = SHOW_NODES.parse(NODES_TEXT)
     assert listing.unparsed == 0 and listing.tiers == {"batch": 1, "whole": 1}
     assert {node.name: node.free for node in listing.nodes} == dict(
         zip((f"n{i}" for i in range(1, 9)), (3, 0, 0, 0, 0, 4, 4, 0), strict=True)
@@ -99,21 +101,71 @@ def test_recorded_nodes_and_partitions() -> None:
     assert all(node.queues == ("batch", "whole") and node.processors == 4 for node in listing.nodes)
     batch, whole = listing.queues
     assert (batch.name, batch.up, batch.max_walltime_s, batch.default) == ("batch", True, None, True)
+    assert batch.default_walltime_s == 600.0
     assert (batch.processor_quantum, whole.processor_quantum) == (1, 4)
     assert batch.total_processors == whole.total_processors == 32
 
 
+def test_the_nodes_of_a_newer_slurm() -> None:
+    """Recorded by 24.11.5, each node's lines joined as `--oneliner` joins them; the partition line of 22.05."""
+    text = (RECORDED.parent / "slurm-24.11" / "nodes.txt").read_text()
+    partition = next(line for line in NODES_TEXT.splitlines() if line.startswith("PartitionName=batch"))
+    listing = SHOW_NODES.parse(text + partition)
+    assert listing.unparsed == 0
+    assert [(node.name, node.processors, node.free, node.usable) for node in listing.nodes] == [
+        (f"n{i}", 4, 0, True) for i in range(1, 9)
+    ]
+    assert {node.state for node in listing.nodes} == {"allocated"}
+
+
 def test_what_nodes_have_beside_processors() -> None:
-    text = SINFO_TEXT.split("\n")[0].replace("1000|qwertz|0|", "1000|qwertz|400|")
-    row = text.replace(
-        "(null)|qwertz|(null)|qwertz|(null)|",
-        "ib,fast|qwertz|gpu:a100:2(S:0-1),gpu:k80:2,x:1|qwertz|gpu:a100:1(IDX:0),x:0|",
-    )
-    node = SINFO.parse(row).nodes[0]
+    changed = {
+        "AllocMem=0": "AllocMem=400",
+        "ActiveFeatures=(null)": "ActiveFeatures=ib,fast",
+        "Gres=(null) GresDrain=N/A": "Gres=gpu:a100:2(S:0-1),gpu:k80:2,x:1 GresUsed=gpu:a100:1(IDX:0),x:0",
+    }
+    text = NODES_TEXT
+    for old, new in changed.items():
+        text = text.replace(old, new, 1)
+    node = SHOW_NODES.parse(text).nodes[0]
     assert (node.memory_mb, node.free_memory_mb, node.features) == (1000, 600, ("ib", "fast"))
     assert node.gres == (("gpu", 4, 3), ("x", 1, 1))
-    plain = SINFO.parse(SINFO_TEXT).nodes[0]
+    plain = SHOW_NODES.parse(NODES_TEXT).nodes[0]
     assert (plain.memory_mb, plain.free_memory_mb, plain.features, plain.gres) == (1000, 1000, (), ())
+
+
+def test_processors_that_the_site_keeps_for_itself_are_not_idle() -> None:
+    node = SHOW_NODES.parse(NODES_TEXT.replace("CPUAlloc=1 CPUEfctv=4", "CPUAlloc=1 CPUEfctv=3", 1)).nodes[0]
+    assert (node.processors, node.free) == (3, 2)
+
+
+def test_what_people_write_about_a_node_changes_nothing() -> None:
+    """n8's reason is recorded as `a b|c State=IDLE CPUTot=64 NodeName=n9`; a comment keeps its line breaks."""
+    noted = NODES_TEXT.replace(
+        "ExtSensorsTemp=n/s\nNodeName=n8",
+        "ExtSensorsTemp=n/s Comment=hi | a=b\nPartitions=x\n\nat 5 Extra=x\nNodeName=n8",
+    )
+    assert noted != NODES_TEXT
+    listing = SHOW_NODES.parse(noted)
+    assert listing == SHOW_NODES.parse(NODES_TEXT)
+    assert [(node.name, node.processors, node.state) for node in listing.nodes][-1] == ("n8", 4, "idle+drain")
+
+
+def test_an_scontrol_without_a_line_editor_writes_its_prompt_before_the_answer() -> None:
+    bare = NODES_TEXT.replace("scontrol: show nodes\n", "scontrol: ").replace(
+        "scontrol: show partitions\n", "scontrol: "
+    )
+    assert SHOW_NODES.parse(bare) == SHOW_NODES.parse(NODES_TEXT)
+
+
+def test_a_partition_that_is_down_takes_nothing() -> None:
+    down = NODES_TEXT.replace("PreemptMode=OFF State=UP", "PreemptMode=OFF State=DRAIN", 1)
+    assert [queue.up for queue in SHOW_NODES.parse(down).queues] == [False, True]
+
+
+def test_a_partition_that_is_not_told_is_counted() -> None:
+    listing = SHOW_NODES.parse(NODES_TEXT[: NODES_TEXT.index("PartitionName=whole")])
+    assert [queue.name for queue in listing.queues] == ["batch"] and listing.unparsed == 1
 
 
 def test_what_the_site_says_of_memory() -> None:
@@ -150,7 +202,7 @@ def test_whether_the_site_ends_what_waits_for_ever(line: str, kills: bool) -> No
 
 
 def test_windows_from_the_recording() -> None:
-    listing = SINFO.parse(SINFO_TEXT)
+    listing = SHOW_NODES.parse(NODES_TEXT)
     jobs = in_order(list(recorded_jobs().values()), listing.tiers)
     view = ClusterView(NOW, listing.nodes, jobs, listing.queues, Reservations.NODES, 60)
     # All idle processors are planned for job 11 in 9 min 56 s.
@@ -160,7 +212,7 @@ def test_windows_from_the_recording() -> None:
 
 
 def test_select_linear_gives_out_whole_nodes_everywhere() -> None:
-    listing = replace(SINFO, whole_nodes=True).parse(SINFO_TEXT)
+    listing = replace(SHOW_NODES, whole_nodes=True).parse(NODES_TEXT)
     assert {queue.processor_quantum for queue in listing.queues} == {4}
 
 
@@ -175,9 +227,8 @@ def test_pending_jobs_are_in_slurms_order() -> None:
 
 
 def listed(name: str, reason: str = "None", id: str = "42") -> str:
-    row = dict(zip(SQUEUE.FIELDS, SQUEUE_TEXT.split("\n")[0].split(SEPARATOR), strict=False))
-    row |= {"JobArrayID": id, "Name": name, "Reason": reason}
-    return "".join(row[field] + SEPARATOR for field in SQUEUE.FIELDS) + "\n"
+    plain = SQUEUE_TEXT.partition(SEPARATOR)[0].partition("|")[2]
+    return SEPARATOR.join((f"{id}|{plain}", reason, name, "(null)")) + SQUEUE.row_end + "\n"
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
@@ -193,16 +244,37 @@ def test_a_torn_listing_loses_no_row_in_silence(length: int) -> None:
     rows, unparsed = SQUEUE.parse(text, NOW)
     whole = list(recorded_jobs())
     assert [row.view.id for row in rows] == whole[: len(rows)]
-    complete = text == "" or (
-        text.rstrip("\n").endswith(SEPARATOR) and len(text.split(SEPARATOR)) % len(SQUEUE.FIELDS) == 1
-    )
-    assert unparsed == (0 if complete else 1)
+    assert unparsed == (0 if text == "" or text.rstrip("\n").endswith(SQUEUE.row_end) else 1)
 
 
-@given(st.integers(min_value=0, max_value=len(SINFO_TEXT)))
-def test_a_torn_node_listing(length: int) -> None:
-    listing = SINFO.parse(SINFO_TEXT[:length])
-    assert len(listing.nodes) <= 8 and listing.unparsed <= 1
+def test_what_a_row_meant_is_remembered_as_long_as_it_means_the_same() -> None:
+    known: Memory = {}
+    first, _ = SQUEUE.parse(SQUEUE_TEXT, NOW, known)
+    other = Squeue("|bcdfg|")  # as the next poll's
+    text = SQUEUE_TEXT.replace(SQUEUE.row_end, other.row_end).replace(SEPARATOR, other.separator)
+    second, unparsed = other.parse(text.replace("|RUNNING|0|batch|10|", "|RUNNING|0|batch|11|"), NOW + 1, known)
+    assert unparsed == 0 and len(second) == len(first) == len(known)
+    changed = [new.view.id for old, new in zip(first, second, strict=True) if new is not old]
+    assert changed == ["4"], "what is told as before is the very same, and nothing else is"
+    # Job 11 is planned for 09:58:29: a minute later that is a start that was forgotten, in the same words.
+    for clock, planned in (("09:59:28", at("09:58:29")), ("09:59:30", None)):
+        rows, _ = SQUEUE.parse(SQUEUE_TEXT, at(clock), known)
+        assert next(row.view for row in rows if row.view.id == "11").planned_start_s == planned
+    gone, _ = SQUEUE.parse("", NOW, known)
+    assert gone == [] and not known
+
+
+def test_squeue_is_not_asked_to_look_up_names() -> None:
+    """A name a row costs it more than all else of the row: the numbers are known here."""
+    assert "UserName" not in " ".join(SQUEUE.argv())
+    assert {row.view.user for row in recorded_jobs().values()} == {"root"}
+
+
+@given(st.integers(min_value=0, max_value=len(NODES_TEXT)))
+def test_a_torn_node_listing_is_never_taken_for_a_whole_one(length: int) -> None:
+    whole, listing = SHOW_NODES.parse(NODES_TEXT), SHOW_NODES.parse(NODES_TEXT[:length])
+    # A view is made only where there are queues.
+    assert not listing.queues or listing.unparsed or listing == whole
 
 
 @given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from(string.digits + "|\nn[],-:/*"))))
@@ -210,7 +282,8 @@ def test_garbage_is_counted(text: str) -> None:
     for junk in (text, text + SEPARATOR, SQUEUE_TEXT.replace("RUNNING", text), SQUEUE_TEXT + text):
         rows, unparsed = SQUEUE.parse(junk, NOW)
         assert rows or unparsed or not junk.strip("\n")
-    SINFO.parse(text)
+    for junk in (text, f"NodeName={text}", NODES_TEXT.replace("MIXED", text)):
+        SHOW_NODES.parse(junk)
     commands.Sacct(["1"]).parse(text)
     commands.ShowConfig().parse(text)
 
@@ -245,15 +318,20 @@ def test_job_states(word: str, state: BatchState) -> None:
     assert not BatchState.UNKNOWN.ended
 
 
-@pytest.mark.parametrize("word", ["idle", "mixed", "allocated", "planned", "mixed-", "completing"])
+USABLE = """IDLE MIXED ALLOCATED IDLE+PLANNED MIXED+CLOUD+PLANNED IDLE+COMPLETING MIXED+RESERVED IDLE+DYNAMIC_NORM"""
+UNUSABLE = """
+    IDLE* IDLE+CLOUD+POWERED_DOWN MIXED+POWERING_UP IDLE+DRAIN ALLOCATED+DRAIN DOWN DOWN*+DRAIN IDLE+RESERVED FUTURE
+    IDLE+MAINTENANCE+RESERVED MIXED+MAINTENANCE ALLOCATED+REBOOT_REQUESTED IDLE+NOT_RESPONDING IDLE+FAIL UNKNOWN
+    NEW IDLE+NEW
+"""
+
+
+@pytest.mark.parametrize("word", USABLE.split())
 def test_usable_node_states(word: str) -> None:
     assert states.node_usable(word)
 
 
-@pytest.mark.parametrize(
-    "word",
-    ["idle*", "idle~", "mixed#", "drained", "draining", "down", "down*", "reserved", "maint", "idle$", "", "new"],
-)
+@pytest.mark.parametrize("word", ["", *UNUSABLE.split()])
 def test_unusable_node_states(word: str) -> None:
     assert not states.node_usable(word)
 
@@ -291,6 +369,17 @@ def test_sacct() -> None:
     }
 
 
+def test_what_anybodys_jobs_wait_for() -> None:
+    waiting = commands.Dependencies("|sep|")
+    assert waiting.argv()[-1] == "--Format=Dependency:|sep|"
+    text = (
+        "(null)|sep|\nafterok:12(unfulfilled)|sep|\nafterany:13_*(unfulfilled)?afternotok:14_2(unfulfilled)|sep|\n"
+        "after:15+5(unfulfilled),afterok:16:17(unfulfilled)|sep|\nsingleton(unfulfilled)|sep|\n"
+    )
+    assert waiting.parse(text) == {"12", "13", "14", "15", "16", "17"}
+    assert waiting.parse("") == set()
+
+
 REQUEST = SubmitRequest(
     tag="ejb-1",
     comment="full id",
@@ -323,6 +412,12 @@ def test_sbatch_arguments() -> None:
     assert not any(word.startswith("--partition") for word in commands.Sbatch(replace(REQUEST, queue="")).argv())
 
 
+def test_a_job_has_its_users_name_and_the_tag_in_its_comment() -> None:
+    assert "--job-name=ejb-1" in commands.Sbatch(REQUEST).argv(), "what has no name goes by its tag"
+    argv = commands.Sbatch(replace(REQUEST, name="-wave 1, %x")).argv()
+    assert {"--job-name=-wave 1, %x", "--comment=full id ejb-1"} <= set(argv)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -336,7 +431,7 @@ def test_options_that_would_submit_something_else_are_refused(options: tuple[str
     assert not caught.value.transient
 
 
-@pytest.mark.parametrize("change", [{"tag": "a\0b"}, {"tag": ""}, {"script": "\0"}, {"comment": "\0"}])
+@pytest.mark.parametrize("change", [{"tag": "a\0b"}, {"tag": ""}, {"name": "\0"}, {"script": "\0"}, {"comment": "\0"}])
 def test_texts_that_no_command_can_carry_are_refused(change: dict[str, str]) -> None:
     with pytest.raises(BatchError):
         commands.Sbatch(replace(REQUEST, **change)).argv()  # type: ignore[arg-type]
@@ -379,6 +474,33 @@ def test_refusals(stderr: str, transient: bool, meaning: str) -> None:
     assert not isinstance(error, SubmitOutcomeUnknown)
     assert error.transient is transient
     assert meaning in error.message and stderr in error.message and error.stderr == line.strip()
+
+
+@pytest.mark.parametrize(
+    ("stderr", "told"),
+    [
+        # As sbatch of Slurm 22.05 says what a job_submit plugin told by log_user, with --test-only and without.
+        (
+            "sbatch: error: Please name your project with -A.\nsbatch: error: See https://site.example/projects\n"
+            "allocation failure: Unspecified error\n",
+            "Slurm did not take the job: Please name your project with -A.; See https://site.example/projects",
+        ),
+        (
+            "sbatch: error: first line\nsbatch: error: second line\n"
+            "sbatch: error: Batch job submission failed: Unspecified error\n",
+            "Slurm did not take the job: first line; second line",
+        ),
+        (
+            "sbatch: error: Give a time limit.\n"
+            "allocation failure: Requested time limit is invalid (missing or exceeds some limit)\n",
+            "Slurm did not take the job: the walltime is longer than the partition allows (Give a time limit.; "
+            "Requested time limit is invalid (missing or exceeds some limit))",
+        ),
+        ("allocation failure: Unspecified error\n", "Slurm did not take the job: Unspecified error"),
+    ],
+)
+def test_what_the_site_says_of_a_job_is_told_and_not_slurms_last_word_alone(stderr: str, told: str) -> None:
+    assert refusals.refusal(failed(stderr), "take the job").message == told
 
 
 @pytest.mark.parametrize(
@@ -429,9 +551,35 @@ def test_site_settings() -> None:
     assert all(good for _, good, _ in check_config(config, whole_nodes=False))
     poor = config | {"SchedulerType": "sched/builtin", "SelectType": "select/linear", "PrivateData": "jobs,usage"}
     assert [what for what, good, _ in check_config(poor, whole_nodes=False) if not good] == [
-        *("backfill", "allocation unit", "other people's jobs")
+        *("backfill", "allocation unit")
     ]
     assert "allocation unit" not in [what for what, good, _ in check_config(poor, whole_nodes=True) if not good]
+
+
+@pytest.mark.parametrize(
+    ("hides", "user", "level", "blind"),
+    [
+        ("none", "ada", "", False),
+        ("(null)", "ada", "", False),
+        ("cloud,usage,nodes", "ada", "", False),
+        ("jobs,usage", "ada", "", True),
+        ("jobs", "ada", "None", True),
+        ("jobs", "ada", "Operator", False),
+        ("jobs", "ada", "Administrator", False),
+        ("jobs", "slurm", "", False),
+    ],
+)
+def test_who_sees_the_jobs_of_others(hides: str, user: str, level: str, blind: bool) -> None:
+    config = {"PrivateData": hides, "SlurmUser": "slurm(64030)", "AccountingStorageType": "accounting_storage/slurmdbd"}
+    said = privacy.blindness(config, user, 1000, level)
+    assert bool(said) is blind and (not blind or "adminlevel=operator" in said)
+    assert privacy.blindness(config, "root", 0, "") == ""
+    assert "adminlevel" not in privacy.blindness(config | {"AccountingStorageType": "none"}, user, 1000, level)
+
+
+def test_the_level_of_a_user() -> None:
+    assert privacy.ShowLevel("ada").parse("Operator\n") == "Operator"
+    assert privacy.ShowLevel("ada").parse("") == "", "a user of whom the accounts know nothing"
 
 
 @pytest.mark.parametrize(

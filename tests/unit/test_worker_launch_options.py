@@ -77,6 +77,21 @@ def test_variables(line: str, env: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("srun -n 2 true", {}),
+        ("srun -n 2 -c 2 true", {"SLURM_CPUS_PER_TASK": "2"}),
+        # The master of a pool that is started alone counts by it how many workers it may spawn.
+        ("mpirun -np 1 true", {"SLURM_NTASKS": "8", "SLURM_NPROCS": None}),
+        ("pbsdsh true", {}),
+    ],
+)
+def test_what_a_launcher_tells_its_ranks_of_the_job_in_its_own_way(line: str, told: dict[str, str | None]) -> None:
+    name, *words = line.split()
+    assert parse(name, words, {**ENV, "SLURM_NTASKS": "8"}).told == told
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("srun", "no program"),

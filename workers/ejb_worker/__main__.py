@@ -1,6 +1,7 @@
 """`python3 -I -S worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N]`, a shim, or the PMI server.
 
-Exit codes of `agent`: 0 told to leave, 2 usage or unreadable subjob, 3 no longer wanted, 4 the parent died, 128+signal.
+Exit codes of `agent`: 0 told to leave, 2 usage or unreadable subjob, 3 no longer wanted, 4 the parent died, 79 the
+job's own script is to begin without a manager (`alone`), 128+signal.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ USAGE = (
     "                        [--ending FILE]\n"
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
     "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER\n"
-    "       worker.pyz sweep --job-dir DIR"
+    "       worker.pyz sweep --job-dir DIR\n"
+    "       worker.pyz alone --subjob-dir DIR [--path-first DIR]"
 )
 
 
@@ -71,6 +73,21 @@ def _agent(words: List[str]) -> int:
     ).run()
 
 
+def _alone(words: List[str]) -> int:
+    from .settings import SettingsError
+
+    options = _options(words, ("--subjob-dir", "--path-first"))
+    if "--subjob-dir" not in options:
+        _usage("--subjob-dir is missing")
+    from .alone import begin
+
+    try:
+        return begin(options["--subjob-dir"], options.get("--path-first", ""))
+    except SettingsError as error:
+        sys.stderr.write("ejb worker: %s\n" % error)
+        return 2
+
+
 def main() -> NoReturn:
     words = sys.argv[1:]
     if words[:1] == ["agent"]:
@@ -95,7 +112,9 @@ def main() -> NoReturn:
         if "--job-dir" not in options:
             _usage("--job-dir is missing")
         sys.exit(1 if end(options["--job-dir"]) else 0)
-    _usage("agent, shim, pmi or sweep is missing")
+    if words[:1] == ["alone"]:
+        sys.exit(_alone(words[1:]))
+    _usage("agent, shim, pmi, sweep or alone is missing")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import urlsplit
 
 from . import linux
+from .alone import EXIT_ALONE, Alone
 from .engines import ENGINES, build_of_node
 from .epochs import EpochRun, LaunchError, Place, Reply, cpus_to_bind
 from .lead import Lead
@@ -38,6 +39,8 @@ SURE_S = 0.03
 """How long the end of a rank or of the script is held. What ends a job signals the worker as well, but in its own
 order: a program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
 process is woken late the machine is busy, and whoever signals may be late too: then it is held once more."""
+_SCRIPT_PATIENCE_S = 20.0  # for a script that cannot be started yet, since a disk is full or gone
+_SCRIPT_PAUSE_S = 0.5
 _LATE_S = 0.01
 _HOLDS = 5
 _LOOKS_S = 0.1
@@ -112,7 +115,19 @@ class Agent:
             hello,
             on_operations=lambda operations: self._loop.call_soon(lambda: self._deliver(operations)),
             on_unwanted=lambda: self._loop.call_soon(self._unwanted),
+            on_away=lambda: self._loop.call_soon(self._alone.look),
             answered=self._operations.answered,
+            log=self._say,
+        )
+
+        self._alone = Alone(
+            subjob,
+            node,
+            processors,
+            loop=self._loop,
+            away_s=self._transport.away_s,
+            idle=lambda: not (self._epochs or self._lead or self._leaving),
+            leave=lambda: self._leave(EXIT_ALONE, "no manager answers: the job begins as it was submitted"),
             log=self._say,
         )
 
@@ -242,6 +257,8 @@ class Agent:
         if payload.get("script") is not None:
             self._begin_warden()
 
+        until = time.monotonic() + _SCRIPT_PATIENCE_S
+
         def opened(obstacle: str) -> None:
             sentence, data = obstacle, {"output": True}
             if not obstacle:
@@ -249,7 +266,10 @@ class Agent:
                     reply(True, "", dict(lead.start()))
                     return
                 except LaunchError as error:
-                    sentence, data = str(error), {}
+                    sentence, data = str(error), {} if error.code else {"own": True}
+                    if not error.code and time.monotonic() < until:  # a disk of EJB's own is full or gone
+                        self._loop.call_later(_SCRIPT_PAUSE_S, lambda: opened(""))
+                        return
             if self._lead is lead:
                 self._lead = None
             lead.end(0.0, lambda _problem: reply(False, sentence, dict(data)))
@@ -263,7 +283,11 @@ class Agent:
         else:
             grace_s = float(payload.get("grace_s", 2.0))
             words = [str(sentence) for sentence in payload.get("say") or ()]
-            lead.say(words, lambda: lead.end(grace_s, lambda error: reply(not error, error, {})))
+
+            def ended(error: str) -> None:
+                reply(not error, error, {"own": True} if error and lead.own_trouble else {})
+
+            lead.say(words, lambda: lead.end(grace_s, ended))
 
     def _launch_ended(self, payload: Dict[str, Any], reply: Reply) -> None:
         if self._lead is None:
@@ -294,7 +318,7 @@ class Agent:
         reply(True, "", {})
 
     def _exit(self, payload: Dict[str, Any], reply: Reply) -> None:
-        self._leave(EXIT_TOLD, None, lambda: reply(True, "", {}))
+        self._leave(int(payload.get("code", EXIT_TOLD)), None, lambda: reply(True, "", {}))
 
     def _terminated(self, signum: int) -> None:
         if not self._ending:
@@ -379,7 +403,7 @@ class Agent:
             if reason is not None:
                 exits = {str(number): run.exits() for number, run in sorted(self._epochs.items())}
                 self._report("leaving", reason=reason, exits=exits)
-            self._last_reports(_LAST_REPORTS_S if exit_code != EXIT_UNWANTED else 0.0)
+            self._last_reports(0.0 if exit_code in (EXIT_UNWANTED, EXIT_ALONE) else _LAST_REPORTS_S)
 
         def stopped(number: int) -> None:
             running.discard(number)

@@ -8,15 +8,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from typing import Callable, Dict, List, Optional, Tuple
 
 from .files import read_json
-from .journal import Journal, Piece, Superseded
+from .journal import Journal, Piece, SinkError, Superseded
 
 _CHUNK = 256 * 1024  # a line longer than this is taken in pieces
 _BATCH = 1024 * 1024
 _SHORTEST_S = 0.1
 _LONGEST_S = 2.0
+PATIENCE_S = 40.0
+"""How long the last of an epoch, of the script or of the job is tried again where a disk is full or gone: the manager
+waits longer for the job's end."""
 
 # A name that leads nowhere, or to where this user may not write: as with sbatch the job fails before it begins.
 _HOPELESS = frozenset(
@@ -218,8 +222,10 @@ class Collector:
         self._call_soon = call_soon
         self._log = log
         self._condition = threading.Condition()
-        self._requests: List[Tuple[Optional[int], Optional[int], Done]] = []
+        self._requests: List[Tuple[Optional[int], Optional[int], Done, bool]] = []
+        self._unfinished: List[Tuple[Optional[int], Optional[int]]] = []  # last ones that could not be taken
         self._closing = False
+        self.own_trouble = False  # whether what it met last was met with EJB's own files, not with the user's
         self._ended = ""
         self._errno = 0
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
@@ -229,13 +235,16 @@ class Collector:
 
     def open(self, done: Done) -> None:
         """Make the output files, then call `done`: with a sentence only where waiting would not help."""
-        self.flush(lambda error: done(error if self._errno in _HOPELESS else ""))
+        self.flush(lambda error: done(error if self._hopeless() else ""))
+
+    def _hopeless(self) -> bool:
+        return self._errno in _HOPELESS and not self.own_trouble
 
     def flush(self, done: Done, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None) -> None:
         """Take what is there now, then call `done`."""
         with self._condition:
             if not self._ended:
-                self._requests.append((final_epoch, final_run, done))
+                self._requests.append((final_epoch, final_run, done, final_epoch is not None or final_run is not None))
                 self._condition.notify()
                 return
         self._answer(done, self._ended)
@@ -245,7 +254,7 @@ class Collector:
         with self._condition:
             self._closing = True
             if not self._ended:
-                self._requests.append((None, None, done))
+                self._requests.append((None, None, done, True))
                 self._condition.notify()
                 return
         self._answer(done, self._ended)
@@ -254,6 +263,7 @@ class Collector:
         output: Optional[Output] = None
         pause = 0.0  # the output file is there as soon as the job is
         troubled = ""
+        since_s = 0.0  # since when there has been trouble
         while True:
             with self._condition:
                 if not self._requests:
@@ -265,32 +275,46 @@ class Collector:
             try:
                 if output is None:
                     output = self._make()
+                while self._unfinished:
+                    epoch, run = self._unfinished[0]
+                    taken += output.collect(final_epoch=epoch, final_run=run)
+                    del self._unfinished[0]
                 if request is None:
-                    taken = output.collect()
+                    taken += output.collect()
                 else:
-                    taken = output.collect(final_epoch=request[0], final_run=request[1])
+                    taken += output.collect(final_epoch=request[0], final_run=request[1])
             except Superseded:
                 error = "another worker has become the lead and collects the output"
                 closing = True
             except OSError as problem:
-                self._errno = problem.errno or 0
+                self._errno, self.own_trouble = problem.errno or 0, not isinstance(problem, SinkError)
                 what = "write the output %s" % problem.filename if problem.filename else "collect the output"
                 error = "cannot %s: %s" % (what, problem.strerror or problem)
             except (ValueError, KeyError, TypeError) as problem:
                 error = "cannot collect the output: %s" % problem
             else:
-                self._errno = 0
+                self._errno, self.own_trouble = 0, False
             if error and error != troubled:
                 self._log(error)
+            if error and not troubled:
+                since_s = time.monotonic()
             troubled = error
             pause = _SHORTEST_S if taken else min(_LONGEST_S, max(_SHORTEST_S, pause * 2))
+            passing = error and self._errno and not self._hopeless() and time.monotonic() - since_s < PATIENCE_S
+            if passing and request is not None and request[3]:
+                with self._condition:
+                    self._requests.insert(0, request)
+                time.sleep(_LONGEST_S / 4)
+                continue
+            if error and request is not None and (request[0], request[1]) != (None, None):
+                self._unfinished.append((request[0], request[1]))
             if request is not None:
                 self._answer(request[2], error)
             if closing:
                 with self._condition:
                     self._ended = error or "the output is not collected here any more"
                     left, self._requests = self._requests, []
-                for _epoch, _run, done in left:
+                for _epoch, _run, done, _last in left:
                     self._answer(done, error)
                 break
         if output is not None:

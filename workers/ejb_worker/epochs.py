@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from . import degrees, leftovers, linux
+from . import degrees, leftovers, linux, stillness
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
@@ -33,6 +33,9 @@ BRING_UP_POLL_S = 0.02
 BRING_UP_S = 60.0
 """How long a launch may take, where its payload does not say."""
 SERVICE_GRACE_S = 2.0
+LOOKS_BEFORE_CHECKPOINT = 6
+LOOK_AGAIN_S = 0.05
+"""Before a checkpoint: a temporary file that is open for a moment is no reason not to move."""
 
 # What a launch meets where a disk or a table of the system is full, or a disk is gone.
 _NOT_THE_PROGRAMS_FAULT = frozenset(
@@ -150,6 +153,7 @@ class EpochRun:
             address=place.address,
             scratch=lambda: self._scratch.path(),
             run_tool=self._run_tool,
+            lost=self._coordinator_lost,
         )
         self._scratch = Scratch(subjob.job, self.epoch)
         self._mpi: Optional[Wiring] = None
@@ -176,6 +180,7 @@ class EpochRun:
         self._checkpoint_began = 0.0
         self._writing: Optional[Writing] = None
         self._samples: Optional[Samples] = None
+        self._stillness: Optional[stillness.Stillness] = None
         self._deadline: Optional[Timer] = None
         self._poll: Optional[Timer] = None
         self._untold: List[Tuple[int, int]] = []
@@ -251,6 +256,10 @@ class EpochRun:
             told = progress_file(str(self._payload["launch_file"])) if self._context.home else None
             self._samples = Samples(self.epoch, told)
             self._sample(self._samples)
+            if self._engine.may_hang and self._launcher is None:
+                before = self._context.restart_dir
+                self._stillness = stillness.Stillness(stillness.kept(before) if before is not None else {})
+                self._look_for_stillness(self._stillness)
 
     def _bring_up(self) -> Iterator[None]:
         """Everything until the ranks run; yields where it has to wait."""
@@ -328,11 +337,51 @@ class EpochRun:
 
         self._loop.call_later(samples.pause_s, take)
 
+    def _look_for_stillness(self, watched: stillness.Stillness) -> None:
+        """Tell once of a rank that hangs since its restart."""
+        if not self.running or self._stopping:
+            return
+        if self._checkpoint is None:
+            hangs = watched.look(time.monotonic(), self._signs())
+            if hangs is not None:
+                self._report("stuck", epoch=self.epoch, rank=hangs[0], seconds=round(hangs[1], 1))
+                return
+        self._loop.call_later(stillness.LOOK_S, lambda: self._look_for_stillness(watched))
+
+    def _signs(self) -> Dict[int, stillness.Signs]:
+        output = os.path.join(self._folder, "output")
+        running = {rank: child.pid for rank, child in self._context.ranks.items() if child.code is None}
+        return stillness.signs_of(
+            {
+                r: (pid, [os.path.join(output, "%d.%s" % (r, end)) for end in ("out", "err")])
+                for r, pid in running.items()
+            }
+        )
+
+    def _keep_stillness(self) -> None:
+        if self._stillness is not None:
+            try:
+                stillness.keep(
+                    self._context.checkpoint_dir,
+                    "%s-%d" % (self._place.node.replace("/", "_"), os.getpid()),
+                    self._stillness.longest,
+                )
+            except OSError:
+                pass  # then nothing is known of it after the restart
+
     def _obstacle(self) -> str:
         try:
             return self._engine.obstacle(self._context)
         except (EngineError, OSError, ValueError, IndexError):
             return ""  # a process has ended while it was looked at
+
+    def _lasting_obstacle(self) -> str:
+        """What is still in the way after a few looks."""
+        for _ in range(LOOKS_BEFORE_CHECKPOINT - 1):
+            if not self._obstacle():
+                return ""
+            time.sleep(LOOK_AGAIN_S)
+        return self._obstacle()
 
     def _last_sample(self) -> None:
         found = self._samples.last() if self._samples is not None else None
@@ -345,12 +394,14 @@ class EpochRun:
             reply(False, "epoch %d is being %s already" % (self.epoch, doing), {})
             return
         self._last_sample()
-        obstacle = self._obstacle()
+        obstacle = self._lasting_obstacle()
         if obstacle:
             if self._samples is not None:
                 self._report("sample", **self._samples.with_obstacle(obstacle))
             reply(False, obstacle, {"exits": self.exits(), "bytes": {}, "seconds": 0.0})
             return
+        if self._stillness is not None:  # also of ranks that did not run for as long as from one look to the next
+            self._stillness.look(time.monotonic(), self._signs())
         try:
             self._checkpoint = self._engine.checkpoint(self._context)
         except EngineError as error:
@@ -412,7 +463,7 @@ class EpochRun:
 
     def _start(self, rank: int, processors: List[int], launch: Dict[str, Any]) -> None:
         argv = [str(word) for word in launch["argv"]]
-        env = self._environment(rank, processors, launch["env"])
+        env = self._environment(rank, processors, launch["env"], launch.get("told") or {})
         if self._launcher is not None:
             argv = [str(word) for word in self._launcher["argv"]] + argv
             env = _launchers_environment(env, self._launcher["env"])
@@ -438,7 +489,9 @@ class EpochRun:
                 "cannot start %s on node %s: %s" % (argv[0], self._place.node, error.strerror), code
             ) from None
 
-    def _environment(self, rank: int, processors: List[int], given: Dict[str, str]) -> Dict[str, str]:
+    def _environment(
+        self, rank: int, processors: List[int], given: Dict[str, str], of_launcher: Dict[str, Any]
+    ) -> Dict[str, str]:
         env = {str(name): str(value) for name, value in given.items() if name not in _NOT_FOR_RANKS}
         size = str(self._payload["size"])
         env.update(
@@ -461,6 +514,9 @@ class EpochRun:
         env.update(site_variables(env, self._place.node, self._place.processors))
         for told in (self._payload, next(one for one in self._payload["ranks"] if int(one["rank"]) == rank)):
             env.update({str(name): str(value) for name, value in (told.get("variables") or {}).items()})
+        env.update({str(name): str(value) for name, value in of_launcher.items() if value is not None})
+        for name in (name for name, value in of_launcher.items() if value is None):
+            env.pop(name, None)
         if self._context.restart_dir is not None:
             env["EJB_RESTART_DIR"] = self._context.restart_dir
         if self._mpi is not None:
@@ -485,6 +541,10 @@ class EpochRun:
                 # The engine ends the ranks as it ended the server: not the program's failure.
                 self._codes[rank] = code if code == self._engine.gave_up else self._mpi.exit_code(rank, 1)
         self._end_ranks()
+
+    def _coordinator_lost(self, why: str) -> None:
+        if not self._stopping:
+            self._report("coordinator-lost", epoch=self.epoch, reason=why)
 
     def _end_ranks(self) -> None:
         self._terminate()
@@ -605,6 +665,8 @@ class EpochRun:
             except OSError as error:
                 message = "how far the ranks have read cannot be kept: %s" % error.strerror
                 outcome = Outcome(False, message, exits=outcome.exits, sizes=outcome.sizes)
+        if outcome.ok:
+            self._keep_stillness()
         for timer in (self._deadline, self._poll):
             if timer is not None:
                 timer.cancel()

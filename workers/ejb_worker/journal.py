@@ -21,6 +21,10 @@ class Superseded(Exception):
     """Another collector has taken over."""
 
 
+class SinkError(OSError):
+    """The user's own output file cannot be written; every other OSError here is of the files that EJB itself keeps."""
+
+
 class Piece:
     """`path[start:end]` (path below the job's folder) goes to the file `sink`, after a newline if `newline`."""
 
@@ -77,7 +81,8 @@ class Journal:
     def begin(self, sink: str, *, truncate: bool) -> None:
         """Make the output file. Truncated only where no journal says that something was appended to it."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if truncate else 0)
-        os.close(os.open(sink, flags, 0o644))
+        with _OfSink(sink):
+            os.close(os.open(sink, flags, 0o644))
 
     def open_line(self, sink: str) -> str:
         return str(self.sinks[sink][1]) if sink in self.sinks else ""
@@ -90,7 +95,8 @@ class Journal:
             for piece in batch:
                 if piece.sink not in self.sinks:
                     self.sinks[piece.sink] = [0, ""]
-                self.sinks[piece.sink][0] = _size(piece.sink)
+                with _OfSink(piece.sink):
+                    self.sinks[piece.sink][0] = _size(piece.sink)
             self._save(batch)
             self._batch = batch
             self._complete()
@@ -130,7 +136,8 @@ class Journal:
     def _complete(self) -> None:
         for sink in dict.fromkeys(piece.sink for piece in self._batch):
             data = b"".join(piece.content() for piece in self._batch if piece.sink == sink)
-            self._append(sink, int(self.sinks[sink][0]), data)
+            with _OfSink(sink):
+                self._append(sink, int(self.sinks[sink][0]), data)
         for piece in self._batch:
             self.offsets[piece.path] = piece.end
             self.sinks[piece.sink][1] = "" if piece.data.endswith(b"\n") else piece.path
@@ -184,6 +191,20 @@ class _Locked:
     def __exit__(self, *_ignored: "Tuple[Any, ...]") -> None:
         if self._held:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+class _OfSink:
+    """Tells an error of the user's file from one of EJB's own."""
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: Optional[BaseException], _trace: object) -> None:
+        if isinstance(error, OSError):
+            raise SinkError(error.errno, error.strerror or str(error), self._sink) from error
 
 
 def _size(path: str) -> int:

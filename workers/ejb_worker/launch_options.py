@@ -41,14 +41,22 @@ class Request:
     """A launch as it was asked for. `size` None: as many ranks as the job has. `env`: what options add.
 
     `threads`: processors for each rank (None: as the job has it); `spread`: ranks are spread over nodes; `together`:
-    a rank that fails ends the others. `reader`: what reads the launcher's standard input: `all` ranks, `none`, a rank's
-    number, or a file's name instead of it.
+    a rank that fails ends the others. `told`: variables of the batch system that the ranks have otherwise than a step
+    of the job does (None: they do not have it). `reader`: what reads the launcher's standard input: `all` ranks,
+    `none`, a rank's number, or a file's name instead of it.
     """
 
-    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads", "together")
+    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads", "together", "told")
 
     def __init__(
-        self, argv: List[str], cwd: str, env: Dict[str, str], found: _Found, reader: str, together: bool
+        self,
+        argv: List[str],
+        cwd: str,
+        env: Dict[str, str],
+        found: _Found,
+        reader: str,
+        together: bool,
+        told: Dict[str, Optional[str]],
     ) -> None:
         self.size = found.size()
         self.threads = found.threads
@@ -58,6 +66,7 @@ class Request:
         self.argv = argv
         self.cwd = cwd
         self.env = env
+        self.told = told
 
 
 class _Options:
@@ -208,7 +217,16 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     together = found.together
     if together is None:  # as they have it themselves
         together = name not in ("srun", "pbsdsh") or environ.get("SLURM_KILL_BAD_EXIT", "0") not in ("", "0")
-    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader, together)
+    told = _told(name, found, environ)
+    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader, together, told)
+
+
+def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Optional[str]]:
+    """As the launchers were seen to have it: srun tells its ranks of its own -c, and mpiexec leaves the number of tasks
+    as the script has it, by which the master of a pool counts the workers that it may spawn."""
+    if name == "srun":
+        return {} if found.threads is None else {"SLURM_CPUS_PER_TASK": str(found.threads)}
+    return {} if name == "pbsdsh" else {one: environ.get(one) for one in ("SLURM_NTASKS", "SLURM_NPROCS")}
 
 
 def objection(name: str, words: Sequence[str], processors: int) -> str:
@@ -230,6 +248,14 @@ def objection(name: str, words: Sequence[str], processors: int) -> str:
         each = " of %d processors" % threads if threads > 1 else ""
         return "%d ranks%s are asked for, but the job has %d processors" % (size, each, processors)
     return ""
+
+
+def program(name: str, words: Sequence[str]) -> List[str]:
+    """The program and its arguments of a launch that stands so in a script's text; empty where that does not tell."""
+    try:
+        return _split(name, _options_of(name), list(words), in_text=True)[1]
+    except (Usage, _Unreadable):
+        return []
 
 
 def is_unreadable(word: str) -> bool:

@@ -153,7 +153,7 @@ class Launches:
         folder = os.path.join(self._job_dir, "launches")
         launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
         launch["together"] = bool(request.get("together", True))
-        for name in ("threads", "stdin"):
+        for name in ("threads", "stdin", "told"):
             if request.get(name):
                 launch[name] = request[name]
         # One rank a node, say, of a job that has whole nodes.

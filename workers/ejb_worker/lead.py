@@ -7,7 +7,7 @@ import signal
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .collector import Collector, Output
-from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Place, Reply
+from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Place, Reply, code_of
 from .files import make_dir, read_json
 from .launches import Launches
 from .leftovers import MARK, mark
@@ -99,7 +99,7 @@ class Lead:
             return {"pid": self._start_script(script)}
         except (OSError, ValueError, KeyError, TypeError) as error:
             missing = "%s is missing" % error if isinstance(error, KeyError) else str(error)
-            raise LaunchError("cannot start the script: %s" % missing) from None
+            raise LaunchError("cannot start the script: %s" % missing, code_of(error)) from None
 
     @property
     def pid(self) -> Optional[int]:
@@ -138,6 +138,11 @@ class Lead:
                 file.write("".join("ejb: error: %s\n" % sentence for sentence in sentences).encode("utf-8", "replace"))
         except OSError as error:
             self._log("cannot say in the output why it ended: %s" % error)
+
+    @property
+    def own_trouble(self) -> bool:
+        """Whether what its collector met last was met with EJB's own files, and not with the user's."""
+        return self._collector.own_trouble
 
     def drain(self, epoch: int, reply: Reply) -> None:
         self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch)

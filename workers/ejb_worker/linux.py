@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import stat
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -14,6 +15,19 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PRCTL = _LIBC.prctl
 _PRCTL.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
 _PRCTL.restype = ctypes.c_int
+
+
+_KEEP_SIZE = 1
+_FALLOCATE = getattr(_LIBC, "fallocate", None)
+if _FALLOCATE is not None:
+    _FALLOCATE.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Keep room on the disk for the next `size` bytes of an open file, which stays as long as it is; where the file
+    system cannot, nothing happens."""
+    if _FALLOCATE is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+        _FALLOCATE(descriptor, _KEEP_SIZE, os.fstat(descriptor).st_size, size)
 
 
 def set_parent_death_signal(signum: int) -> None:

@@ -16,6 +16,10 @@ from typing import Callable, Dict, Optional, Sequence
 from . import linux
 from .loop import Loop
 
+KEPT_FOR_OUTPUT = 16 * 1024
+"""Bytes of room that the first output of a program finds, however full the disk is by then: what a program cannot write
+when it ends may end it with a code that it does not deserve."""
+
 
 class Child:
     """A process that the worker started and whose end it awaits. `code` is None while it runs.
@@ -125,6 +129,8 @@ class Processes:
         try:
             err = os.open(stderr, flags, 0o600)
             try:
+                for descriptor in (out, err):
+                    linux.reserve(descriptor, KEPT_FOR_OUTPUT)
                 popen = subprocess.Popen(
                     list(argv),
                     env=env,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import deque
 from typing import Any, Deque, Dict, List
 
@@ -39,7 +40,7 @@ class ReportBuffer:
                     return self._last
                 self._logs += 1
             self._last += 1
-            report: Report = {"n": self._last, "kind": kind}
+            report: Report = {"n": self._last, "kind": kind, "told_s": round(time.time(), 3)}
             report.update(fields)
             self._reports.append(report)
             self._copy(report)

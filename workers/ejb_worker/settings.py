@@ -32,6 +32,8 @@ _DEVICES = (
     "SLURM_STEP_GPUS",
 )
 
+SITES_OWN = frozenset(_OF_THE_SITE + _DEVICES)
+
 
 def site_variables(given: Mapping[str, str], node: str, processors: int) -> Dict[str, str]:
     """Variables of the site and of this node for the job's processes, beside those of their own (`given`)."""

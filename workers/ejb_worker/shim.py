@@ -122,6 +122,7 @@ class _Launch:
             "size": request.size,
             "threads": request.threads,
             "spread": request.spread,
+            "told": request.told,
             "together": request.together,
             "stdin": self._stdin,
             "inodes": {"stdout": out, "stderr": err},

@@ -183,6 +183,7 @@ class Transport:
         *,
         on_operations: Callable[[List[Operation]], None],
         on_unwanted: Callable[[], None],
+        on_away: Callable[[], None],
         answered: Callable[[], int],
         log: Callable[[str], None],
     ) -> None:
@@ -191,6 +192,8 @@ class Transport:
         self._hello = hello
         self._on_operations = on_operations
         self._on_unwanted = on_unwanted
+        self._on_away = on_away
+        self._away_since: Optional[float] = None
         self._answered = answered
         self._log = log
         self._closing = threading.Event()
@@ -214,16 +217,24 @@ class Transport:
         self._registered.set()
         self._buffer.hurry()
 
+    def away_s(self) -> Optional[float]:
+        """For how long no manager has answered (seconds); None: the last call was answered. Any thread."""
+        since = self._away_since
+        return None if since is None else time.monotonic() - since
+
     def _poll_loop(self) -> None:
         client = Client(self._subjob)
         backoff = Backoff()
         away: Set[str] = set()  # why, as told since it answered last
         while not self._closing.is_set():
+            asked = started = time.monotonic()
             try:
                 if not self._registered.is_set():
                     self._register(client)
+                    self._away_since = None
                 started = time.monotonic()
                 operations = self._ask(client)
+                self._away_since = None
                 if away:
                     self._log("the manager answers again")
                     away.clear()
@@ -236,14 +247,19 @@ class Transport:
                     self._closing.wait(0.5)  # a manager that answers at once with nothing new is not hammered
                 self._newest = max(self._newest, newest)
             except Unknown:
+                self._away_since = None
                 self._registered.clear()
                 self._closing.wait(backoff.next())
             except Unwanted:
+                self._away_since = None
                 self._refused()
                 self._closing.wait(backoff.next())
             except (Away, Rejected) as error:
                 client.close()
                 self._registered.clear()
+                if self._away_since is None:
+                    self._away_since = asked
+                    self._on_away()
                 if str(error) not in away and len(away) < _MOST_TOLD:
                     self._log("the manager is away (%s); the application goes on" % error)
                     away.add(str(error))

@@ -12,6 +12,8 @@ WRITING_POLL_S = 0.2
 FIRST_SAMPLE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 """Samples are taken after 1, 2, 4, ... s, and from then on every minute."""
+SECOND_LOOK_S = 1.0
+"""What keeps ranks from being moved is told once it was seen twice in a row, so much later."""
 TELLING_CHANGE = 0.1
 """The part by which memory has to change before it is told again."""
 _PROGRESS_TAIL = 4096
@@ -60,31 +62,44 @@ class Samples:
     """What is told about one epoch's ranks now and then: only what has changed."""
 
     def __init__(self, epoch: int, progress: Optional[str]) -> None:
-        self.pause_s = FIRST_SAMPLE_S
+        self.pause_s = self._usual_s = FIRST_SAMPLE_S
         self._epoch = epoch
         self._progress = progress
         self._resident = 0
         self._done: Optional[float] = None
-        self._obstacle = ""
+        self._obstacle = ""  # as told
+        self._suspected = False  # seen at the last look
 
     def with_obstacle(self, obstacle: str) -> Dict[str, Any]:
         """The fields of a `sample` report that tells what keeps the ranks from being moved."""
-        self._obstacle = obstacle
+        self._obstacle, self._suspected = obstacle, True
         nothing = {"done": None, "total": None, "at_s": None}
         return {"epoch": self._epoch, "resident": self._resident, **nothing, "obstacle": obstacle}
 
     def take(self, resident_bytes: int, obstacle: str = "") -> Optional[Dict[str, Any]]:
-        """The fields of a `sample` report, or None where there is nothing new."""
-        self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
+        """The fields of a `sample` report, or None where there is nothing new.
+
+        `obstacle`: what is seen now. Many pass: one is told at the second look, and so is that it is gone.
+        """
+        passed = bool(self._obstacle) and not obstacle and not self._suspected
+        first = bool(obstacle) and not self._suspected
+        looks_again = first or (bool(self._obstacle) and self._suspected and not obstacle)
+        self._suspected = bool(obstacle)
+        if looks_again:
+            self.pause_s = min(SECOND_LOOK_S, self._usual_s)
+        else:
+            self._usual_s = min(LONGEST_PAUSE_S, 2 * self._usual_s)
+            self.pause_s = self._usual_s
+        told = self._obstacle if first or not obstacle else obstacle
         found = read_progress(self._progress) if self._progress is not None else None
         done, total, at_s = found if found is not None else (None, None, None)
         grown = abs(resident_bytes - self._resident) > TELLING_CHANGE * self._resident
-        if not grown and done == self._done and obstacle in ("", self._obstacle):
+        if not grown and done == self._done and told == self._obstacle and not passed:
             return None
         self._resident, self._done = resident_bytes, done
-        self._obstacle = obstacle or self._obstacle
+        self._obstacle = "" if passed else told
         fields = {"epoch": self._epoch, "resident": resident_bytes, "done": done, "total": total, "at_s": at_s}
-        return {**fields, "obstacle": obstacle}
+        return {**fields, "obstacle": self._obstacle, **({"passed": True} if passed else {})}
 
     def last(self) -> Optional[Dict[str, Any]]:
         """The same before the ranks end or stop, where they have told more of their progress by then."""

@@ -14,7 +14,7 @@ from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import Client
 from ejbd.batch.process import CommandCount
 from ejbd.batch.reading import beside
-from ejbd.batch.starter import worker_words
+from ejbd.batch.starter import BEGINS_ALONE, alone_words, worker_words
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError
 
@@ -42,20 +42,29 @@ for share in $(printf '%s' "$EJB_LOCAL_NODES" | tr ',' ' '); do
     workers="$workers $!"
 done
 [ "$signalled" = 0 ] || forward
-greatest=0
-for worker in $workers; do
-    last=0
-    while :; do
-        signalled=0
-        wait "$worker"
-        code=$?
-        # A signal interrupts wait: ask again. 127: it had been collected before, and the last code was its own.
-        [ "$signalled" = 0 ] || {{ last=$code; continue; }}
-        [ "$code" = 127 ] && [ "$last" != 0 ] && code=$last
-        break
+to_their_end() {{
+    greatest=0
+    for worker in $workers; do
+        last=0
+        while :; do
+            signalled=0
+            wait "$worker"
+            code=$?
+            # A signal interrupts wait: ask again. 127: it had been collected before, and the last code was its own.
+            [ "$signalled" = 0 ] || {{ last=$code; continue; }}
+            [ "$code" = 127 ] && [ "$last" != 0 ] && code=$last
+            break
+        done
+        [ "$code" -gt "$greatest" ] && greatest=$code
     done
-    [ "$code" -gt "$greatest" ] && greatest=$code
-done
+}}
+to_their_end
+# Where the workers leave since no manager answers, the job's own script takes their place (docs/guarantees.md).
+if [ "$greatest" = {alone_code} ]; then
+    {alone} --path-first "${{PATH%%:*}}" &
+    workers=$!
+    to_their_end
+fi
 printf '%s\\n' "$greatest" > "$exit_file.$$" && mv -f "$exit_file.$$" "$exit_file"
 exit "$greatest"
 """
@@ -151,6 +160,19 @@ class LocalBatch:
         refuse_others(identity)
         await self._call("update", id=id, walltime_s=walltime_s, hold=hold if begins is None else not begins)
 
+    async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
+        """See :meth:`BatchSystem.waited_for`. No job of the embedded cluster waits for another."""
+        refuse_others(identity)
+        return set()
+
+    async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
+        """See :meth:`BatchSystem.reduce`."""
+        raise BatchError("the embedded cluster makes no job smaller", transient=False)
+
+    async def set_aside(self, identity: Identity, id: str) -> None:
+        """See :meth:`BatchSystem.set_aside`."""
+        raise BatchError("the embedded cluster takes no job that runs back into its queue", transient=False)
+
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """See :meth:`BatchSystem.outcomes`: the server's own books first, then the exit files."""
         found: dict[str, BatchEnd] = {}
@@ -172,6 +194,8 @@ class LocalBatch:
         return _WORKER_SCRIPT.format(
             worker=shlex.join(worker_words(request)),
             exit_file=shlex.quote(str(request.exit_file)),
+            alone_code=BEGINS_ALONE,
+            alone=shlex.join(alone_words(request)),
         )
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:

@@ -244,6 +244,6 @@ class Steps:
 
 
 def _expanded(path: str, job: Job) -> str:
-    """The patterns of an output's name that Slurm has and this cluster can fill: %j, %x, %u and %%."""
-    words = {"j": str(job.id), "x": job.name.replace("/", "_"), "u": job.user, "%": "%"}
-    return re.sub("%([jxu%])", lambda match: words[match[1]], path)
+    """The patterns of an output's name that this cluster can fill: %j, %x, %u, %S (a server's name: none) and %%."""
+    words = {"j": str(job.id), "x": job.name.replace("/", "_"), "u": job.user, "S": "", "%": "%"}
+    return re.sub("%([jxuS%])", lambda match: words[match[1]], path)

@@ -9,6 +9,7 @@ import pwd
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
@@ -25,10 +26,15 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Queu
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 SETTINGS_S = 300.0
-"""Queues and the server's settings are looked at again after so long."""
+"""Queues are looked at again after so long."""
+SERVER_S = 60.0
+"""The server's settings are looked at again after so long: its default queue, and whether it schedules."""
 REMEMBERED_S = 120.0
 """A job that has ended stays in the view for so long, where the server lists no ended ones."""
+REDUCED_S = 60.0
+"""The walltime of a job that is to end as soon as it begins."""
 _ASKED_AT_ONCE = 100
+_ELEMENTS_AT_ONCE = 1000
 _TRIES = 3
 
 
@@ -72,7 +78,7 @@ class PbsBatch:
         self._clock = clock
         self._user = pwd.getpwuid(os.geteuid()).pw_name
         self._site: Site | None = None
-        self._site_s = -math.inf
+        self._site_s = self._server_s = -math.inf
         self._maui: Maui | None = None
         self._reservations: list[ReservationRow] = []
         self._reservations_s = -math.inf
@@ -80,6 +86,8 @@ class PbsBatch:
         # OpenPBS: jobs of ours that are known to live, with how often they were not found since; and those that ended.
         self._living: dict[str, int] = {}
         self._ended: dict[str, tuple[JobRow, float]] = {}
+        self._elements: dict[str, JobRow] = {}  # of arrays, those that run
+        self._asked_for_elements = False
         self._history = True
         self._asked_after_ends = False
 
@@ -110,7 +118,8 @@ class PbsBatch:
     async def site(self) -> Site:
         """Queues and settings, read once and looked at again now and then."""
         if self._site is None:
-            self._site, self._site_s = await self._read_site(), self._clock()
+            self._site = await self._read_site()
+            self._site_s = self._server_s = self._clock()
         return self._site
 
     async def _read_site(self) -> Site:
@@ -129,16 +138,18 @@ class PbsBatch:
         """By `qstat`, `pbsnodes` and one command more, which is another one from poll to poll."""
         dialect, site = await self.dialect(), await self.site()
         now_s = self._clock()
-        jobs_text, nodes_text, _ = await asyncio.gather(
+        jobs_text, nodes_text = await asyncio.gather(
             self._query(commands.list_jobs(dialect), "list its jobs"),
             self._query(commands.list_nodes(dialect), "list its nodes"),
-            self._look_further(dialect, now_s),
         )
         jobs, unparsed = await beside(lambda: self._jobs(dialect, jobs_text, now_s))
         nodes, torn = await beside(lambda: self._nodes_of(dialect, nodes_text))
         if not nodes:
             raise _unreadable("pbsnodes", nodes_text)
         self._nodes = {node.name: node for node in nodes}
+        if not await self._look_at_elements(nodes):
+            await self._look_further(dialect, now_s)
+        jobs += self._elements.values()
         if dialect is Dialect.OPENPBS:
             jobs = self._with_ended(jobs, now_s)
         views = [row.view for row in jobs if not (row.view.state is BatchState.RUNNING and "[]" in row.view.id)]
@@ -152,10 +163,12 @@ class PbsBatch:
                 by = f"showbf tells nothing ({self._maui.trouble}): nothing is started until it does"
         else:
             keeps_order, by = _order(dialect, views)
+        if not site.schedules:
+            offers, by = (), "none: the server's scheduling is switched off (qmgr: set server scheduling = True)"
         queues = self._queues(site, nodes)
         return ClusterView(
             time_s=now_s,
-            nodes=tuple(_node_view(node, site.queues) for node in nodes),
+            nodes=tuple(_node_view(node, site) for node in nodes),
             jobs=in_order(views),
             queues=queues,
             reservations=Reservations.NODES,
@@ -165,6 +178,8 @@ class PbsBatch:
             offers=offers,
             keeps_order=keeps_order,
             windows_by=by,
+            schedules=site.schedules,
+            blind=_blindness(site, views),
         )
 
     def _jobs(self, dialect: Dialect, text: str, now_s: float) -> tuple[list[JobRow], int]:
@@ -200,15 +215,38 @@ class PbsBatch:
     def _queues(self, site: Site, nodes: Sequence[NodeRow]) -> tuple[QueueView, ...]:
         found = []
         for queue in site.queues:
-            of = [node for node in nodes if _serves(node, queue)]
+            of = [node for node in nodes if _serves(node, queue, site)]
             exclusive = self._whole_nodes or (bool(of) and all(node.exclusive for node in of))
             quantum = max((node.processors for node in of), default=1) if exclusive else 1
             total = sum(node.processors for node in of)
             default = queue.name == site.default_queue
-            found.append(QueueView(queue.name, queue.up, queue.max_walltime_s, quantum, total, default))
+            routes = (row.name for row in site.queues if queue.only_routed and queue.name in row.destinations)
+            found.append(
+                QueueView(
+                    queue.name, queue.up, queue.max_walltime_s, quantum, total, default,
+                    leads_to=queue.destinations, fed_by=next(routes, ""),
+                    default_walltime_s=site.default_walltime_s(queue, by_limit=self._dialect is Dialect.OPENPBS),
+                )
+            )  # fmt: skip
         return tuple(found)
 
     # ---- the one command more
+
+    async def _look_at_elements(self, nodes: Sequence[NodeRow]) -> bool:
+        """Elements of arrays that have begun, which the nodes name: those that are new are asked after, each once, and
+        not at every poll, lest nothing else be asked. Whether that was done."""
+        there = dict.fromkeys(id for node in nodes for id in node.elements)
+        self._elements = {id: row for id, row in self._elements.items() if id in there}
+        new = [id for id in there if id not in self._elements][:_ELEMENTS_AT_ONCE]
+        self._asked_for_elements = bool(new) and not self._asked_for_elements
+        if not self._asked_for_elements:
+            return False
+        try:
+            found = await self._history_of(new)
+        except BatchError:
+            return True  # their nodes are known to be taken; when they end is asked again
+        self._elements.update({row.view.id: row for row in found if row.view.state.holds_processors})
+        return True
 
     async def _look_further(self, dialect: Dialect, now_s: float) -> None:
         """What is most wanted of: how jobs ended that are not listed any more, settings, and what is planned."""
@@ -220,7 +258,10 @@ class PbsBatch:
         self._asked_after_ends = False
         if now_s - self._site_s > SETTINGS_S:
             self._site_s = now_s
-            await self._look_at_site()
+            await self._look_at_queues()
+        elif now_s - self._server_s > SERVER_S:
+            self._server_s = now_s
+            await self._look_at_server()
         elif self._maui is not None:
             await self._ask_maui(self._maui, now_s)
         elif dialect is Dialect.OPENPBS and now_s - self._reservations_s > RESERVATIONS_S:
@@ -232,14 +273,23 @@ class PbsBatch:
             except BatchError:
                 pass  # what was known of them still counts
 
-    async def _look_at_site(self) -> None:
-        """Queues: their limits and whether they take jobs. The server's other settings are as they were."""
+    async def _look_at_queues(self) -> None:
+        """Their limits and whether they take jobs."""
         try:
             text = await self._query(["qstat", "-Q", "-f"], "list its queues")
         except BatchError:
             return
         if self._site is not None and (queues := attributes.queues(text)):
-            self._site = Site(queues, self._site.default_queue, self._site.settings)
+            self._site = replace(self._site, queues=queues)
+
+    async def _look_at_server(self) -> None:
+        """Its default queue, and whether it schedules."""
+        try:
+            settings = attributes.server(await self._query(["qstat", "-B", "-f"], "show its settings"))
+        except BatchError:
+            return
+        if self._site is not None and settings:
+            self._site = replace(self._site, default_queue=settings.get("default_queue", ""), settings=settings)
 
     async def _ask_maui(self, scheduler: Maui, now_s: float) -> None:
         argv = scheduler.argv()
@@ -334,7 +384,7 @@ class PbsBatch:
         wanted = request.queue or site.default_queue
         queue = next((queue for queue in site.queues if queue.name == wanted), None)
         if queue is not None:
-            nodes_of_queue = [node for node in nodes_of_queue if _serves(node, queue)]
+            nodes_of_queue = [node for node in nodes_of_queue if _serves(node, queue, site)]
         total = sum(node.processors for node in nodes_of_queue)
         if request.processors > total:
             text = f"queue {wanted!r} has {total} processors, and {request.processors} are asked for"
@@ -342,7 +392,10 @@ class PbsBatch:
         size = max((node.processors for node in nodes_of_queue), default=1)
         free = {node.name: node.free for node in nodes_of_queue}
         groups = commands.layout(dialect, request, free, size)
-        return commands.Qsub(dialect, request, groups, self._longest_name)
+        hosts: list[tuple[str, int]] = []
+        if request.exclude:
+            hosts = commands.beside(request, {name: idle for name, idle in free.items() if name not in request.exclude})
+        return commands.Qsub(dialect, request, groups, self._longest_name, hosts)
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
         """PBS can only be asked by submitting: what is looked at is the queue, its size, and the options' words."""
@@ -363,11 +416,9 @@ class PbsBatch:
         jobs, unparsed = await beside(lambda: self._jobs(dialect, text, self._clock()))
         if unparsed:
             raise BatchError(f"{unparsed} rows of qstat's answer cannot be read", transient=True)
-        ours = [
-            row.view for row in jobs if row.view.mark in wanted or (row.view.name in wanted and not row.view.foreign)
-        ]
+        ours = [row.view for row in jobs if row.view.mark in wanted]
         ours.sort(key=lambda job: (not job.state.ended, _number(job.id)))
-        return {job.mark if job.mark in wanted else job.name: job.base_id for job in ours}
+        return {job.mark: job.base_id for job in ours}
 
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         refuse_others(identity)
@@ -396,17 +447,38 @@ class PbsBatch:
         if hold is not None or begins:
             await self._query(commands.hold(id, bool(hold)), f"{'hold' if hold else 'release'} job {id}")
 
+    async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
+        refuse_others(identity)
+        dialect = await self.dialect()
+        text = await self._query(commands.list_jobs(dialect), "list its jobs")
+        jobs, _ = await beside(lambda: self._jobs(dialect, text, self._clock()))
+        named = {states.number_of(other) for row in jobs if not row.view.state.ended for other in row.waits_for}
+        return {id for id in ids if states.number_of(id) in named}
+
+    async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
+        refuse_others(identity)
+        await self._alter(id, commands.reduce(await self.dialect(), id, REDUCED_S), REDUCED_S, "make job {} smaller")
+        if held:
+            await self._query(commands.hold(id, False), f"release job {id}")
+
+    async def set_aside(self, identity: Identity, id: str) -> None:
+        """`qrerun` is for operators."""
+        raise BatchError("PBS lets no user put a job that runs back into the queue", transient=False)
+
     async def _shorten(self, id: str, walltime_s: float) -> None:
+        await self._alter(id, commands.shorten(id, walltime_s), walltime_s, "shorten job {}")
+
+    async def _alter(self, id: str, qalter: Sequence[str], walltime_s: float, doing: str) -> None:
         """A time-out says nothing: Torque's qalter hangs once it has done what it was asked. The job itself tells."""
         try:
-            result = await self.commands.run(commands.shorten(id, walltime_s), timeout_s=self._change_timeout_s)
+            result = await self.commands.run(qalter, timeout_s=self._change_timeout_s)
         except CommandTimedOut:
             found = await self._history_of([id])
             if not any(row.view.walltime_s == max(1, round(walltime_s)) for row in found):
                 raise
             return
         if result.code != 0:
-            raise refusals.refusal(result, f"shorten job {id}")
+            raise refusals.refusal(result, doing.format(id))
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By the server's history (OpenPBS) or its completed jobs (Torque); the exit files speak for what is forgotten,
@@ -479,15 +551,23 @@ def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
     return False, "none: Torque's scheduler protects nobody who waits, so that nothing is started while others wait"
 
 
-def _serves(node: NodeRow, queue: QueueRow) -> bool:
+def _blindness(site: Site, jobs: Sequence[BatchJobView]) -> str:
+    """Why jobs of others cannot be seen, "" where they can: a manager or operator sees them whatever the setting is."""
+    if site.settings.get("query_other_jobs", "True") == "True" or any(job.foreign for job in jobs):
+        return ""
+    return "query_other_jobs is off, which hides the jobs of others; `qmgr -c 'set server query_other_jobs = True'`"
+
+
+def _serves(node: NodeRow, queue: QueueRow, site: Site) -> bool:
     """Whether jobs of a queue may run on a node."""
+    ends = site.behind(queue)
     if node.bound_to:
-        return node.bound_to == queue.name
-    return not queue.needs or queue.needs in node.properties or queue.needs == node.name
+        return any(node.bound_to == end.name for end in ends)
+    return any(not end.needs or end.needs in node.properties or end.needs == node.name for end in ends)
 
 
-def _node_view(node: NodeRow, queues: Sequence[QueueRow]) -> NodeView:
-    serves = tuple(queue.name for queue in queues if _serves(node, queue))
+def _node_view(node: NodeRow, site: Site) -> NodeView:
+    serves = tuple(queue.name for queue in site.queues if _serves(node, queue, site))
     return NodeView(
         node.name,
         node.processors,

@@ -70,7 +70,7 @@ def check_site(dialect: Dialect, site: Site) -> list[Check]:
     if settings.get("query_other_jobs", "True") != "True":
         text = "query_other_jobs is off, which hides them; EJB would misjudge windows: turn it on"
         checks.append(("other people's jobs", False, text))
-    if settings.get("scheduling", "True") != "True":
+    if not site.schedules:
         checks.append(("scheduling", False, "it is switched off: nothing starts"))
     return checks
 

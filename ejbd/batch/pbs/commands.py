@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ejbd.batch.base import SubmitRequest
 from ejbd.batch.pbs import states
-from ejbd.batch.pbs.rows import TAG_VARIABLE, job_name, tag_word
+from ejbd.batch.pbs.rows import job_name, tag_path
 from ejbd.batch.pbs.states import Dialect
 from ejbd.batch.pbs.words import Words, words
 from ejbd.errors import BatchError
@@ -23,13 +23,14 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 
 
 def list_jobs(dialect: Dialect, ids: Sequence[str] = (), *, ended: bool = False) -> list[str]:
-    """All jobs with the elements of arrays, or those of these ids; `ended`: those of OpenPBS's history, too.
+    """All jobs, or those of these ids; `ended`: those of OpenPBS's history, too.
 
-    OpenPBS's JSON leaves out all but the first of several ids (seen in 23.06.06): those are asked for in rows.
+    OpenPBS lists an array as one job, since its elements may be many thousands.
+    Its JSON leaves out all but the first of several ids (seen in 23.06.06): those are asked for in rows.
     """
     if dialect is Dialect.TORQUE:
         return ["qstat", "-t", "-x", *checked_ids(ids)]
-    return ["qstat", "-t", *(["-x"] if ended else []), "-f", "-F", "dsv" if len(ids) > 1 else "json", *checked_ids(ids)]
+    return ["qstat", *(["-x"] if ended else []), "-f", "-F", "dsv" if len(ids) > 1 else "json", *checked_ids(ids)]
 
 
 def list_nodes(dialect: Dialect) -> list[str]:
@@ -42,6 +43,13 @@ def delete(ids: Sequence[str]) -> list[str]:
 
 def shorten(id: str, walltime_s: float) -> list[str]:
     return ["qalter", "-l", f"walltime={states.formatted(walltime_s)}", *checked_ids([id])]
+
+
+def reduce(dialect: Dialect, id: str, walltime_s: float) -> list[str]:
+    """One processor for so long, of a job that waits."""
+    openpbs = dialect is Dialect.OPENPBS
+    shape = ["-l", "select=1:ncpus=1:mpiprocs=1", "-l", "place=free"] if openpbs else ["-l", "nodes=1:ppn=1"]
+    return ["qalter", *shape, "-l", f"walltime={states.formatted(walltime_s)}", *checked_ids([id])]
 
 
 def hold(id: str, held: bool) -> list[str]:
@@ -79,14 +87,38 @@ def layout(
     return [(count, size) for count, size in ((whole, node_processors), (1 if rest else 0, rest)) if count]
 
 
+def beside(request: SubmitRequest, free: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Hosts by name, with the processors to be had of each, of a job that is to stay off others: PBS has no word for
+    nodes that a job must not have. `free`: the processors that are idle on those that it may have.
+
+    Raises BatchError where they are too few: it may be asked for again.
+    """
+    each = request.processors_per_node or (
+        -(-request.processors // request.nodes) if request.nodes is not None else request.threads
+    )
+    whole = request.nodes is not None or request.processors_per_node is not None
+    found, left = [], request.processors
+    for host, idle in sorted(free.items(), key=lambda one: (-one[1], one[0])):
+        taken = min(left, each if whole else idle - idle % each)
+        if 0 < taken <= idle:
+            found.append((host, taken))
+            left -= taken
+    if left:
+        names = ", ".join(request.exclude)
+        raise BatchError(f"no room is idle beside the nodes that are to be left ({names})", transient=False)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Qsub:
-    """Submit one job, the script on standard input. `groups`: see :func:`layout`."""
+    """Submit one job, the script on standard input. `groups`: see :func:`layout`; `hosts`: see :func:`beside`, instead
+    of them."""
 
     dialect: Dialect
     request: SubmitRequest
     groups: Sequence[tuple[int, int]]
     longest_name: int = 15
+    hosts: Sequence[tuple[str, int]] = ()
 
     def argv(self) -> list[str]:
         """Raises BatchError for what PBS cannot be told.
@@ -104,7 +136,7 @@ class Qsub:
             argv += self._select(found) if self.dialect is Dialect.OPENPBS else self._nodes(found)
         if request.walltime_s is not None:
             argv += ["-l", f"walltime={states.formatted(request.walltime_s)}"]
-        argv += ["-j", "oe", "-o", "/dev/null", "-r", "n", "-v", f"{TAG_VARIABLE}={tag_word(request.tag)}"]
+        argv += ["-j", "oe", "-o", "/dev/null", "-e", tag_path(request.tag), *_rerun(request)]
         # What stands by is held, no more: a dependency would be deleted, with a mail to its user, where all went well.
         if request.hold or request.stands_by_for:
             argv.append("-h")
@@ -138,6 +170,8 @@ class Qsub:
         return [*argv, "-l", f"pmem={found.mb_per_processor}mb"] if found.mb_per_processor else argv
 
     def _with_hosts(self, found: Words) -> list[tuple[int, int, str]]:
+        if self.hosts:
+            return [(1, each, host) for host, each in self.hosts]
         if not found.hosts:
             return [(count, each, "") for count, each in self.groups]
         sizes = [each for count, each in self.groups for _ in range(count)]
@@ -149,6 +183,17 @@ class Qsub:
         """The job's id: the last line; None where the answer holds none."""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines and states.is_job_id(lines[-1]) and "." in lines[-1] else None
+
+
+def _rerun(request: SubmitRequest) -> list[str]:
+    """Whether PBS may run a job again whose node is lost. A passed-through one is left to its user, or to PBS itself,
+    which does; of a subjob EJB decides what comes next."""
+    if request.asked is None:
+        return ["-r", "n"]
+    words = {"--requeue": "y", "--no-requeue": "n"}
+    options = (*request.options, *request.asked.options)
+    said = next((words[word] for word in reversed(options) if word in words), "")
+    return ["-r", said] if said else []
 
 
 def _untold(what: str, hint: str) -> BatchError:

@@ -69,8 +69,8 @@ def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
                 id,
                 _plain(attributes),
                 _part(attributes, "Resource_List"),
-                _part(attributes, "Variable_List"),
                 _part(attributes, "estimated"),
+                _part(attributes, "resources_used"),
             )
             found.append(job_row(Dialect.OPENPBS, job, own_user, now_s))
         except (ValueError, OverflowError):
@@ -80,7 +80,6 @@ def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
 
 _JOB = "Job Id: "
 _FIELD = re.compile(r"(?:[^|\\]|\\.)+", re.DOTALL)
-_VARIABLE = re.compile(r"(?:[^,\\]|\\.)+", re.DOTALL)
 
 
 def apart(text: str) -> dict[str, dict[str, Any]]:
@@ -94,10 +93,7 @@ def apart(text: str) -> dict[str, dict[str, Any]]:
         for field in fields:
             name, _, value = field.partition("=")
             part, dot, key = name.partition(".")
-            if name == "Variable_List":
-                words = (word.partition("=") for word in _VARIABLE.findall(_unescaped(value)))
-                job[name] = {variable: _unescaped(word) for variable, _, word in words}
-            elif dot:
+            if dot:
                 job.setdefault(part, {}).setdefault(key, _unescaped(value))
             else:
                 job.setdefault(name, _unescaped(value))
@@ -134,12 +130,19 @@ def nodes(text: str) -> tuple[list[NodeRow], int]:
                     bound_to=plain.get("queue", ""),
                     memory_mb=_megabytes(has.get("mem", "")),
                     taken_mb=_megabytes(given.get("mem", "")),
+                    elements=_elements(attributes.get("jobs")),
                     properties=tuple(n if value == "True" else f"{n}={value}" for n, value in sorted(has.items())),
                 )
             )
         except (ValueError, OverflowError):
             unparsed += 1
     return found, unparsed
+
+
+def _elements(jobs: Any) -> tuple[str, ...]:
+    """Of the jobs on a node the elements of arrays."""
+    found = (str(id) for id in jobs) if isinstance(jobs, list) else ()
+    return tuple(dict.fromkeys(id for id in found if states.is_job_id(id) and "[" in id and "[]" not in id))
 
 
 def _megabytes(text: str) -> int:

@@ -21,6 +21,8 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 # Not carried out, for a reason that passes.
+# A limit on one user's jobs, or a group's or project's, and nobody else's.
+_OF_USER = re.compile(r"limit on .*(user|group|project)|per-user|per-group|by user", re.IGNORECASE)
 _TRANSIENT = re.compile(
     r"connection refused|cannot connect to|couldn't connect|unable to communicate|no route to host|"
     r"server is not running|server shutting down|server may not be running|cannot send request|"
@@ -73,7 +75,8 @@ def refusal(result: CommandResult, doing: str) -> BatchError:
         meaning = {UNKNOWN_JOB: "there is no such job", NOT_PERMITTED: "this user may not do that"}.get(result.code, "")
     transient = bool(_TRANSIENT.search(result.stderr) or _LOST.search(result.stderr)) or result.code < 0
     sentence = f"PBS did not {doing}: {meaning} ({words})" if meaning else f"PBS did not {doing}: {words}"
-    return BatchError(sentence, transient=transient, stderr=result.stderr.strip())
+    of_account = transient and bool(_OF_USER.search(result.stderr))
+    return BatchError(sentence, transient=transient, stderr=result.stderr.strip(), of_account=of_account)
 
 
 def submit_refusal(result: CommandResult) -> BatchError:

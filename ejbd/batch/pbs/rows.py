@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 from ejbd.batch.base import tag_in
@@ -12,17 +12,26 @@ from ejbd.batch.pbs import states
 from ejbd.batch.pbs.states import Dialect
 from ejbd.core.view import BatchJobView, BatchState
 
-TAG_VARIABLE = "EJB_TAG"
-"""In a job's variables: by what EJB finds it again, whatever it is called. Percent-encoded."""
+_TAG_FOLDER = "/dev/null/"
 
 _LONGEST_NAME = 15
 """Every version takes a name of that length."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
-def tag_word(tag: str) -> str:
-    """A tag as it stands in the job's variables: letters, digits, and nothing that either dialect would quote."""
-    return quote(tag, safe="")
+def tag_path(tag: str) -> str:
+    """The file for errors that a job of EJB's names (`qsub -e`), by which it is found again, whatever it is called.
+
+    Nobody writes there, since its errors go where its output does (`-j oe`), and nothing could. What a job submits
+    itself does not inherit it, as it would a variable (`qsub -V`).
+    """
+    return _TAG_FOLDER + quote(tag, safe="")
+
+
+def tag_of(error_path: str) -> str:
+    """The tag that :func:`tag_path` wrote, from `HOST:PATH` of a job's errors; "" where there is none."""
+    path = error_path.partition(":")[2]
+    return unquote(path.removeprefix(_TAG_FOLDER)) if path.startswith(_TAG_FOLDER) else ""
 
 
 def job_name(tag: str, longest: int = _LONGEST_NAME) -> str:
@@ -40,8 +49,8 @@ class Attributes:
     id: str
     plain: Mapping[str, str]
     asked: Mapping[str, str]  # Resource_List
-    variables: Mapping[str, str]
     estimated: Mapping[str, str]
+    used: Mapping[str, str] = field(default_factory=dict)  # resources_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class JobRow:
     view: BatchJobView
     shares: Mapping[str, int]
     why: str = ""
+    waits_for: tuple[str, ...] = ()  # jobs by their ids
 
 
 def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> JobRow:
@@ -62,13 +72,15 @@ def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> J
         raise ValueError(f"job {job.id} has no state")
     owner = job.plain.get("euser") or job.plain.get("Job_Owner", "").partition("@")[0]
     name = job.plain.get("Job_Name", "")
-    tag = unquote(job.variables.get(TAG_VARIABLE, ""))
+    tag = tag_of(job.plain.get("Error_Path", ""))
     if tag and name == job_name(tag):
         name = tag
     shares = states.exec_hosts(job.plain.get("exec_host", ""))
     ended = states.has_ended(dialect, letter)
     depends = "after" in job.plain.get("depend", "")
     state, blocked = states.living_state(letter, hold=job.plain.get("Hold_Types", ""), depends=depends)
+    if letter == "B" and _QUEUED.search(job.plain.get("array_state_count", "")):
+        state = BatchState.PENDING  # something of the array waits: the array stands for that
     code, why = None, ""
     if ended:
         status = job.plain.get("Exit_status") or job.plain.get("exit_status")
@@ -84,7 +96,7 @@ def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> J
         end_s = _time(job.plain, "obittime", "comp_time", "mtime")
         start_s = start_s if start_s is not None else None
     elif state.holds_processors and start_s is not None and walltime_s is not None:
-        end_s = start_s + walltime_s
+        end_s = start_s + walltime_s + _stopped_s(job.used.get("walltime"), state, now_s - start_s)
     waiting = state in (BatchState.PENDING, BatchState.HELD)
     planned_s, planned_nodes = None, ()
     if state is BatchState.PENDING and (start := job.estimated.get("start_time")) is not None:
@@ -114,10 +126,31 @@ def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> J
         tag=tag_in(tag),
         foreign=owner != own_user,
     )
-    return JobRow(view, shares, why)
+    return JobRow(view, shares, why, tuple(_waits_for(job.plain.get("depend", ""))))
 
 
+def _waits_for(text: str) -> Iterator[str]:
+    """`afterok:12.head@head:13.head@head,beforeany:9.head@head` -> the jobs that it waits for, not those that wait."""
+    for condition in text.split(","):
+        kind, *others = condition.strip().split(":")
+        if kind.startswith("after"):
+            yield from (other.partition("@")[0] for other in others)
+
+
+_QUEUED = re.compile(r"\bQueued:[1-9]", re.ASCII)
 OVERDUE_S = 60.0
+_USED_LATE_S = 180.0
+"""A mom tells at least that often how much of its walltime a job has used."""
+
+
+def _stopped_s(used: str | None, state: BatchState, since_start_s: float) -> float:
+    """For how long a job has been suspended so far: that does not count as walltime. Never more than it was."""
+    if used is None:
+        return 0.0
+    missing_s = since_start_s - states.seconds(used)
+    if state is BatchState.SUSPENDED:
+        return max(0.0, missing_s)
+    return missing_s - _USED_LATE_S if missing_s > 2 * _USED_LATE_S else 0.0
 
 
 def asked_processors(asked: Mapping[str, str]) -> int:
@@ -184,6 +217,7 @@ class NodeRow:
     properties: tuple[str, ...] = ()
     memory_mb: int = 0
     taken_mb: int = 0
+    elements: tuple[str, ...] = ()  # of arrays, those that run there (OpenPBS)
 
     @property
     def free(self) -> int:

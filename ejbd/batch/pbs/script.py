@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ejbd.batch.base import SubmitRequest, WorkerScript
 from ejbd.batch.process import steers
-from ejbd.batch.starter import worker_words
+from ejbd.batch.starter import end_at_once, worker_words
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -82,13 +82,14 @@ def whole_script(request: SubmitRequest, commands: Path = Path("/usr/bin")) -> s
 
 
 def _path(pattern: object) -> str:
-    """A pattern as a word of the shell: %j is the job's number, which it learns from PBS; %% is a per cent sign."""
+    """A pattern as a word of the shell: %j is the job's number, and %S the server with a dot before it, as PBS tells
+    them; %% is a per cent sign."""
     parts = _SIGN.split(str(pattern))
-    return "".join(_NUMBER if part == "%j" else "%" if part == "%%" else shlex.quote(part) for part in parts if part)
+    return "".join(_MEANT.get(part) or shlex.quote(part) for part in parts if part)
 
 
-_SIGN = re.compile("(%[%j])")
-_NUMBER = '"${PBS_JOBID%%.*}"'
+_SIGN = re.compile("(%[%jS])")
+_MEANT = {"%j": '"${PBS_JOBID%%.*}"', "%S": '".${PBS_JOBID#*.}"', "%%": "%"}
 
 
 def _may_go_along(name: str) -> bool:
@@ -115,6 +116,7 @@ def worker_script(request: WorkerScript) -> str:
     """
     return _WORKERS.format(
         exit_file=shlex.quote(str(request.exit_file)),
+        end_at_once=end_at_once(request, "finish"),
         worker=shlex.join(worker_words(request)),
         remote=shlex.quote(_REMOTE),
     )
@@ -141,6 +143,11 @@ forward() {{
     for each in $workers; do kill -TERM "$each" 2>/dev/null; done
 }}
 trap forward TERM INT HUP
+finish() {{
+    printf '%s\n' "$1" > "$exit_file.tmp.$$" && mv -f "$exit_file.tmp.$$" "$exit_file"
+    exit "$1"
+}}
+{end_at_once}
 said=$exit_file.tasks.$$
 mkdir -m 700 "$said" || exit 70
 while read -r node processors line; do

@@ -28,11 +28,8 @@ def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
         try:
             if element is None:
                 raise ValueError("torn row")
-            variables = dict(
-                word.split("=", 1) for word in element.findtext("Variable_List", "").split(",") if "=" in word
-            )
             asked = _children(element, "Resource_List")
-            job = Attributes(element.findtext("Job_Id", "").strip(), _texts(element), asked, variables, {})
+            job = Attributes(element.findtext("Job_Id", "").strip(), _texts(element), asked, {})
             found.append(job_row(Dialect.TORQUE, job, own_user, now_s))
         except (ValueError, OverflowError):
             unparsed += 1

@@ -25,10 +25,12 @@ from ejbd.batch.process import (
     steers,
 )
 from ejbd.batch.reading import beside
-from ejbd.batch.slurm import checks, commands, refusals, script
-from ejbd.batch.slurm.listing import JobRow, NodeListing, Sinfo, Squeue, in_order, new_separator
+from ejbd.batch.slurm import charging, checks, commands, privacy, refusals, script
+from ejbd.batch.slurm.limits import AccountLimits
+from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
+from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
-from ejbd.core.view import BatchJobView, ClusterView, Reservations, base_id
+from ejbd.core.view import BatchJobView, ClusterView, NodeView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.sbatch import export_parts
@@ -39,6 +41,7 @@ class SlurmBatch:
 
     `conf`: a slurm.conf other than the default (SLURM_CONF). `whole_nodes`: the site uses select/linear, where every
     partition gives out whole nodes. `timeout_s`: of a query; `submit_timeout_s`: of a submission.
+    `charges`: what queues have for their subjobs, which `doctor` looks at.
     """
 
     name = "slurm"
@@ -51,6 +54,7 @@ class SlurmBatch:
         timeout_s: float = 20.0,
         submit_timeout_s: float = 30.0,
         path: str | None = None,
+        charges: Sequence[charging.Charge] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         more = {"SLURM_CONF": str(conf)} if conf is not None else {}
@@ -59,24 +63,30 @@ class SlurmBatch:
         self.commands = Commands(plain_environment() | more)
         self.command_counts = self.commands.counts
         self._whole_nodes = whole_nodes
+        self._charges = charges
         self._timeout_s = timeout_s
         self._submit_timeout_s = submit_timeout_s
         self._clock = clock
         self._config: dict[str, str] | None = None
+        self._level: str | None = None  # of our user in the accounts
+        self._nodes: tuple[NodeView, ...] = ()  # as they were last seen
+        self._rows: Memory = {}  # of the last poll
         self._reserved: tuple[Reserved, ...] | None = None  # None: never told
         self._reserved_error: BatchError | None = None
         self._reserved_asked = -math.inf  # by the clock that nobody sets
         self._reserved_unparsed = 0
+        own = Identity.own().user
+        self._limits = AccountLimits(self._query, own, os.geteuid(), timeout_s)
 
     async def observe(self) -> ClusterView:
         now_s = self._clock()
         squeue = Squeue(new_separator(), timeout_s=self._timeout_s)
-        sinfo = Sinfo(new_separator(), self._whole_nodes, self._timeout_s)
+        show = ShowNodes(self._whole_nodes, self._timeout_s)
         asking = asyncio.create_task(self._ask_for_reservations())
         try:
             jobs_text, nodes_text = await asyncio.gather(
                 self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
-                self._query(sinfo.argv(), sinfo.timeout_s, "list its nodes"),
+                self._query(show.argv(), show.timeout_s, "list its nodes", show.stdin, show.environment),
             )
         finally:
             await asking  # never left behind: its command has its own time-out
@@ -84,16 +94,18 @@ class SlurmBatch:
             raise self._reserved_error or BatchError("Slurm did not tell its reservations", transient=True)
 
         def read() -> tuple[tuple[BatchJobView, ...], int, NodeListing]:
-            rows, unparsed = squeue.parse(jobs_text, now_s)
-            listing = sinfo.parse(nodes_text)
+            rows, unparsed = squeue.parse(jobs_text, now_s, self._rows)
+            listing = show.parse(nodes_text)
             return in_order(rows, listing.tiers), unparsed, listing
 
         jobs, unparsed, listing = await beside(read)
-        if not listing.nodes:
-            raise _unreadable("sinfo", nodes_text)
+        if not listing.nodes or not listing.queues:
+            raise _unreadable("scontrol", nodes_text)
+        self._nodes = listing.nodes
         if unparsed and not jobs:
             raise _unreadable("squeue", jobs_text)
         settings = await self._settings()
+        limits = await self._limits.look(settings, jobs)
         return ClusterView(
             time_s=now_s,
             nodes=listing.nodes,
@@ -107,6 +119,10 @@ class SlurmBatch:
             kill_wait_s=commands.kill_wait_s(settings),
             pass_s=commands.pass_s(settings),
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
+            limits=limits,
+            limits_unknown=self._limits.unknown,
+            fair_share=charging.fair_share(settings) > 0,
+            blind=await self.blindness(),
         )
 
     async def _settings(self) -> dict[str, str]:
@@ -115,6 +131,19 @@ class SlurmBatch:
             return await self.config()
         except BatchError:
             return {}
+
+    async def blindness(self) -> str:
+        """Why windows cannot be trusted here, "" where they can: other people's jobs are hidden, or may be."""
+        user, uid = Identity.own().user, os.geteuid()
+        try:
+            config = await self.config()
+            asks = privacy.blindness(config, user, uid, "") and privacy.keeps_accounts(config)
+            if asks and self._level is None:
+                show = privacy.ShowLevel(user, self._timeout_s)
+                self._level = show.parse(await self._query(show.argv(), show.timeout_s, "tell what its user may see"))
+        except BatchError as error:
+            return f"it is not known whether Slurm hides other users' jobs: {error.sentence()}"
+        return privacy.blindness(config, user, uid, self._level or "")
 
     async def _ask_for_reservations(self) -> None:
         """Once a minute at most; where Slurm does not answer, what it told last holds."""
@@ -153,6 +182,9 @@ class SlurmBatch:
         _, run = await self._prepared(request, timeout_s, test_only=True)
         result = await run
         if result.code != 0:
+            away = [node for node in self._nodes if not node.usable and request.queue in ("", *node.queues)]
+            if away and refusals.without_nodes(result):
+                raise BatchError(f"nodes are away that it may need ({away[0].name} is {away[0].state})", transient=True)
             raise refusals.refusal(result, "take the job")
 
     async def _prepared(
@@ -224,7 +256,7 @@ class SlurmBatch:
 
     async def _told_by_sbatch(self, request: SubmitRequest) -> dict[str, str]:
         """What sbatch adds to the environment that a job is given, and not to one that it reads from a file."""
-        told = {"SLURM_JOB_NAME": request.tag if request.asked is None else request.asked.job_name}
+        told = {"SLURM_JOB_NAME": request.asked.job_name if request.asked is not None else request.name or request.tag}
         if request.asked is not None:
             told |= request.asked.told
         limits = {**request.limits, **limits_above_ours(request.limits)}
@@ -239,7 +271,7 @@ class SlurmBatch:
         if not tags:
             return {}
         wanted = set(tags)
-        # By their comments, which squeue cannot select by: whoever is passed through keeps the name that he was given.
+        # By their comments, which squeue cannot select by: all keep the names that their users gave them.
         uid = os.geteuid()
         squeue = Squeue(new_separator(), user=str(uid), timeout_s=self._timeout_s)
         jobs, unparsed = squeue.parse(
@@ -281,6 +313,26 @@ class SlurmBatch:
             let = commands.Begins(id, begins, self._timeout_s)
             doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
             await self._query(let.argv(), let.timeout_s, doing)
+
+    async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
+        refuse_others(identity)
+        waiting = commands.Dependencies(new_separator(), self._timeout_s)
+        return waiting.parse(await self._query(waiting.argv(), waiting.timeout_s, "list what jobs wait for")) & set(ids)
+
+    async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
+        refuse_others(identity)
+        counted = commands.memory_rules(await self.config()).counted
+        for argv in commands.Reduce(id, counted).argvs():
+            await self._query(argv, self._timeout_s, f"make job {id} smaller")
+        if held:
+            release = commands.Hold(id, False, self._timeout_s)
+            await self._query(release.argv(), release.timeout_s, f"release job {id}")
+
+    async def set_aside(self, identity: Identity, id: str) -> None:
+        """J0 is submitted so that a lost node does not put it back into the queue: that is changed first."""
+        refuse_others(identity)
+        for argv in commands.SetAside(id).argvs():
+            await self._query(argv, self._timeout_s, f"put job {id} back into the queue")
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
@@ -341,13 +393,25 @@ class SlurmBatch:
         return Mailing(program, "" if domain == "(null)" else domain)
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
-        return await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)
+        found = await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)
+        own = Identity.own().user
+        config = await self._settings()
+        return [*found, *await charging.examine(self._charges, config, self._query, own, self._timeout_s)]
 
     async def close(self) -> None:
         """Nothing is held open between commands."""
 
-    async def _query(self, argv: Sequence[str], timeout_s: float, doing: str) -> str:
-        result = await self.commands.run(argv, timeout_s=timeout_s)
+    async def _query(
+        self,
+        argv: Sequence[str],
+        timeout_s: float,
+        doing: str,
+        stdin: str | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> str:
+        """What a command answers. `more`: of the environment. Raises BatchError in the words of a refusal."""
+        environment = {**self.commands.environment, **more} if more else None
+        result = await self.commands.run(argv, timeout_s=timeout_s, stdin=stdin, environment=environment)
         if result.code != 0:
             raise refusals.refusal(result, doing)
         return result.stdout
@@ -393,7 +457,7 @@ def in_memory(environment: Mapping[str, str]) -> int:
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:
-    return not row.view.state.ended, int(row.view.id.partition("_")[0].partition("+")[0])
+    return not row.view.state.ended, row.number
 
 
 def _unreadable(name: str, text: str) -> BatchError:

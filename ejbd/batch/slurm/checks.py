@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import Protocol
 
+from ejbd.batch.base import Identity
 from ejbd.batch.process import Commands
+from ejbd.batch.slurm import privacy
 from ejbd.batch.slurm.commands import scheduler_parameters
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError
 
 Check = tuple[str, bool, str]
 
-PROGRAMS = ("sbatch", "squeue", "sinfo", "scancel", "scontrol", "srun")
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 
 
 class Looked(Protocol):
@@ -21,6 +24,8 @@ class Looked(Protocol):
     async def observe(self) -> ClusterView: ...
 
     async def config(self) -> dict[str, str]: ...
+
+    async def blindness(self) -> str: ...
 
 
 async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s: float) -> list[Check]:
@@ -38,7 +43,12 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
     except BatchError as error:
         return [*found, ("controller", False, error.sentence())]
     found.append(("controller", True, f"cluster {config.get('ClusterName', '?')} answers"))
-    found += check_config(config, whole_nodes)
+    blind = await batch.blindness()
+    found += check_config(config, whole_nodes, privacy.privileged(config, Identity.own().user, os.geteuid()))
+    if privacy.hidden(config) & {"jobs"}:
+        found.append(
+            ("other people's jobs", not blind, blind or "PrivateData=jobs hides them from others, not from EJB")
+        )
     try:
         view = await batch.observe()
     except BatchError as error:
@@ -47,8 +57,8 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
     return found
 
 
-def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
-    """Judge the site's settings (`scontrol show config`)."""
+def check_config(config: dict[str, str], whole_nodes: bool, sees_all: bool = False) -> list[Check]:
+    """Judge the site's settings (`scontrol show config`). `sees_all`: nothing is hidden from the daemon's user."""
     parameters = scheduler_parameters(config)
     backfill = config.get("SchedulerType", "").endswith("backfill")
     interval = parameters.get("bf_interval", "30")
@@ -85,15 +95,7 @@ def check_config(config: dict[str, str], whole_nodes: bool) -> list[Check]:
                 "keep_place=off it is submitted at the time-out, with age 0",
             )
         )
-    if config.get("PrivateData", "none") not in ("none", "(null)") and "jobs" in config["PrivateData"]:
-        checks.append(
-            (
-                "other people's jobs",
-                False,
-                "PrivateData=jobs hides them; EJB would misjudge windows: let its user see all",
-            )
-        )
-    if "reservations" in config.get("PrivateData", "none"):
+    if "reservations" in privacy.hidden(config) and not sees_all:
         checks.append(
             (
                 "reservations",

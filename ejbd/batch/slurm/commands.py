@@ -11,6 +11,7 @@ from ejbd.batch.slurm import states
 from ejbd.core.view import KILL_WAIT_S, PASS_S, MemoryRules
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import BatchError
+from ejbd.wire.hostlists import fold
 
 _ID = re.compile(r"[0-9]+(_[0-9]+)?", re.ASCII)
 
@@ -31,8 +32,8 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 class Sbatch:
     """Submit one job, the script on standard input.
 
-    Of one that is passed on as its user asked for it, `environment_file` says that the environment is read from a file,
-    and `test_only` that it is only asked whether Slurm would take it.
+    Of one that is passed on as its user asked for it, `environment_file` says that the environment is read from a file.
+    `test_only`: it is only asked whether Slurm would take it.
     """
 
     request: SubmitRequest
@@ -50,7 +51,7 @@ class Sbatch:
         argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
         if self.environment_file:
             argv.append(f"--export-file={self.environment_file}")
-        argv += [f"--job-name={request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
+        argv += [f"--job-name={request.name or request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
         argv.append(f"--ntasks={request.processors // request.threads}")
@@ -68,8 +69,10 @@ class Sbatch:
         if request.hold:
             argv.append("--hold")
         argv += _standing_by(request)
+        if self.test_only:
+            argv.append("--test-only")
         if request.exclude:
-            argv.append(f"--exclude={','.join(request.exclude)}")
+            argv.append(f"--exclude={fold(request.exclude)}")
         return [*argv, "/dev/stdin", *request.args] if request.args else argv
 
     def _as_asked(self, asked: AsAsked) -> list[str]:
@@ -129,7 +132,13 @@ def _check_options(options: Sequence[str]) -> None:
 
 
 def _check_text(request: SubmitRequest) -> None:
-    texts = {"name": request.tag, "comment": request.comment, "queue": request.queue, "script": request.script}
+    texts = {
+        "name": request.name,
+        "tag": request.tag,
+        "comment": request.comment,
+        "queue": request.queue,
+        "script": request.script,
+    }
     paths = {"workdir": request.workdir, "output": request.output, "error": request.error}
     texts |= {name: str(path) for name, path in paths.items() if path is not None}
     texts |= {"arguments": "".join(request.args)}
@@ -137,7 +146,7 @@ def _check_text(request: SubmitRequest) -> None:
         if "\0" in text:
             raise BatchError(f"the {name} of a job cannot hold a null character", transient=False)
     if not request.tag:
-        raise BatchError("a job without a name could not be found again", transient=False)
+        raise BatchError("a job without a tag could not be found again", transient=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,52 @@ class Begins:
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
         return ["scontrol", "update", f"JobId={id}", f"StartTime={'now' if self.begins else NOT_YET}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Which jobs anybody's waiting jobs wait for."""
+
+    separator: str
+    timeout_s: float = 20.0
+
+    _WAITS_FOR = re.compile(r":([0-9]+)(?=[_+:(,?]|$)", re.ASCII)
+
+    def argv(self) -> list[str]:
+        return ["squeue", "--noheader", "--states=PENDING", f"--Format=Dependency:{self.separator}"]
+
+    def parse(self, text: str) -> set[str]:
+        """`afterok:12(unfulfilled),after:13+5(unfulfilled)` -> their numbers; of an array's elements the array's."""
+        return set(self._WAITS_FOR.findall(text.replace(self.separator, ",")))
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Make a pending job one that backfilling starts at once. `memory`: the site gives it out like processors.
+
+    The begin comes first, and is refused of a job that runs: of such a one Slurm would take nodes away.
+    """
+
+    id: str
+    memory: bool = False
+
+    LEAST_MB = 32  # a shell needs no more, and Slurm's own plugin for memory limits nothing below 30
+
+    def argvs(self) -> list[list[str]]:
+        least = ["NumNodes=1-1", "NumTasks=1", "NumCPUs=1", "MinCPUsNode=1", "TimeLimit=1"]
+        least += [f"MinMemoryNode={self.LEAST_MB}"] if self.memory else []
+        return [Begins(self.id, True).argv(), ["scontrol", "update", f"JobId={self.id}", *least]]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Put a running job back into the queue, held."""
+
+    id: str
+
+    def argvs(self) -> list[list[str]]:
+        (id,) = checked_ids([self.id])
+        return [["scontrol", "update", f"JobId={id}", "Requeue=1"], ["scontrol", "requeuehold", id]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ _TRANSIENT = re.compile(
 # A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself: sbatch prints its name
 # (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit) before the sentence that speaks of all limits at once.
 _FULL = re.compile(r"\b(Assoc|QOS)\w*Submit\w*Limit\b")
+_NODES = re.compile(r"requested node configuration is not available|nodes required for job", re.IGNORECASE)
 _OWN_FAULT = re.compile(r"reservation is not usable", re.IGNORECASE)
 _MEANINGS = (
     (_FULL.pattern, "a limit on jobs in the queue is reached"),
@@ -44,10 +45,24 @@ _MEANINGS = (
 _BENIGN_CANCEL = re.compile(r"invalid job id|already completing|already finished|already completed", re.IGNORECASE)
 
 
+_OWN_NAME = re.compile(r"^(\w+: )?((error|fatal): |allocation failure: )?(Batch job submission failed: )?")
+_SAYS_NOTHING = "Unspecified error"  # of Slurm, where a site's plugin has said why
+_LONGEST = 1000
+
+
 def own_words(stderr: str) -> str:
-    """Slurm's own sentence: the last line with something in it, without the command's name in front."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return re.sub(r"^(\w+: )?(error: |fatal: )?", "", lines[-1])[:300] if lines else ""
+    """Slurm's own sentences, without the command's name in front. A site's plugin (job_submit) says its own before."""
+    said = dict.fromkeys(_OWN_NAME.sub("", line.strip()) for line in stderr.splitlines())
+    words = [one for one in said if one]
+    if len(words) > 1 and words[-1] == _SAYS_NOTHING:
+        words.pop()
+    return "; ".join(words)[:_LONGEST]
+
+
+def without_nodes(result: CommandResult) -> bool:
+    """Whether the nodes are what is missing. `sbatch --test-only` says so of nodes that are only drained or down, too,
+    for which `sbatch` itself has a job wait."""
+    return bool(_NODES.search(result.stderr))
 
 
 def refusal(result: CommandResult, doing: str) -> BatchError:
@@ -58,7 +73,10 @@ def refusal(result: CommandResult, doing: str) -> BatchError:
     transient = bool(passes) or result.code < 0
     sentence = f"Slurm did not {doing}: {meaning} ({words})" if meaning else f"Slurm did not {doing}: {words}"
     own_fault = bool(_OWN_FAULT.search(result.stderr))
-    return BatchError(sentence, transient=transient, stderr=result.stderr.strip(), own_fault=own_fault)
+    of_account = bool(_FULL.search(result.stderr))
+    return BatchError(
+        sentence, transient=transient, stderr=result.stderr.strip(), own_fault=own_fault, of_account=of_account
+    )
 
 
 def submit_refusal(result: CommandResult) -> BatchError:

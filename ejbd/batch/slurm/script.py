@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from ejbd.batch.base import WorkerScript
-from ejbd.batch.starter import worker_words
+from ejbd.batch.starter import BEGINS_ALONE, alone_words, end_at_once, worker_words
 
 # Runs once a node, with the worker's command as arguments. The processors that the job was given on this node are
 # word number SLURM_NODEID of SLURM_JOB_CPUS_PER_NODE, `4(x2),2` for 4, 4 and 2: the step's own counts would be those
@@ -31,7 +31,8 @@ exec "$@" --node "${SLURMD_NODENAME:-$(hostname)}" --processors "$processors"
 # TERM comes to this shell at a time limit and at a cancellation, and not where Slurm only warns of an end (preemption
 # with a GraceTime, `scancel --signal`), which it tells the steps alone. So it is this shell that says which it is.
 # The shell waits in `wait`, not in srun itself, so that it hears a TERM at once; srun passes signals on to the workers.
-# SLURM_* of the job that shape a step are unset: they would give the one worker of a node a part of it only.
+# SLURM_* of the job that shape a step are unset for the workers: they would give the one worker of a node a part of it
+# only. Where the workers leave since no manager answers, the job's own script takes their place (docs/guarantees.md).
 _SUBJOB = r"""#!/bin/sh
 exit_file={exit_file}
 ending=$exit_file.ending
@@ -42,22 +43,33 @@ finish() {{
 ended=
 trap 'ended=143; : > "$ending"; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' TERM
 trap 'ended=130; : > "$ending"; [ -z "${{step:-}}" ] || kill -TERM "$step" 2>/dev/null' INT
-unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
-unset SLURM_GPUS SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_CPUS_PER_GPU SLURM_NTASKS
-unset SLURM_MEM_PER_GPU SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT
-unset SLURM_CPU_BIND
+{end_at_once}
 nodes=$SLURM_JOB_NUM_NODES
-srun --quiet --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --overcommit --export=ALL --cpu-bind=none \
-    --mem=0 --kill-on-bad-exit=0 --wait=0 --input=none --job-name=ejb-workers \
-    /bin/sh -c {on_node} ejb-worker {worker} &
+to_its_end() {{
+    [ -z "$ended" ] || kill -TERM "$step" 2>/dev/null
+    while :; do
+        wait "$step"
+        code=$?
+        # A signal ends `wait`, not the step.
+        kill -0 "$step" 2>/dev/null || break
+    done
+}}
+(
+    unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
+    unset SLURM_GPUS SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_CPUS_PER_GPU SLURM_NTASKS
+    unset SLURM_MEM_PER_GPU SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT
+    unset SLURM_CPU_BIND
+    exec srun --quiet --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --overcommit --export=ALL \
+        --cpu-bind=none --mem=0 --kill-on-bad-exit=0 --wait=0 --input=none --job-name=ejb-workers \
+        /bin/sh -c {on_node} ejb-worker {worker}
+) &
 step=$!
-[ -z "$ended" ] || kill -TERM "$step" 2>/dev/null
-while :; do
-    wait "$step"
-    code=$?
-    # A signal ends `wait`, not the step.
-    kill -0 "$step" 2>/dev/null || break
-done
+to_its_end
+if [ "$code" = {alone_code} ] && [ -z "$ended" ]; then
+    {alone} &
+    step=$!
+    to_its_end
+fi
 finish "${{ended:-$code}}"
 """
 
@@ -75,7 +87,12 @@ def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
     if kill_wait_s > 2 * WORKERS_OWN_S:
         words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
     return _SUBJOB.format(
-        exit_file=shlex.quote(str(request.exit_file)), on_node=shlex.quote(_ON_NODE), worker=shlex.join(words)
+        exit_file=shlex.quote(str(request.exit_file)),
+        end_at_once=end_at_once(request, "finish"),
+        on_node=shlex.quote(_ON_NODE),
+        worker=shlex.join(words),
+        alone_code=BEGINS_ALONE,
+        alone=shlex.join(alone_words(request)),
     )
 
 

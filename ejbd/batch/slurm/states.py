@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
 from ejbd.core.view import BatchState
+from ejbd.wire.hostlists import unfold
+
+LISTED = 65536
+"""Texts that are remembered from poll to poll; with fewer than a listing has, none would be found again."""
 
 _STATES = {
     "PENDING": BatchState.PENDING,
@@ -36,13 +38,14 @@ _STATES = {
     "PREEMPTED": BatchState.PREEMPTED,
 }
 
-# Flags behind a node's state, of which each keeps jobs from starting there now: not responding, powered down, powering
-# up or down, pending power-down, reserved for maintenance, reboot wanted or issued. `-` (planned by backfill) does not.
-_NODE_FLAGS = "*~#!%$@^"
-_NODE_USABLE = frozenset({"idle", "mixed", "allocated", "planned", "completing"})
+# What a node's state may say and still take jobs now. Any other flag keeps them from starting there: DRAIN, FAIL,
+# NOT_RESPONDING, MAINTENANCE, POWERED_DOWN and what comes before and after it, a reboot, and what newer versions add.
+_NODE_USABLE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+_NODE_HARMLESS = frozenset({"CLOUD", "COMPLETING", "PLANNED", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 _NOTHING = frozenset({"", "(null)", "n/a", "none", "none assigned", "unknown"})
 
 
+@lru_cache(maxsize=4096)
 def job_state(word: str, reason: str = "") -> BatchState:
     """Slurm's job state (long form, `CANCELLED by 0` of sacct included). A word that is not known is UNKNOWN."""
     words = word.split()
@@ -58,10 +61,16 @@ def more_than(word: str, state: BatchState) -> str:
     return "" if first == state.name else first
 
 
-def node_usable(word: str) -> bool:
-    """Whether a node in this state (sinfo %T) takes further jobs now. What is not known is not usable."""
-    bare = word.strip().lower().rstrip("-")
-    return not bare.endswith(tuple(_NODE_FLAGS)) and bare in _NODE_USABLE
+@lru_cache(maxsize=256)
+def node_usable(text: str) -> bool:
+    """Whether a node in this state (`scontrol`: `MIXED+PLANNED`) takes further jobs now; what is unknown does not.
+
+    A star behind the state: it does not answer. RESERVED keeps an idle node for a reservation; a node on which jobs run
+    is left to what is known of reservations.
+    """
+    base, *flags = text.strip().upper().split("+")
+    harmless = _NODE_HARMLESS if base == "IDLE" else _NODE_HARMLESS | {"RESERVED"}
+    return base in _NODE_USABLE and harmless.issuperset(flags)
 
 
 def exit_code(text: str) -> int:
@@ -75,6 +84,7 @@ def exit_code(text: str) -> int:
     return 128 + (status & 0x7F) if status & 0x7F else status >> 8
 
 
+@lru_cache(maxsize=LISTED)  # most jobs of a poll were there at the last one, too
 def epoch_s(text: str) -> float | None:
     """Seconds since the epoch of a time in UTC, the zone in which the commands are run; None where Slurm knows none.
 
@@ -85,23 +95,25 @@ def epoch_s(text: str) -> float | None:
         return None
     if len(word) != len("2026-11-21T09:48:29"):
         raise ValueError(f"{word!r} is not a time")
-    return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(word + "+00:00").timestamp()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=LISTED)
 def hosts(text: str) -> tuple[str, ...]:
     """`n[1-3],m7` -> its hosts. Raises ValueError for what is no host list."""
     word = text.strip()
     if word.lower() in _NOTHING:
         return ()
     try:
-        return tuple(NodeSet(word, resolver=RESOLVER_NOGROUP))
-    except NodeSetException as error:
+        return tuple(unfold(word))
+    except ValueError as error:
         raise ValueError(f"{word!r} is not a host list: {error}") from error
 
 
 def count(text: str) -> int:
     """A number that Slurm may shorten: `12`, `4K`, `12-24` (the least counts). Raises ValueError."""
+    if text.isdigit():
+        return int(text)
     word = text.strip().partition("-")[0]
     factor = {"K": 1024, "M": 1024 * 1024}.get(word[-1:].upper(), 1)
     return int(float(word[:-1]) * factor) if factor > 1 else int(word)

@@ -7,7 +7,7 @@ import sys
 from ejbd.core.bundling.guard import give_back, may_give_back
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import expected_completion, rules_for
-from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.decision import Decision, DecisionKind, ReasonCode
 from ejbd.core.lending import Borrower, Lending, Waiting
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState
@@ -55,11 +55,13 @@ def givers(lending: Lending) -> dict[str, Waiting]:
 def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: BundlingParameters) -> Decision:
     """SUSPEND where a job that waits fits into what this one holds over-subscribed, else NOTHING."""
     if borrowed(state, now, params) is None:
-        return Decision(DecisionKind.NOTHING, state.job, now, "nothing that it holds would be worth giving back")
+        why = "nothing that it holds would be worth giving back"
+        return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.GIVES_NOTHING)
     found = givers(lending)
     to = found.get(state.job)
     if to is None:
-        return Decision(DecisionKind.NOTHING, state.job, now, "nobody who waits would fit into what it holds")
+        why = "nobody who waits would fit into what it holds"
+        return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NOBODY_FITS)
     begin, end = now, now + params.lambda_s
     held = next(one.held for one in lending.borrowers if one.job == state.job)
     leaves = tuple(subjob.id for subjob in state.subjobs)
@@ -74,6 +76,7 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
         timeline=(moves, waits) if end > begin else (waits,),
         begin_s=begin,
         end_s=end,
+        code=ReasonCode.SOMEBODY_FITS,
     )
 
 

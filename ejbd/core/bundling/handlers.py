@@ -47,7 +47,7 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import carriers, carrying, expected_completion, next_shrink, rules_for, vectors
-from ejbd.core.decision import Candidate, Decision, DecisionKind, SubjobRequest
+from ejbd.core.decision import Candidate, Decision, DecisionKind, ReasonCode, SubjobRequest, no_room
 from ejbd.core.delta import delta_at, rate_with
 from ejbd.core.progress import degree, round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
@@ -67,7 +67,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     """
     seen = tuple(slots)
     if not seen:
-        return Decision(DecisionKind.NOTHING, state.job, now, "no processor can be used now")
+        return no_room(state.job, now)
     rules = rules_for(state, params)
     steps = min(len(seen), params.omax)
     options = room_for(steps * (steps + 1) // 2 + 2)
@@ -91,7 +91,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
             reason = (
                 f"{_on_one_node(state)}: {rules.node_limit} can be had on one, and O_max {params.omax} needs {needed}"
             )
-        return Decision(DecisionKind.NOTHING, state.job, now, reason, slots=seen)
+        return Decision(DecisionKind.NOTHING, state.job, now, reason, slots=seen, code=ReasonCode.TOO_NARROW)
 
     if not state.movable:
         count, chosen = _whole_runs(options, count)
@@ -107,7 +107,9 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         candidates.insert(0, _no_case_1(seen, params))
     if best is None:
         reason = "no slot carries the job to its end: " + _spelled_out(candidates)
-        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), None, tuple(candidates), seen)
+        weighed = tuple(candidates)
+        none = ReasonCode.NONE_LASTS
+        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), None, weighed, seen, code=none)
     reason = f"start by {best.name}: {best.why}" + _rejected(candidates, best)
     resumes = params.start_up_s + (params.lambda_s if state.work_s > 0.0 else 0.0)
     ends = [request.length_s for request in best.requests]
@@ -122,6 +124,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         tuple(candidates),
         seen,
         timeline=timeline,
+        code=ReasonCode.EARLIEST,
     )
 
 
@@ -275,8 +278,8 @@ def plan_running(
         options,
     )
     if barred != GROWS:
-        skip = _no_expansion(barred, state, present, now, params)
-        return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen, timeline=planned)
+        code, skip = _no_expansion(barred, state, present, now, params)
+        return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen, timeline=planned, code=code)
 
     order = sorted(range(listed), key=lambda at: added(options, at))
     candidates = [_expanded(options, at, seen, now, present, state) for at in order]
@@ -286,8 +289,10 @@ def plan_running(
         if rules.node_limit >= 0:
             none = f"{_on_one_node(state)}, where {rules.node_limit} can be had at most: no lower degree"
         reason += ": " + (_spelled_out(candidates) if candidates else none)
-        weighed = tuple(candidates)
-        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, weighed, seen, timeline=planned)
+        weighed, code = tuple(candidates), ReasonCode.NO_GAIN
+        return Decision(
+            DecisionKind.NOTHING, state.job, now, reason, (), known, weighed, seen, timeline=planned, code=code
+        )
     best = candidates[order.index(chosen)]
     reason = f"grow by {best.name}: {best.why}; as it is, {_until(known, now)}" + _rejected(candidates, best)
     ends = [seen[request.slot_index].duration_s for request in best.requests]
@@ -305,10 +310,13 @@ def plan_running(
         tuple(candidates),
         seen,
         timeline=timeline,
+        code=ReasonCode.EARLIEST,
     )
 
 
-def _no_expansion(barred: int, state: ElasticState, present: float, now: float, params: BundlingParameters) -> str:
+def _no_expansion(
+    barred: int, state: ElasticState, present: float, now: float, params: BundlingParameters
+) -> tuple[ReasonCode, str]:
     """Why growing is out of the question."""
     move_s = params.lambda_s + params.start_up_s
     least = max(move_s, params.min_left_s)
@@ -317,13 +325,13 @@ def _no_expansion(barred: int, state: ElasticState, present: float, now: float, 
     if state.by_earlier_runs:
         nearly = f"{_by_earlier_runs(state)}, done within {within} {least:.0f} s"
     return {
-        NO_SUBJOB: "the job holds no subjob",
-        NOT_MOVABLE: "the application has no checkpoint engine and cannot be moved",
-        ON_PLACE_HOLDER: "the place holder J0 runs the application at full width",
-        MOVING: "a move is under way",
-        FULL_WIDTH: f"every one of the {state.processes} processes has a processor",
-        NEARLY_DONE: nearly,
-        NO_SLOT: "no processor can be used now",
+        NO_SUBJOB: (ReasonCode.NO_SUBJOB, "the job holds no subjob"),
+        NOT_MOVABLE: (ReasonCode.NOT_MOVABLE, "the application has no checkpoint engine and cannot be moved"),
+        ON_PLACE_HOLDER: (ReasonCode.ON_PLACEHOLDER, "the place holder J0 runs the application at full width"),
+        MOVING: (ReasonCode.MOVING, "a move is under way"),
+        FULL_WIDTH: (ReasonCode.FULL_WIDTH, f"every one of the {state.processes} processes has a processor"),
+        NEARLY_DONE: (ReasonCode.NEARLY_DONE, nearly),
+        NO_SLOT: (ReasonCode.NO_ROOM, "no processor can be used now"),
     }[barred]
 
 
@@ -405,6 +413,7 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
             full,
             (restart,),
             timeline=_on_placeholder(state, 0.0, state.requested_s, now),
+            code=ReasonCode.NOTHING_DONE,
         )
     candidates = [move, restart]
     present: float = UNLIMITED
@@ -434,7 +443,8 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
         best, kind, release = candidates[0], DecisionKind.KEEP_SUBJOBS, ()
     weighed = f" ({_by_earlier_runs(state)})" if state.by_earlier_runs else ""
     reason = f"J0 has started; {best.name}: {best.why}{weighed}" + _rejected(candidates, best)
-    return Decision(kind, state.job, now, reason, (), best.completion_s, tuple(candidates), (), release, timeline)
+    weighed_all, code = tuple(candidates), ReasonCode.EARLIEST
+    return Decision(kind, state.job, now, reason, (), best.completion_s, weighed_all, (), release, timeline, code=code)
 
 
 def _on_placeholder(state: ElasticState, move_s: float, work_s: float, now: float) -> PlannedTimeline:
@@ -454,7 +464,8 @@ def plan_leaving(state: ElasticState, now: float, params: BundlingParameters) ->
     shrink = next_shrink(state, now, params)
     if shrink is None:
         reason = f"the subjobs that are held last, {_until(known, now)}" if state.subjobs else "the job holds no subjob"
-        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, timeline=timeline)
+        code = ReasonCode.LASTS if state.subjobs else ReasonCode.NO_SUBJOB
+        return Decision(DecisionKind.NOTHING, state.job, now, reason, (), known, timeline=timeline, code=code)
     if shrink.stays and state.movable:
         kind = DecisionKind.LEAVE
     elif params.suspend and state.movable and state.suspendable:
@@ -472,6 +483,7 @@ def plan_leaving(state: ElasticState, now: float, params: BundlingParameters) ->
         timeline=timeline,
         begin_s=shrink.begin_s,
         end_s=shrink.end_s,
+        code=ReasonCode.ENDS_BEFORE,
     )
 
 
@@ -479,7 +491,8 @@ def plan_completion(state: ElasticState, now: float, outcome: str) -> Decision:
     """What the end of the application gives up (section 3.4): all that is held, anchors last."""
     ids = tuple(subjob.id for subjob in sorted(state.subjobs, key=lambda subjob: subjob.anchor))
     reason = f"the application has ended ({outcome}); " + (f"cancel {', '.join(ids)}" if ids else "nothing is held")
-    return Decision(DecisionKind.COMPLETE, state.job, now, reason, expected_completion_s=now, cancel=ids)
+    code = ReasonCode.ENDED
+    return Decision(DecisionKind.COMPLETE, state.job, now, reason, expected_completion_s=now, cancel=ids, code=code)
 
 
 def _processors(count: int) -> str:

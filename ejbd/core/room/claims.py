@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ejbd.core.room.slots import Margins
 from ejbd.core.room.windows import Windows
@@ -10,9 +10,14 @@ from ejbd.core.view import BatchJobView, BatchState
 
 
 def less_what_starts_next(
-    found: Windows, jobs: Iterable[BatchJobView], queue: str, fitting: Mapping[str, float], margins: Margins
+    found: Windows,
+    jobs: Iterable[BatchJobView],
+    queues: Collection[str],
+    fitting: Mapping[str, float],
+    margins: Margins,
 ) -> tuple[Windows, dict[str, float]]:
-    """Processors that came free a moment ago go to the waiting `jobs` that fit, at the batch system's next pass.
+    """Processors that came free a moment ago go to the waiting `jobs` of these queues that fit, at the batch system's
+    next pass.
 
     One that fits and does not start waits for something else than room, and holds nobody up for longer than a start-up.
     `fitting` tells since when which jobs have fitted (by their ids, absolute seconds); the new one comes back, too.
@@ -21,7 +26,7 @@ def less_what_starts_next(
     if not found.available(0.0):
         return found, still  # nobody fits, however many wait
     for job in jobs:
-        if job.queue != queue or job.state is not BatchState.PENDING or job.blocked or job.walltime_s is None:
+        if job.queue not in queues or job.state is not BatchState.PENDING or job.blocked or job.walltime_s is None:
             continue
         if job.processors <= found.available(job.walltime_s):
             since = still[job.id] = fitting.get(job.id, found.now_s)

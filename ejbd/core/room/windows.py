@@ -71,9 +71,12 @@ class Windows:
 
 
 def windows(view: ClusterView, queue: str, now: float) -> Windows:
-    """The slots of one queue at `now`, from one view of the cluster. A queue that is down or unknown has none."""
+    """The slots of one queue at `now`, from one view of the cluster. A queue that is down or unknown has none.
+
+    Neither has any queue where the jobs of others are hidden: nothing is to count on such a window.
+    """
     found = view.queue(queue)
-    if found is None or not found.up:
+    if found is None or not found.up or view.blind:
         return Windows(now, ())
     nodes = {node.name: node for node in view.usable_nodes(queue)}
     waiting = [job for job in view.jobs if job.state is BatchState.PENDING]

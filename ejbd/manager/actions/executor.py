@@ -17,13 +17,14 @@ from pathlib import Path
 
 import structlog
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager.actions import intents
+from ejbd.manager.actions import intents, lastwords, orders
 from ejbd.manager.actions.spool import Spool, write_atomically
+from ejbd.manager.actions.unsubmitted import drop_stranded, never_submitted
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.ends.concluding import conclude
@@ -38,9 +39,8 @@ from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.poll import drains, queuepause
 from ejbd.manager.poll.queuepause import Failing
 from ejbd.manager.protocol.proofs import new_secret
-from ejbd.manager.submission import passing, pbsvariables, variables
+from ejbd.manager.submission import numbers, passing, pbsvariables, standing, subjobrequests, variables
 from ejbd.manager.submission.fitting import request_of
-from ejbd.manager.submission.output import literally
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
@@ -88,6 +88,7 @@ class Executor:
     def recover(self, session: Session, why: str = "the daemon ended in the middle of it") -> None:
         """What is executing, and nobody is at it, may or may not have happened: at start-up that is all there is."""
         now = self.clock()
+        drop_stranded(session, now)
         for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
             if intent.id in self._at_it:
                 continue
@@ -116,6 +117,9 @@ class Executor:
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
         if cancels:
             await self._cancel(cancels)
+        ends = [i for i in due if i.kind == IntentKind.END and i.state == IntentState.PENDING]
+        if ends:
+            await lastwords.end(self, ends)
         if unknown:
             await self._look_up(unknown)
         gate = asyncio.Semaphore(self.settings.limits.submit_concurrency)
@@ -136,12 +140,15 @@ class Executor:
                 await one(intent)
 
         groups = await self.store.read(lambda session: intents.by_job(session, submits)) if submits else []
-        ends = await asyncio.gather(*(in_turn(group) for group in groups), return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        outcomes = await asyncio.gather(*(in_turn(group) for group in groups), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
         for intent in updates:
             await self._update(intent)
+        for intent in due:
+            if intent.kind == IntentKind.ASIDE and intent.state == IntentState.PENDING:
+                await lastwords.set_aside(self, intent)
         return next_s
 
     # -- outcomes, and a database that fails --------------------------------------------------------------------------
@@ -164,7 +171,7 @@ class Executor:
         executing = session.scalars(select(Intent.id).where(Intent.state == IntentState.EXECUTING))
         return any(id not in self._at_it for id in executing)
 
-    async def _record(self, ids: Sequence[int], outcome: Callable[[Session], None], *, patient: bool = False) -> None:
+    async def record(self, ids: Sequence[int], outcome: Callable[[Session], None], *, patient: bool = False) -> None:
         """Store what came of a call. Where the database fails it is kept, and stored before anything else is done."""
         try:
             await self.store.write(outcome, patient=patient)
@@ -206,20 +213,22 @@ class Executor:
             return
         if begun is None:
             return
-        identity, request = begun
+        identity, request, order = begun
+        if order is not None:
+            await asyncio.to_thread(self._give_order, intent, files.secret, order)
         reach(CrashPoint.SUBMIT_AFTER_BEGIN)
         try:
             batch_id = await self.batch.submit(identity, request)
         except SubmitOutcomeUnknown as error:
             message = error.sentence()
-            await self._record([intent.id], lambda s: self._unknown(s, intent.id, message))
+            await self.record([intent.id], lambda s: self._unknown(s, intent.id, message))
             return
         except BatchError as error:
             failure = error
-            await self._record([intent.id], lambda s: self._refused(s, intent.id, failure))
+            await self.record([intent.id], lambda s: self._refused(s, intent.id, failure))
             return
         reach(CrashPoint.SUBMIT_AFTER_CALL)
-        await self._record([intent.id], lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
+        await self.record([intent.id], lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
 
     def _make_files(self, id: int) -> _Files:
@@ -245,7 +254,16 @@ class Executor:
             write_atomically(hook, text.encode())
         return _Files(spec, secret, script, hook)
 
-    def _begin_submit(self, session: Session, id: int, files: _Files) -> tuple[Identity, SubmitRequest] | None:
+    def _give_order(self, intent: Intent, secret: str, order: standing.Order) -> None:
+        """One that cannot be written (a full spool) is done without: the job waits for a daemon then."""
+        try:
+            orders.give(self.spool, intent.job_id, intent.subjob_id or "", secret, order.content, order.script)
+        except EjbError as error:
+            log.warning("no-standing-order", subjob=intent.subjob_id, error=error.sentence())
+
+    def _begin_submit(
+        self, session: Session, id: int, files: _Files
+    ) -> tuple[Identity, SubmitRequest, standing.Order | None] | None:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING:
             return None
@@ -257,10 +275,10 @@ class Executor:
         alone = subjob.role == SubjobRole.STANDBY and not behind  # without its locks it would be another run
         if subjob.releasing or alone or JobState(job.state).terminal:
             if intent.attempts == 0:
-                move_intent(session, intent, IntentState.DROPPED, now)
+                never_submitted(session, intent, IntentState.DROPPED, now)
             else:
                 move_intent(session, intent, IntentState.EXECUTING, now)
-                move_intent(session, intent, IntentState.FAILED, now, reason="no longer wanted")
+                never_submitted(session, intent, IntentState.FAILED, now, "no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
         if not queuepause.may_submit(session, job, tried=intent.attempts > 0, now=now):
@@ -269,7 +287,8 @@ class Executor:
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = node_limit.one_node_only(world, subjob)
-        return Identity(job.user), self._request(world, subjob, one_node, files, behind)
+        order = standing.order_for(world, subjob, files.spec, self.batch)
+        return Identity(job.user), self._request(world, subjob, one_node, files, behind), order
 
     def _make_job_folder(self, id: str, spec: JobSpec) -> None:
         """The database holds everything about a job; its files are made when the first subjob needs them."""
@@ -302,32 +321,37 @@ class Executor:
         )
         j0 = subjob.role == SubjobRole.PLACEHOLDER
         asked = request_of(spec, subjob.processors, view, job.queue, first=j0)
-        return SubmitRequest(
+        request = subjobrequests.request_for(
+            spec,
+            replace(asked, nodes=1, tasks_per_node=None) if one_node else asked,
             tag=subjob.tag,
-            comment="",
             queue=job.queue,
-            processors=asked.tasks * asked.threads,
-            threads=asked.threads,
             walltime_s=subjob.walltime_s,
             script=self.batch.worker_script(start),
-            workdir=folder,
-            output=literally(str(folder / "job.out")),
-            nodes=1 if one_node else asked.nodes,
-            tasks_per_node=None if one_node else asked.tasks_per_node,
-            options=(*spec.options, *asked.words),
-            native=spec.qsub,
-            hold=j0 and job.held,
-            exclude=(*drains.kept_off(view, subjob.processors, job.queue, must=not j0), *asked.exclude),
+            folder=folder,
         )
+        free_to_go = j0 and self.settings.traits.excludes_by_name
+        kept_off = () if free_to_go else drains.kept_off(view, subjob.processors, job.queue, must=not j0)
+        options = (*request.options, *(() if j0 else self._charged_to(world)))
+        return replace(request, hold=j0 and job.held, exclude=(*kept_off, *request.exclude), options=options)
+
+    def _charged_to(self, world: JobWorld) -> list[str]:
+        """Words that charge a subjob to what its queue has for them. Slurm takes the last of two."""
+        settings = world.ctx.queue_settings(world.job.queue)
+        if self.settings.batch != "slurm":
+            return []
+        words = (("--qos", settings.subjob_qos), ("--account", settings.subjob_account))
+        return [f"{option}={value}" for option, value in words if value]
 
     def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
         now = self.clock()
         intent = session.get_one(Intent, id)
         subjob = session.get_one(Subjob, intent.subjob_id)
         move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
-        queue = session.scalars(select(Job.queue).where(Job.id == intent.job_id)).one()
-        queuepause.succeeded(session, queue, Failing.SUBMISSIONS, now)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id).options(defer(Job.spec))).one()
+        queuepause.succeeded(session, job, Failing.SUBMISSIONS, now)
         intent.batch_id = subjob.batch_id = batch_id
+        numbers.known(session, subjob)
         if subjob.state == SubjobState.PLANNED:
             subjob.submit_s = now
             move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
@@ -360,21 +384,28 @@ class Executor:
         world = JobWorld(self.context(session), job)
         role = SubjobRole(subjob.role)
         end = SubmissionRefused(
-            role, error.transient, error.own_fault, intent.attempts, job.failed_starts, bool(job.members), said
+            role,
+            error.transient,
+            error.own_fault,
+            intent.attempts,
+            job.failed_starts,
+            bool(job.members),
+            said,
+            error.of_account,
         )
         if not error.transient:
-            move_intent(session, intent, IntentState.FAILED, now, reason=said)
+            never_submitted(session, intent, IntentState.FAILED, now, said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
         decided = conclude(world, end)
         if error.transient and isinstance(decided, Again) and not decided.whole:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
             until_s = now + decided.after_s
             kept_back = queuepause.kept_back(session, now)
-            if job.queue in (*kept_back.wholly, *kept_back.but_for_new):
+            if kept_back.of(job):
                 until_s = min(until_s, kept_back.until_s or until_s)  # the queue's pause is what counts
             intent.not_before_s = until_s
         elif error.transient:
-            move_intent(session, intent, IntentState.FAILED, now, reason=said)
+            never_submitted(session, intent, IntentState.FAILED, now, said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
         elif role is SubjobRole.SUBJOB and isinstance(decided, Again):
             job.failed_starts += 1
@@ -399,7 +430,7 @@ class Executor:
         elif subjob.role == SubjobRole.STANDBY and error.transient:
             intents.repeat_later(session, [intent.id], said, now)
         elif subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob):
-            move_intent(session, intent, IntentState.FAILED, now, reason=said)
+            never_submitted(session, intent, IntentState.FAILED, now, said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
         else:
             return False
@@ -470,26 +501,29 @@ class Executor:
     # -- cancel, hold, release ----------------------------------------------------------------------------------------
 
     async def _cancel(self, cancellations: Sequence[Intent]) -> None:
+        for identity, batch_ids in (await self.begin_to_cancel(cancellations)).items():
+            await self.cancel_of(identity, batch_ids)
+
+    async def begin_to_cancel(self, cancellations: Sequence[Intent]) -> dict[Identity, dict[int, str]]:
+        """Mark them as executing; user -> intent -> batch job, of those that are still to be carried out."""
         ids = [intent.id for intent in cancellations]
         reach(CrashPoint.CANCEL_BEFORE_BEGIN)
         targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), ids))
-        if not targets:
-            return
-        reach(CrashPoint.CANCEL_AFTER_BEGIN)
-        for identity, batch_ids in targets.items():
-            await self._cancel_of(identity, batch_ids)
+        if targets:
+            reach(CrashPoint.CANCEL_AFTER_BEGIN)
+        return targets
 
-    async def _cancel_of(self, identity: Identity, batch_ids: Mapping[int, str]) -> None:
+    async def cancel_of(self, identity: Identity, batch_ids: Mapping[int, str]) -> None:
         """One user's cancellations: intent -> batch job."""
         begun = list(batch_ids)
         try:
             await self.batch.cancel(identity, sorted(set(batch_ids.values())))
         except BatchError as error:
             message = error.sentence()
-            await self._record(begun, lambda s: intents.repeat_later(s, begun, message, self.clock()))
+            await self.record(begun, lambda s: intents.repeat_later(s, begun, message, self.clock()))
             return
         reach(CrashPoint.CANCEL_AFTER_CALL)
-        await self._record(begun, lambda s: intents.done(s, begun, self.clock()))
+        await self.record(begun, lambda s: intents.done(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:
@@ -508,19 +542,19 @@ class Executor:
         except BatchError as error:
             message, again = error.sentence(), error.transient or (begins and intent.attempts < LETTING_BEGIN)
             if again:
-                await self._record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
+                await self.record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
             elif stays:
-                await self._record([intent.id], lambda s: self._did_not_stay(s, intent.id, message))
+                await self.record([intent.id], lambda s: self._did_not_stay(s, intent.id, message))
             else:
-                await self._record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
+                await self.record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
             return
         if stays:
             reach(CrashPoint.STAY_AFTER_CALL)
-            await self._record([intent.id], lambda s: self._stays(s, intent.id))
+            await self.record([intent.id], lambda s: self._stays(s, intent.id))
             return
         if begins:
             reach(CrashPoint.BEGIN_AFTER_CALL)
-        await self._record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
+        await self.record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
 
 
 def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:

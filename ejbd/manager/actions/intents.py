@@ -14,9 +14,9 @@ from ejbd.manager.ends.outcomes import pause_s
 from ejbd.manager.poll import queuepause
 from ejbd.manager.poll.queuepause import KeptBack
 from ejbd.store.models import Intent, Job, Subjob
-from ejbd.store.states import IntentState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, move_intent, wake
-from ejbd.wire.kinds import IntentKind, SubjobRole
+from ejbd.store.states import STARTED_SUBJOB, IntentState, SubjobState
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, wake
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 
 def submissions_due(session: Session, now: float) -> int:
@@ -30,8 +30,7 @@ def submissions_due(session: Session, now: float) -> int:
 
 def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
     """Of submissions joined with their jobs: those to queues that take them."""
-    tried = and_(Job.queue.in_(kept_back.but_for_new), Intent.attempts > 0)
-    return and_(Job.queue.not_in(kept_back.wholly), not_(tried))
+    return and_(kept_back.takes(), or_(kept_back.takes(tried=True), Intent.attempts == 0))
 
 
 def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
@@ -93,8 +92,9 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         seen = listed.get(intent.batch_id)
         reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
         of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN)
-        begun_already = of_what_waits and subjob is not None and subjob.state == SubjobState.RUNNING
-        if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already):
+        begun_already = of_what_waits and subjob is not None and subjob.state in STARTED_SUBJOB
+        too_late = intent.kind == IntentKind.ASIDE and subjob is not None and subjob.releasing
+        if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already or too_late):
             move_intent(session, intent, IntentState.DROPPED, now)
             continue
         move_intent(session, intent, IntentState.EXECUTING, now)
@@ -107,6 +107,22 @@ def done(session: Session, ids: Sequence[int], now: float) -> None:
     """They were carried out."""
     for id in ids:
         move_intent(session, session.get_one(Intent, id), IntentState.DONE, now)
+
+
+def ends_as_job(session: Session, id: int, code: int, message: str, now: float) -> None:
+    """J0 was told how to end. `message`: why it was not made smaller ("" where it was)."""
+    intent = session.get_one(Intent, id)
+    move_intent(session, intent, IntentState.DONE, now)
+    add_event(
+        session,
+        EventKind.SUBJOB_ENDS_AS_JOB,
+        now,
+        job_id=intent.job_id,
+        subjob_id=intent.subjob_id,
+        code=code,
+        reduced=not message,
+        reason=message,
+    )
 
 
 def failed(session: Session, id: int, message: str, now: float) -> None:

@@ -23,6 +23,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ejbd.batch.base import END_FILE
+from ejbd.engines import site_engines
 from ejbd.errors import Code, EjbError
 from ejbd.manager.protocol.worker_models import PROTOCOL
 from ejbd.paths import distrusted, distrusted_entry
@@ -194,6 +196,9 @@ class Spool:
     def exit_file(self, job: str, subjob: str) -> Path:
         return self.subjob_dir(job, subjob) / "exit"
 
+    def end_file(self, job: str, subjob: str) -> Path:
+        return self.subjob_dir(job, subjob) / END_FILE
+
     def epoch_dir(self, job: str, epoch: int) -> Path:
         return self.job_dir(job) / "epochs" / str(epoch)
 
@@ -265,6 +270,9 @@ class Spool:
         write_atomically(path, json.dumps(content).encode())
 
 
+SITE_ENGINES = "ejb_worker/engines/site.py"
+
+
 def build_worker() -> bytes:
     """The worker package as one runnable zip file; the same sources give the same bytes.
 
@@ -272,12 +280,19 @@ def build_worker() -> bytes:
     was half of what a worker's start cost. Any other Python passes over it and reads the source.
     """
     source = io.BytesIO()
+    modules = tuple(one.module for one in site_engines().values())
     package = resources.files("workers") / "ejb_worker"
     with zipfile.ZipFile(source, "w") as archive:
         for name, data in _sources(package, "ejb_worker"):
+            if name == SITE_ENGINES:
+                data = data.replace(b"MODULES = ()", f"MODULES = {modules!r}".encode())
             # What is read by every worker is stored as it is; what is there in case, small.
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
             archive.writestr(zipfile.ZipInfo(name + "c", (1980, 1, 1, 0, 0, 0)), _bytecode(name, data))
+        for one in site_engines().values():
+            archive.writestr(
+                zipfile.ZipInfo(f"ejb_worker/engines/{one.module}.py", (1980, 1, 1, 0, 0, 0)), one.worker.read_bytes()
+            )
         entry = b"from ejb_worker.__main__ import main\nimport sys\nsys.exit(main())\n"
         archive.writestr(zipfile.ZipInfo("__main__.py", (1980, 1, 1, 0, 0, 0)), entry)
     source.seek(0)

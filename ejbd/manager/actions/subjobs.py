@@ -9,16 +9,18 @@ from sqlalchemy import Row, select
 
 from ejbd.core.room.walltimes import asked_walltime, length_for_ranks
 from ejbd.core.view import BatchJobView
+from ejbd.manager.actions import orders
 from ejbd.manager.actions.operations import add_operation
+from ejbd.manager.actions.unsubmitted import never_submitted
 from ejbd.manager.context import Context
 from ejbd.manager.learning.speculating import placeholder_s
 from ejbd.manager.linked import arrays
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.times import work_now
-from ejbd.store.models import Intent, Subjob
-from ejbd.store.states import IntentState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
-from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, OperationKind, SubjobRole
+from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.states import IntentState, JobState, SubjobState
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_subjob, wake
+from ejbd.wire.kinds import AS_ASKED, J0_ROLES, EventKind, IntentKind, OperationKind, SubjobRole
 
 TAG_PREFIX = "ejb-"
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
@@ -37,7 +39,7 @@ def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
         return False
     if seen.mark.startswith(TAG_PREFIX):
         return seen.mark == subjob.tag
-    if subjob.role not in AS_ASKED or seen.submit_s is None or subjob.submit_s is None:
+    if seen.submit_s is None or subjob.submit_s is None:
         return False
     return seen.submit_s <= subjob.submit_s + CLOCKS_APART_S
 
@@ -140,7 +142,7 @@ def add_intent(
 
 def release(world: JobWorld, subjob: Subjob, why: str) -> None:
     """Give a subjob back: its workers are told to leave; one that never started, or does not leave, is cancelled."""
-    if subjob.releasing or SubjobState(subjob.state).terminal:
+    if subjob.releasing or SubjobState(subjob.state).terminal or _has_begun(world, subjob):
         return
     ctx = world.ctx
     subjob.releasing = True
@@ -153,6 +155,64 @@ def release(world: JobWorld, subjob: Subjob, why: str) -> None:
     add_intent(ctx, IntentKind.CANCEL, world.job.id, subjob=subjob, delay_s=RELEASE_GRACE_S if workers else 0.0)
 
 
+def _has_begun(world: JobWorld, subjob: Subjob) -> bool:
+    """Whether a J0 that is to be given back has begun the job by itself: then it is taken up at the next look instead.
+    Otherwise it cannot any more. The end of the job counts in any case."""
+    if subjob.role != SubjobRole.PLACEHOLDER:
+        return False
+    withdrawn = orders.withdraw(world.ctx.spool, world.job.id, subjob.id)
+    return not withdrawn and world.job.elastic and world.job.state in (JobState.WAITING, JobState.RUNNING)
+
+
+def release_at_end(world: JobWorld, subjob: Subjob, why: str) -> None:
+    """Give a subjob back at the end of its job.
+
+    Jobs of the batch system may wait for J0, whose number the job goes by: it ends as the job did, in its state and its
+    code, unless the job has none of its own.
+    """
+    code = end_code(world.job)
+    j0 = subjob.role in J0_ROLES and subjob.state != SubjobState.PLANNED
+    if subjob.releasing or SubjobState(subjob.state).terminal or not j0:
+        release(world, subjob, why)
+        return
+    ctx = world.ctx
+    orders.withdraw(ctx.spool, world.job.id, subjob.id)
+    subjob.releasing = True
+    add_event(ctx.session, EventKind.SUBJOB_RELEASED, ctx.now, job_id=world.job.id, subjob_id=subjob.id, reason=why)
+    if code is None:
+        add_intent(ctx, IntentKind.CANCEL, world.job.id, subjob=subjob)
+        return
+    running = subjob.state == SubjobState.RUNNING
+    for worker in world.workers_of(subjob.id) if running else ():
+        add_operation(ctx, worker, OperationKind.EXIT, exit_payload(world.job, subjob))
+    add_intent(ctx, IntentKind.END, world.job.id, subjob=subjob, delay_s=RELEASE_GRACE_S if running else 0.0)
+
+
+def end_code(job: Job) -> int | None:
+    """The exit code with which J0 says how its job ended. None: the job goes on, was cancelled or timed out."""
+    state = job.final_state or job.state
+    if state == JobState.COMPLETED:
+        return 0
+    if state != JobState.FAILED:
+        return None
+    return job.exit_code if job.exit_code is not None and 0 < job.exit_code < 256 else 1
+
+
+def exit_payload(job: Job, subjob: Subjob) -> dict[str, Any]:
+    """What a worker is told that is to leave."""
+    code = end_code(job) if subjob.role in J0_ROLES else None
+    return {"code": code} if code else {}
+
+
+def set_aside(world: JobWorld, j0: Subjob, why: str) -> None:
+    """The job goes on without J0, which has started: off its processors it keeps the job's number to the job's end."""
+    j0.role = SubjobRole.ASIDE.value
+    add_event(
+        world.ctx.session, EventKind.SUBJOB_ASIDE, world.ctx.now, job_id=world.job.id, subjob_id=j0.id, reason=why
+    )
+    add_intent(world.ctx, IntentKind.ASIDE, world.job.id, subjob=j0)
+
+
 def _drop_submission(world: JobWorld, subjob: Subjob, why: str) -> bool:
     """Take back a submission that has not been tried yet. A tried one must be found and cancelled instead."""
     query = select(Intent).where(
@@ -161,6 +221,6 @@ def _drop_submission(world: JobWorld, subjob: Subjob, why: str) -> bool:
     intent = world.ctx.session.scalars(query).first()
     if intent is None or intent.attempts:
         return False
-    move_intent(world.ctx.session, intent, IntentState.DROPPED, world.ctx.now)
+    never_submitted(world.ctx.session, intent, IntentState.DROPPED, world.ctx.now)
     move_subjob(world.ctx.session, subjob, SubjobState.CANCELLED, world.ctx.now, reason=why)
     return True

@@ -10,7 +10,7 @@ from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.times import set_rate
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
-from ejbd.wire.kinds import EventKind
+from ejbd.wire.kinds import EpochCode, EventKind
 
 
 def conclude(world: JobWorld, end: End) -> Outcome:
@@ -50,7 +50,7 @@ def _queue_again(world: JobWorld, again: Again) -> None:
     epoch = world.live_epoch if job.elastic else None
     if epoch is not None:
         stop_ranks(world, epoch)
-        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=again.reason)
+        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=again.reason, code=EpochCode.AGAIN)
         job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
     set_rate(job, 0.0, ctx.now)
     job.members, job.lead_worker = [], None

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager.actions.operations import add_operation, finished
-from ejbd.manager.actions.subjobs import release
+from ejbd.manager.actions.subjobs import release, release_at_end
 from ejbd.manager.ends.deaths import last_words
+from ejbd.manager.ends.outcomes import pause_s
 from ejbd.manager.placements.generations import drop_all
 from ejbd.manager.placements.lead import hand_over
 from ejbd.manager.planning.jobworld import JobWorld
@@ -15,10 +16,12 @@ from ejbd.manager.times import set_rate
 from ejbd.store.models import Epoch, Operation, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
-from ejbd.wire.kinds import EventKind, JobKind, OperationKind
+from ejbd.wire.kinds import J0_ROLES, EpochCode, EventKind, JobKind, OperationKind
 
 OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot be opened
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
+OUTPUT_AGAIN_S = 600.0  # ... where it cannot for want of EJB's own files: it is told to try again, with pauses
+OUTPUT_PAUSE_S = 5.0
 
 
 def stop_ranks(world: JobWorld, epoch: Epoch, grace_s: float = KILL_WAIT_S) -> None:
@@ -41,7 +44,9 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
     epoch = world.live_epoch
     if epoch is not None:
         stop_ranks(world, epoch, _grace_s(world))
-        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over")
+        move_epoch(
+            ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over", code=EpochCode.JOB_OVER
+        )
     launch = world.launch
     if launch is not None:
         launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
@@ -49,7 +54,7 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
     job.exit_code, job.final_state = code, final
     lead = world.worker(job.lead_worker)
     for subjob in world.open_subjobs:
-        if subjob.state != SubjobState.RUNNING:
+        if subjob.state != SubjobState.RUNNING and subjob.role not in J0_ROLES:  # what J0 is to say is not settled yet
             release(world, subjob, "the job is over")
     if lead is None:
         move_job(ctx.session, job, final, ctx.now, reason=reason)
@@ -62,24 +67,56 @@ def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> 
 
 def finish(world: JobWorld) -> bool:
     ctx, job = world.ctx, world.job
-    if ctx.now - (job.end_s or ctx.now) < KEPT_OPEN_S + 2 * _grace_s(world):
+    asked = _asked(world)
+    failed = _failed(asked)
+    own = failed is not None and bool((failed.result or {}).get("own"))
+    patience_s = OUTPUT_AGAIN_S if own or OperationKind.LEAD in [o.kind for o in asked] else KEPT_OPEN_S
+    if ctx.now - (job.end_s or ctx.now) < patience_s + 2 * _grace_s(world):
         if world.operations(OperationKind.STOP, unfinished=True):
             return False
         lead = world.worker(job.lead_worker)
         if lead is not None:
-            asked = [
-                o
-                for o in world.operations(OperationKind.UNLEAD)
-                if o.worker_id == lead.id and o.created_s >= (job.end_s or 0)
-            ]
             if not asked:
                 hand_over(world, lead, _last_words(world), _grace_s(world))
             if not finished(asked) or not asked:
                 return False
-            _tell_lost_output(world, asked)
+            if own and failed is not None:
+                tried = sum(o.kind == OperationKind.UNLEAD for o in asked)
+                if ctx.now >= (asked[-1].done_s or ctx.now) + pause_s(tried, first_s=OUTPUT_PAUSE_S):
+                    _bring_again(world, lead)
+                return False
+    _tell_lost_output(world, failed)
     move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
     _release_all(world)
     return True
+
+
+def _asked(world: JobWorld) -> list[Operation]:
+    """What the lead was told since the job's end, so that its output be whole."""
+    kinds = (OperationKind.LEAD, OperationKind.UNLEAD)
+    since_s, lead = world.job.end_s or 0.0, world.job.lead_worker
+    own = [o for o in world.operations(*kinds) if o.created_s >= since_s and o.worker_id == lead]
+    first = next((at for at, o in enumerate(own) if o.kind == OperationKind.UNLEAD), len(own))
+    return own[first:]
+
+
+def _failed(asked: Sequence[Operation]) -> Operation | None:
+    """What has failed of the last attempt to bring the output: a new collector could not begin, or not hand it in."""
+    begun = [o for o in asked[-2:] if o.kind == OperationKind.LEAD]
+    return next((o for o in [*begun, *asked[-1:]] if o.state == OperationState.FAILED and o.error), None)
+
+
+def _bring_again(world: JobWorld, lead: Worker) -> None:
+    """The lead's collector begins where it stopped, for what it could not bring is in the spool. Only its own subjob is
+    kept for that."""
+    job = world.job
+    for subjob in world.open_subjobs:
+        if subjob.id != lead.subjob_id:
+            release_at_end(world, subjob, "the job is over")
+    told = world.operations(OperationKind.LEAD)[-1].payload
+    job.script_run += 1
+    add_operation(world.ctx, lead, OperationKind.LEAD, {**told, "run": job.script_run, "script": None, "append": True})
+    hand_over(world, lead)
 
 
 def _grace_s(world: JobWorld) -> float:
@@ -88,14 +125,18 @@ def _grace_s(world: JobWorld) -> float:
     return view.kill_wait_s if view is not None else KILL_WAIT_S
 
 
-def _tell_lost_output(world: JobWorld, asked: Sequence[Operation]) -> None:
-    """A job whose output could not be written has not completed, as little as under sbatch."""
+def _tell_lost_output(world: JobWorld, failed: Operation | None) -> None:
+    """A job whose output file cannot be written has not completed, as little as under sbatch. What EJB cannot write of
+    its own fails nobody: what could not be brought is kept, and the job says where."""
     job = world.job
-    error = next((o.error for o in asked if o.state == OperationState.FAILED), "")
-    if not error or job.final_state != JobState.COMPLETED:
+    if failed is None:
         return
-    add_event(world.ctx.session, EventKind.OUTPUT_LOST, world.ctx.now, job_id=job.id, reason=error)
-    job.final_state, job.exit_code, job.reason = JobState.FAILED.value, OUTPUT_LOST, error
+    error = failed.error
+    kept = f"{error}; what was not brought into its output is kept in {world.ctx.spool.job_dir(job.id)}"
+    add_event(world.ctx.session, EventKind.OUTPUT_LOST, world.ctx.now, job_id=job.id, reason=kept)
+    if job.final_state == JobState.COMPLETED and not (failed.result or {}).get("own"):
+        job.final_state, job.exit_code = JobState.FAILED.value, OUTPUT_LOST
+    job.reason = "; ".join(part for part in (job.reason, kept) if part)
 
 
 def _last_words(world: JobWorld) -> list[str]:
@@ -110,4 +151,4 @@ def _release_all(world: JobWorld) -> None:
     if world.job.state == JobState.COMPLETED:
         drop_all(world)
     for subjob in world.open_subjobs:
-        release(world, subjob, "the job is over")
+        release_at_end(world, subjob, "the job is over")

@@ -109,6 +109,14 @@ class ApplicationEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadFailed:
+    """A script did not begin: EJB's own files could not be written for it, which may pass. `setbacks`: before."""
+
+    setbacks: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutputRefused:
     """A job's output could not be opened, so that it did not begin."""
 
@@ -118,10 +126,19 @@ class OutputRefused:
 
 @dataclass(frozen=True, slots=True)
 class TimeUsedUp:
-    """A job's own walltime, in the batch job `what` ("it" or "its subjob")."""
+    """A job's own walltime, in the batch job `what` ("it" or "its subjob").
+
+    `began`: something of the job ran in it. `missed_s`: how much of it had passed before, with no daemon there. `away`:
+    none was there when it started. `again`: what ran may be run again. `setbacks`: before.
+    """
 
     what: str
     walltime_s: float
+    began: bool = True
+    missed_s: float = 0.0
+    away: bool = False
+    again: bool = False
+    setbacks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +158,30 @@ class PlanOutlived:
 
 @dataclass(frozen=True, slots=True)
 class ShellLost:
-    """The subjob in which the shell of a script lived that cannot be started again."""
+    """The subjob in which the shell of an ordinary script lived.
+
+    `again`: the script can be begun again behind its launches. `counted`: a placement was lost with it, which counts as
+    a setback itself. `setbacks`: before.
+    """
 
     said: str
+    again: bool = False
+    counted: bool = False
+    setbacks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementFailed:
     """A placement of ranks: a restart that did not come up, a broken checkpoint, a lost worker. `setbacks`: before.
 
-    `theirs`: the batch system has taken its processors away (a preemption).
+    `theirs`: the batch system has taken its processors away (a preemption). `way_back`: the checkpoint engine has
+    failed, and the application is yet to be tried from an older checkpoint, or without that engine.
     """
 
     setbacks: int
     said: str
     theirs: bool = False
+    way_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +225,8 @@ class SubmissionRefused:
     """A submission of a batch job that surely was not taken.
 
     `transient`: the very same may be taken later. `own_fault`: for what this job itself asks for. `attempts`: with this
-    one. `failed_starts`: the job's subjobs that came to nothing before. `placed`: the job has other room.
+    one. `failed_starts`: the job's subjobs that came to nothing before. `placed`: the job has other room. `of_account`:
+    for a limit of its user's and account's.
     """
 
     role: SubjobRole
@@ -209,6 +236,7 @@ class SubmissionRefused:
     failed_starts: int
     placed: bool
     said: str
+    of_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +249,7 @@ class CancelAsked:
 End = (
     PassedThroughEnded
     | ApplicationEnded
+    | LeadFailed
     | OutputRefused
     | TimeUsedUp
     | PlanOutlived
@@ -241,6 +270,7 @@ _PASSED_THROUGH: dict[SubjobState, JobState] = {
     SubjobState.LOST: JobState.FAILED,  # the batch system's own retry, where there is one, has had its turn
 }
 CANCELLED_THERE = "its batch job was cancelled at the batch system"
+AGAIN_AND_AGAIN = "its batch job ended before it could run, again and again (the last time as {state})"
 
 
 def outcome(end: End, limits: Limits) -> Outcome:
@@ -252,21 +282,27 @@ def outcome(end: End, limits: Limits) -> Outcome:
             return Final(final, "" if done else said, 0 if done and code is None else code)
         case ApplicationEnded(code, said):
             return Final(JobState.FAILED, said, code) if code else Final(JobState.COMPLETED, "", 0)
+        case LeadFailed(setbacks, said):
+            if setbacks < limits.max_setbacks:
+                return Again(reason=said, setback=True)
+            return Final(JobState.FAILED, f"{said}; given up after {setbacks + 1} attempts")
         case OutputRefused(code, said):
             return Final(JobState.FAILED, said, code)
-        case TimeUsedUp(what, walltime_s):
-            return Final(JobState.TIMEOUT, f"{what} reached its time limit of {walltime_s:g} s")
+        case TimeUsedUp():
+            return _of_time(end, limits)
         case PlanOutlived():
             # Once it goes back to waiting for J0 with its work kept; then it ends by time-out, as a rigid job would.
             if end.savable and (end.cut_short or not end.overruns):
                 return Again(reason=end.said)
             return Final(JobState.TIMEOUT, f"{end.said} (it asked for {end.walltime_s:g} s at full width)")
-        case ShellLost(said):
+        case ShellLost(said, again, counted, setbacks):
+            if again and (counted or setbacks < limits.max_setbacks):
+                return Again(reason=said, setback=not counted)
             return Final(JobState.FAILED, said)
         case PlacementFailed(said=said, theirs=True):
             return Again(reason=said)
-        case PlacementFailed(setbacks, said):
-            if setbacks < limits.max_setbacks:
+        case PlacementFailed(setbacks, said, way_back=way_back):
+            if way_back or setbacks < limits.max_setbacks:
                 return Again(reason=said, setback=True)
             return Final(JobState.FAILED, f"{said}; given up after {setbacks + 1} failed placements")
         case PeersFailed(setbacks, said):  # the program is well; one that fails for ever has its own code in the end
@@ -283,6 +319,24 @@ def outcome(end: End, limits: Limits) -> Outcome:
             assert_never(never)
 
 
+def _of_time(end: TimeUsedUp, limits: Limits) -> Outcome:
+    """Time that passed without a rank is not the job's."""
+    said = f"{end.what} reached its time limit of {end.walltime_s:g} s"
+    if not end.began:
+        said += f", and no rank ran in it{' while no daemon was there' if end.away else ''}"
+        if end.away:
+            return Again(reason=said, whole=True)
+        if end.setbacks < limits.max_setbacks:
+            pause = pause_s(end.setbacks + 1, free=1, first_s=PLACEHOLDER_PAUSE_S)
+            return Again(pause, said, setback=True, whole=True)
+        return Final(JobState.FAILED, AGAIN_AND_AGAIN.format(state=SubjobState.TIMEOUT))
+    if end.missed_s:
+        said += f", the first {end.missed_s:.0f} s of which passed while no daemon was there"
+        if end.again and end.setbacks < limits.max_setbacks:
+            return Again(reason=said, setback=True, whole=True)
+    return Final(JobState.TIMEOUT, said)
+
+
 def _of_placeholder(end: PlaceholderEnded, limits: Limits) -> Outcome:
     if end.state is SubjobState.CANCELLED and not end.released:
         # By somebody to whom its number is the job's, as SLURM_JOB_ID has it: a user, or the script itself.
@@ -294,8 +348,7 @@ def _of_placeholder(end: PlaceholderEnded, limits: Limits) -> Outcome:
         return Again(pause, why, setback=not end.counted)
     if not end.waiting:
         return GoesOn()
-    why = f"its batch job ended before it could run, again and again (the last time as {end.state})"
-    return Final(JobState.FAILED, why)
+    return Final(JobState.FAILED, AGAIN_AND_AGAIN.format(state=end.state))
 
 
 def _of_submission(end: SubmissionRefused, limits: Limits) -> Outcome:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.findings import Given, has_control, invalid, shortened
 from ejbd.manager.jobspec.patterns import check_pattern
+from ejbd.manager.jobspec.pbsfiles import for_sbatch
 from ejbd.manager.jobspec.pbslines import PbsLines
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import Asked
@@ -44,7 +45,7 @@ def asked_for(
         raise invalid("script_path", f"{shortened(path)} is not the absolute path of a script")
     return Asked(
         directory=request.cwd,
-        options=(*(("--ignore-pbs", *_words(pbs.given)) if pbs.present else ()), *_words(typed)),
+        options=(*(("--ignore-pbs", *_words(for_sbatch(pbs.given))) if pbs.present else ()), *_words(typed)),
         comment=values.text(comment, "the comment", empty=True) if comment is not None else "",
         named="job-name" in settings,
         path=path,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from ejbd.core.parameters import Declared, per_job
-from ejbd.manager.jobspec import shell, values
+from ejbd.manager.jobspec import again, pbsfiles, shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.endsignal import read_signal
@@ -18,13 +18,15 @@ from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_cont
 from ejbd.manager.jobspec.indices import Indices
 from ejbd.manager.jobspec.layout import read_layout
 from ejbd.manager.jobspec.mail import read_mail
-from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT
+from ejbd.manager.jobspec.ownwords import own_words
+from ejbd.manager.jobspec.patterns import DEFAULT_OUTPUT, SBATCHS_ARRAY_OUTPUT, SBATCHS_OUTPUT
 from ejbd.manager.jobspec.pbslines import PbsLines, read_pbs_lines
 from ejbd.manager.jobspec.request import JobRequest
-from ejbd.manager.jobspec.spec import JobKind, JobSpec
+from ejbd.manager.jobspec.spec import WITH_FIELDS, JobKind, JobSpec
 from ejbd.manager.jobspec.wants import read_wants
 from ejbd.sbatch import BY_NAME, Use
 
+MOST_OF_A_VALUE = 131_071  # characters; a word of a command may have no more
 KEPT_CHARACTERS = 16_384
 NO_WALLTIME = Refusal(
     "walltime",
@@ -93,9 +95,14 @@ def read(request: JobRequest) -> Reading:
         if any(one.name == _IGNORE_PBS for one in directives.given):
             pbs = PbsLines()
             check_script(request.script)
+        pbs = replace(pbs, given=pbsfiles.from_home(pbs.given, request.env.get("HOME")))
         given += (*directives.given, *pbs.given)
         refusals += (*directives.refusals, *pbs.refusals)
     given += typed
+    for one in given:
+        if one.value is not None and len(one.value) > MOST_OF_A_VALUE:
+            message = f"the value of {one.name} has more than {MOST_OF_A_VALUE} characters"
+            raise invalid(one.where, message, "no command takes a longer word; use a file, or shorten it")
     settings = {one.name: one for one in given}  # the last one wins
     options, notes = _sort_options(settings, refusals)
     notes += pbs.notes
@@ -105,6 +112,10 @@ def read(request: JobRequest) -> Reading:
     wants, cannot = read_wants(settings, options.shape, options.first, unsized)
     refusals += cannot
     rigid = (*options.rigid, *layout.rigid)
+    if (word := again.said(given)) is not None:
+        rigid = (*rigid, f"--{word.name}")
+    once: Refusal | None = None
+    restartable = values.switch(settings["ejb:restartable"]) if "ejb:restartable" in settings else False
     walltime_s = 0.0
     if (time := settings.get("time")) is None:
         refusals.append(NO_WALLTIME)
@@ -122,6 +133,9 @@ def read(request: JobRequest) -> Reading:
         refusals += seen.refusals if script == request.script else map(_line_before, seen.refusals)
         if seen.doubt is not None:
             refusals.append(seen.doubt)
+        once = again.obstacle(word, seen.once if script == request.script else seen.once and _line_before(seen.once))
+        if once is not None and not restartable:
+            notes.append(again.note(once))
     if (partition := settings.get("partition")) and "," in (partition.value or ""):
         refusals.append(Refusal(partition.where, "an elastic job waits in one partition, not in several"))
         rigid = (*rigid, f"--partition={partition.value}")
@@ -149,7 +163,7 @@ def read(request: JobRequest) -> Reading:
         processes=layout.processes,
         walltime_s=walltime_s,
         cwd=cwd,
-        output=output_pattern(settings.get("output"), cwd) or beside(cwd, DEFAULT_OUTPUT),
+        output=output_pattern(settings.get("output"), cwd) or beside(cwd, _output(request, array is not None)),
         queue=values.text(settings["partition"], "the queue") if "partition" in settings else None,
         error=output_pattern(settings.get("error"), cwd),
         script=_with_shell(request, pbs),
@@ -162,13 +176,15 @@ def read(request: JobRequest) -> Reading:
         wants=wants,
         engine=values.engine(settings["ejb:engine"]) if "ejb:engine" in settings else "auto",
         mpi=values.text(settings["ejb:mpi"], "the MPI") if "ejb:mpi" in settings else "auto",
-        restartable=values.switch(settings["ejb:restartable"]) if "ejb:restartable" in settings else False,
+        restartable=restartable,
+        begins_again=request.script is not None and once is None,
         rerunnable=values.switch(settings["ejb:rerunnable"]) if "ejb:rerunnable" in settings else False,
         elastic=values.elastic(settings["ejb:elastic"]) if "ejb:elastic" in settings else None,
         options=options.shared,
         rigid_options=rigid,
         hold="hold" in settings,
-        **{name: _own(settings, one) for name, one in per_job().items()},
+        **{name: _own(settings, per_job()[name]) for name in WITH_FIELDS},
+        settings=own_words(settings),
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
         learned=_learned(settings, notes),
@@ -303,6 +319,13 @@ def _directory(given: Given | None, cwd: str) -> str:
     if not cwd.startswith("/"):
         raise invalid("cwd", f"the working directory {shortened(cwd)} is not an absolute path")
     return posixpath.join(cwd, given.value or "") if given else cwd
+
+
+def _output(request: JobRequest, is_array: bool) -> str:
+    """Where the output goes if nothing is said of that: to a file by which the job's user knows the job."""
+    if not request.numbered:
+        return DEFAULT_OUTPUT
+    return SBATCHS_ARRAY_OUTPUT if is_array else SBATCHS_OUTPUT
 
 
 def _name(given: Given | None, request: JobRequest) -> str:

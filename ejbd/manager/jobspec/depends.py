@@ -33,6 +33,7 @@ class Condition:
         return f"{self.when}:{self.job}" + (f"+{self.minutes}" if self.minutes else "")
 
 
+MOST_JOBS = 1000  # that one dependency of an elastic job names
 _JOB = re.compile(r"(?P<id>[0-9a-f]{1,16}(?:_(?:[0-9]{1,7}|\*))?)(?:\+(?P<minutes>[0-9]{1,7}))?", re.ASCII)
 
 
@@ -46,7 +47,7 @@ class Depends:
     @classmethod
     def read(cls, text: str) -> Depends | None:
         """None: it is spelt in another way, which sbatch may know."""
-        if "," in text and "?" in text:
+        if ("," in text and "?" in text) or text.count(":") > MOST_JOBS:
             return None
         conditions: list[Condition] = []
         for part in re.split(r"[,?]", text):

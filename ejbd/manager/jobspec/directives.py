@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ejbd.core.parameters import per_job
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
+from ejbd.manager.jobspec.ownwords import given_setting
 from ejbd.sbatch import BY_LETTER, Argument, Option, matching
 
 _SBATCH, _SLURM, _EJB = "#SBATCH", "#SLURM", "#EJB"
 _SPACE = " \t\v\f\r"
-EJB_KEYS = (
-    "restartable", "rerunnable", "engine", "mpi", "elastic", *(one.key for one in per_job().values()), "checkpoint",
-    "app", "walltime",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +156,4 @@ def _next_value(spelling: str, queue: Iterator[Word], where: str) -> str:
 
 def _ejb_setting(text: str, where: str) -> Given:
     key, equals, value = text.partition("=")
-    if key not in EJB_KEYS:
-        raise invalid(where, f"#EJB has no setting {shortened(key)}", "it has " + ", ".join(EJB_KEYS))
-    return Given(f"ejb:{key}", value if equals else None, where)
+    return given_setting(key, value if equals else None, where)

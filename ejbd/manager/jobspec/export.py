@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from ejbd.manager.jobspec.findings import invalid, shortened
 from ejbd.sbatch import export_parts
+from ejbd.wire.reaching import PLACES, REACHING
 
 # Of another job, or for the daemon's own commands: never the new job's.
 _FOREIGN = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "EJB_", "EJBD_")
-_BASE = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ")  # what a login would set at the least
+# What a login would set at the least, and where the daemon is, as Slurm tells every job where Slurm is.
+_BASE = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", *PLACES)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -31,7 +33,7 @@ def exported(env: Mapping[str, str], export: str | None, where: str) -> dict[str
     ALL, NONE, NIL, or names and NAME=value separated by commas (a value with commas in quotes); names without ALL leave
     out everything else but what a login sets.
     """
-    own = {name: value for name, value in env.items() if not name.startswith(_FOREIGN)}
+    own = {name: value for name, value in env.items() if name in REACHING or not name.startswith(_FOREIGN)}
     base = {name: own[name] for name in _BASE if name in own}
     if export is None or export.upper() == "ALL":
         return own

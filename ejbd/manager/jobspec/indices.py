@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,12 +41,17 @@ class Indices:
         return any(index in part for part in self.parts)
 
     @property
+    def count(self) -> int:
+        """How many, with each as often as it is named."""
+        return sum(map(len, self.parts))
+
+    @property
     def last(self) -> int:
         return max(part[-1] for part in self.parts)
 
     @cached_property
     def all(self) -> RangeSet:
-        """Each once. May take as long as there are indices: look at `last` before."""
+        """Each once. May take as long as there are indices: look at `count` before."""
         return ranges(index for part in self.parts for index in part)
 
     @property
@@ -68,8 +73,16 @@ def folded(indices: RangeSet | Iterable[int]) -> str:
     return str(found).replace("/", ":")
 
 
+def chosen(text: str, among: Collection[int]) -> RangeSet:
+    """Those of `among` that a user names, however many else. Raises ValueError for what names no indices."""
+    found = Indices.read(text)
+    if found is None or found.most is not None:
+        raise ValueError(f"{text!r} names no indices")
+    return ranges(index for index in among if index in found)
+
+
 def unfolded(text: str) -> RangeSet:
-    """What :func:`folded` wrote, or a user. Raises ValueError where it is neither."""
+    """What :func:`folded` wrote. Raises ValueError for anything else."""
     if not text:
         return ranges(())
     found = Indices.read(text)

@@ -7,8 +7,9 @@ import re
 from ejbd.manager.jobspec.findings import CONTROL_HINT, has_control, invalid, shortened
 
 DEFAULT_OUTPUT = "ejb-%i.out"  # EJB's own id, by which its user knows the job
+SBATCHS_OUTPUT, SBATCHS_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"
 _SIGN = re.compile(r"%(?P<width>[0-9]*)(?P<letter>.?)", re.DOTALL)
-_KNOWN = "jJAxuNnsta%"
+_KNOWN = "jJAxuNnstaS%"
 _LONGEST = 4096
 
 

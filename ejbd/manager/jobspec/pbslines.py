@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ejbd.manager.jobspec import pbsresources
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
+from ejbd.manager.jobspec.pbsfiles import Names
 from ejbd.manager.jobspec.pbsresources import Resource
 from ejbd.qsub import BY_LETTER, Option, Use
 
@@ -25,8 +26,6 @@ _JOB = re.compile(r"(?P<number>[0-9a-f]{1,16}(?:_[0-9]{1,7})?)(?:\[\])?(?:\.[A-Z
 _DEPENDENCIES = frozenset({"after", "afterok", "afternotok", "afterany"})
 _MAIL = {"a": "FAIL", "b": "BEGIN", "e": "END"}
 _DATE = re.compile(r"(?P<date>[0-9]{8}|[0-9]{6}|[0-9]{4}|[0-9]{2})?(?P<clock>[0-9]{4})(?:\.(?P<s>[0-9]{2}))?", re.ASCII)
-OUTPUT, ERROR = "%x.o%j", "%x.e%j"
-"""What PBS calls a job's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,8 @@ class _Found:
     shell: str = ""
     umask: int | None = None
     join: str = "n"
+    keep: str = "n"
+    torque: bool = False
 
     def give(self, name: str, value: str | None, where: str) -> None:
         self.settings[name] = Given(name, value, where)
@@ -77,9 +78,11 @@ def read_pbs_lines(script: str) -> PbsLines:
         return PbsLines()
     resources = pbsresources.read(found.resources)
     settings = {**found.settings, **{one.name: one for one in resources.given if one.name not in found.settings}}
+    torque = found.torque or any(one.name == "nodes" for one in found.resources)
+    names = Names("array" in settings, torque)
     return PbsLines(
         present=True,
-        given=tuple(_joined(settings, found.join)),
+        given=tuple(_joined(settings, found, names)),
         refusals=(*found.refusals, *resources.refusals),
         notes=tuple(found.notes),
         shared=tuple(found.shared),
@@ -89,14 +92,14 @@ def read_pbs_lines(script: str) -> PbsLines:
     )
 
 
-def _joined(settings: dict[str, Given], join: str) -> Iterator[Given]:
+def _joined(settings: dict[str, Given], found: _Found, names: Names) -> Iterator[Given]:
     """With both outputs where -j has them: standard error into the other file (oe), the other way round (eo), apart."""
-    output = settings.pop("output", Given("output", OUTPUT, ""))
-    error = settings.pop("error", Given("error", ERROR, ""))
+    output = names.of("output", settings.pop("output", None), found.keep)
+    error = names.of("error", settings.pop("error", None), found.keep)
     yield from settings.values()
-    if join == "oe":
+    if found.join == "oe":
         yield output
-    elif join == "eo":
+    elif found.join == "eo":
         yield Given("output", error.value, error.where)
     else:
         yield output
@@ -120,7 +123,8 @@ def _words(line: str, where: str) -> list[str]:
         elif c in "\"'":
             quote, word = c, word or []
         elif c == "\\":
-            word = [*(word or []), next(characters, "")]
+            word = word or []
+            word.append(next(characters, ""))
         elif c.isspace():
             if word is not None:
                 words.append("".join(word))
@@ -128,7 +132,8 @@ def _words(line: str, where: str) -> list[str]:
         elif c == "#" and word is None:
             break
         else:
-            word = [*(word or []), c]
+            word = word or []
+            word.append(c)
     if quote:
         raise invalid(where, f"the quote {quote} is not closed", "close it on the same line")
     return [*words, "".join(word)] if word is not None else words
@@ -202,8 +207,8 @@ def _begin(value: str, where: str, found: _Found) -> None:
     found.give("begin", clock, where)
 
 
-def _path(value: str, where: str, found: _Found, name: str, default: str) -> None:
-    """A file as PBS has it: the host before it is where the job was submitted anyhow; a folder gets PBS's own name."""
+def _path(value: str, where: str, found: _Found, name: str) -> None:
+    """A file as PBS has it: the host before it is where the job was submitted anyhow."""
     value = _HOSTED.sub("", value, count=1)
     pattern = ""
     end = 0
@@ -213,7 +218,7 @@ def _path(value: str, where: str, found: _Found, name: str, default: str) -> Non
             pattern += value[end : match.start()].replace("%", "%%") + sign
             end = match.end()
     pattern += value[end:].replace("%", "%%")
-    found.give(name, pattern + default if pattern.endswith("/") else pattern, where)
+    found.give(name, pattern, where)
 
 
 def _queue(value: str, where: str, found: _Found) -> None:
@@ -242,6 +247,17 @@ def _join(value: str, where: str, found: _Found) -> None:
     if value not in ("oe", "eo", "n"):
         raise invalid(where, f"-j is oe, eo or n, not {shortened(value)}")
     found.join = value
+
+
+def _keep_files(value: str, where: str, found: _Found) -> None:
+    if not value or set(value) - set("oedn") or ("n" in value and value != "n"):
+        raise invalid(where, f"-k is n, or letters of o, e and d, not {shortened(value)}")
+    found.keep = value
+
+
+def _torques_array(value: str, where: str, found: _Found) -> None:
+    found.torque = True
+    found.give("array", value, where)
 
 
 def _shell(value: str, where: str, found: _Found) -> None:
@@ -309,12 +325,13 @@ _UNDERSTOOD: dict[str, Callable[[str, str, _Found], None]] = {
     "A": _named("account"),
     "d": _named("chdir"),
     "w": _named("chdir"),
-    "e": lambda value, where, found: _path(value, where, found, "error", ERROR),
-    "o": lambda value, where, found: _path(value, where, found, "output", OUTPUT),
+    "e": lambda value, where, found: _path(value, where, found, "error"),
+    "o": lambda value, where, found: _path(value, where, found, "output"),
     "h": _named("hold", bare=True),
     "j": _join,
     "J": _named("array"),
-    "t": _named("array"),
+    "k": _keep_files,
+    "t": _torques_array,
     "l": _resources,
     "m": _mail,
     "M": _named("mail-user"),

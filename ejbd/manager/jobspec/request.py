@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ejbd.core.parameters import per_job
 from ejbd.manager.jobspec.directives import Word, parse_options
-from ejbd.manager.jobspec.findings import Given
+from ejbd.manager.jobspec.findings import Given, shortened
+from ejbd.manager.jobspec.ownwords import given_setting
+from ejbd.manager.jobspec.spec import WITH_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class Overrides:
     """Settings that win over those of the script (None: not given). Texts are in sbatch's spelling.
 
     `options` are further options of sbatch as words of an argument list, e.g. ("--mem=4G", "-x", "n7").
+    `settings` are those that `#EJB` knows, by their names.
     """
 
     ntasks: str | None = None
@@ -42,6 +45,7 @@ class Overrides:
     rerunnable: bool | None = None
     hold: bool | None = None
     options: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def given(self) -> Iterator[Given]:
         """The settings in the form in which a script's lines give them; their place is the option's spelling."""
@@ -50,6 +54,8 @@ class Overrides:
             value = getattr(self, attribute)
             if value is not None:
                 yield Given(name, value, f"--{attribute.removesuffix('_s').replace('_', '-')}")
+        for word, text in self.settings.items():
+            yield given_setting(word, text, f"--setting {shortened(word)}")
         if self.restartable is not None:
             yield Given("ejb:restartable", "yes" if self.restartable else "no", "--restartable")
         if self.rerunnable is not None:
@@ -74,7 +80,7 @@ _NAMES = {
     "elastic": "ejb:elastic",
     "engine": "ejb:engine",
     "mpi": "ejb:mpi",
-    **{name: f"ejb:{one.key}" for name, one in per_job().items()},
+    **{name: f"ejb:{one.key}" for name, one in per_job().items() if name in WITH_FIELDS},
     "checkpoint": "ejb:checkpoint",
     "app": "ejb:app",
     "walltime": "ejb:walltime",
@@ -87,7 +93,7 @@ class JobRequest:
 
     `cwd` is an absolute path, `env` the submitter's environment, `script_name` what the job is called by default.
     `script_path` is where the script was read from (None: from no file), `umask` and `limits` (soft ones by their
-    names, -1 is unlimited) are the submitter's, as far as they are known.
+    names, -1 is unlimited) are the submitter's, as far as they are known. `numbered`: he knows the job by its number.
     """
 
     cwd: str
@@ -100,3 +106,4 @@ class JobRequest:
     script_path: str | None = None
     umask: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
+    numbered: bool = False

@@ -13,8 +13,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ejbd.manager.jobspec.again import UNSEEN, InTheWay
+from ejbd.manager.jobspec.beside import Beside, is_assignment, only_looks, without_wrappers
 from ejbd.manager.jobspec.findings import Refusal
-from workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection
+from workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program
 
 # Launchers that EJB does not speak for: their ranks would stay where the script runs.
 _FOREIGN = frozenset(
@@ -23,7 +25,6 @@ _FOREIGN = frozenset(
         *("mpirun_rsh", "mpirun_mpt", "mpiexec_mpt", "mpiexec.gforker", "mpiexec.slurm"),
     }
 )
-_WRAPPERS = frozenset({"nohup", "exec", "command", "env", "nice", "setsid", "stdbuf", "timeout", "ionice", "builtin"})
 _STAY = frozenset({"then", "do", "else", "elif", "!", "time"})  # what follows is a command again
 _DECLARING = frozenset({"export", "readonly", "local", "declare"})
 _CONDITIONS = frozenset({"if", "elif", "while", "until"})
@@ -31,8 +32,10 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _NAMES_A_LAUNCHER = re.compile(r"\$\{?\w*(?:srun|mpi_?(?:run|exec)|launch)\w*(?::?[-=+?][^}]*)?\}?", re.IGNORECASE)
 _NAMES = "|".join(re.escape(name) for name in LAUNCHERS)
 _IN_SUBSTITUTION = re.compile(  # in the place of a command
-    rf"(?:^|[;&|({{`!\n]|\bdo\b|\bthen\b)[ \t]{{0,99}}(?:\w{{1,99}}=\S{{0,99}}[ \t]+){{0,9}}(?:{_NAMES})\s"
+    rf"(?:^|[;&|({{`!\n]|\bdo\b|\bthen\b)[ \t]{{0,99}}(?:\w{{1,99}}=\S{{0,99}}[ \t]+){{0,9}}({_NAMES})\s"
 )
+_LONGEST_LAUNCH = 200  # characters of a launch in a substitution that are looked at
+_END_OF_COMMAND = re.compile(r"[;|&)`\n]")
 _IN_TEXT = re.compile(rf"(?<![\w./$-])(?:{_NAMES})(?![\w.=-])")
 _MOST_LAUNCHES, _MOST_VARIABLES, _MOST_WORDS = 10_000, 1000, 100
 _LONGEST_NAME = 100  # of a variable that is looked at
@@ -56,21 +59,27 @@ def is_shell(script: str) -> bool:
 
 @dataclass(slots=True)
 class Launch:
-    """A launch as it stands in a script: its lines, and whether the script asks how it ended (`||`, `if`, `!`)."""
+    """A launch as it stands in a script: its lines, and whether the script asks how it ended (`||`, `if`, `!`).
+
+    `looks`: it only tells something of its nodes (`srun hostname`).
+    """
 
     name: str
     first_line: int
     last_line: int
     handled: bool = False
+    looks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was seen in a script. `refusals` are certain; `doubt` says why nothing is known to be launched, or is ""."""
+    """What was seen in a script. `refusals` are certain; `doubt` says why nothing is known to be launched, or is "".
+    `once`: why it is not begun again by itself where its shell is lost (None: it is)."""
 
     launches: tuple[Launch, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     doubt: Refusal | None = None
+    once: Refusal | None = UNSEEN
 
 
 def read_script(script: str, processors: int) -> Sight:
@@ -84,13 +93,27 @@ def read_script(script: str, processors: int) -> Sight:
     except (_Lost, RecursionError):
         line = f"line {seen.line_now()}"
         return Sight(doubt=Refusal(line, "the script cannot be followed from here on", _DOUBT_HINT, doubt=True))
-    nothing = not seen.launches and not seen.mentioned
-    return Sight(tuple(seen.launches), refusals, _unseen() if nothing and not refusals else None)
+    return Sight(tuple(seen.launches), refusals, None if refusals else _doubt(seen), seen.in_the_way.found)
 
 
 def look(script: str, processors: int = 1_000_000) -> list[Refusal]:
     """The launches that cannot be held, by line; empty where there is none, or where the script cannot be followed."""
     return list(read_script(script, processors).refusals)
+
+
+def _doubt(seen: _Look) -> Refusal | None:
+    """Why the job's work would not be what its launches start."""
+    if not (seen.launches or seen.mentioned or seen.looked):
+        return _unseen()
+    if seen.beside.why:
+        message = f"{seen.beside.why}, so that this work would stay on one subjob"
+        return Refusal(f"line {seen.beside.line}", message, _DOUBT_HINT, doubt=True)
+    if seen.mentioned or not all(launch.looks for launch in seen.launches):
+        return None
+    message = (
+        "its launches only look at their nodes, as `srun hostname` does, so that its work would stay on one subjob"
+    )
+    return Refusal("script", message, _DOUBT_HINT, doubt=True)
 
 
 def _unseen() -> Refusal:
@@ -139,8 +162,14 @@ class _Look:
     launches: list[Launch] = field(default_factory=list)
     unasked: list[int] = field(default_factory=list)  # launches (by number) of which the script does not ask the end
     mentioned: bool = False  # a launch stands in a substitution
+    looked: bool = False  # one that only looks does
+    beside: Beside = field(default_factory=Beside)
+    in_the_way: InTheWay = field(default_factory=InTheWay)
+    files: list[str] = field(default_factory=list)  # that the present command writes
     variables: dict[str, str] = field(default_factory=dict)
     names_file: bool = False  # the next word is the file of a redirection
+    writes_file: bool = False  # and is written
+    appends: bool = False  # something of the present command is added to a file
     negated: bool = False
 
     def run(self) -> list[Refusal]:
@@ -213,7 +242,11 @@ class _Look:
 
     def mention(self, text: str) -> None:
         """Look for launches in a substitution, which is not followed."""
-        self.mentioned = self.mentioned or _IN_SUBSTITUTION.search(text) is not None
+        for match in _IN_SUBSTITUTION.finditer(text):
+            words = _END_OF_COMMAND.split(text[match.end() : match.end() + _LONGEST_LAUNCH], maxsplit=1)[0].split()
+            argv = program(match[1], words)
+            looks = bool(argv) and only_looks(argv)
+            self.looked, self.mentioned = self.looked or looks, self.mentioned or not looks
 
     def line_now(self) -> int:
         """The line of the present place."""
@@ -239,6 +272,8 @@ class _Look:
         self.drop_word()
         if self.names_file:
             self.names_file = False
+            if self.writes_file:
+                self.files.append(word)
         elif self.words or quoted:
             self.add(word)
         elif word in _STAY:
@@ -284,24 +319,33 @@ class _Look:
 
     def end_command(self) -> None:
         self.end_word()
-        words, negated = self.words, self.negated
+        words, negated, files, appends = self.words, self.negated, self.files, self.appends
         self.drop_words()
-        self.names_file = self.negated = False
+        self.files = []
+        self.names_file = self.negated = self.appends = False
         if not words:
+            if files:
+                self.in_the_way.command(self.last_line, words, files)
             return
         if words[0] in ("function", "alias") and any(word.partition("=")[0] in LAUNCHERS for word in words[1:]):
             raise _Lost  # the script gives these words a meaning of its own
-        if words[0] == "coproc" and set(LAUNCHERS).intersection(self.command_of(words[1:])[:1]):
+        if words[0] == "coproc" and set(LAUNCHERS).intersection(without_wrappers(words[1:])[:1]):
             message = "a launch in the background (coproc) cannot be moved: launches run one after another"
             self.found.append(Refusal(f"line {self.first_line}", message, _BACKGROUND_HINT))
             return
-        command = self.command_of(self.substituted(words))
+        command = list(without_wrappers(self.substituted(words)))
         name = command[0].rpartition("/")[2] if command else ""
         if name in LAUNCHERS and "/" in command[0]:
             self.refuse(command[0], f"would go past EJB: write `{name}` without its folder")
         if name in LAUNCHERS:
-            self.launch(name, command, negated)
-        elif name in _FOREIGN:
+            argv = program(name, command[1:])
+            self.launch(name, command, negated, looks=bool(argv) and only_looks(argv))
+            self.beside.launch(argv, files)
+            self.in_the_way.launch(self.first_line, words, appends=appends)
+            return
+        self.beside.command(self.first_line, words, files)
+        self.in_the_way.command(self.first_line, words, files)
+        if name in _FOREIGN:
             self.refuse(name, "is no launcher that EJB can stand for: it knows srun, mpirun and mpiexec")
         elif command and len(command[0]) <= _LONGEST_NAME and _NAMES_A_LAUNCHER.fullmatch(command[0]):
             self.refuse(command[0], "may name a launcher that would go past EJB: write srun, mpirun or mpiexec")
@@ -313,7 +357,7 @@ class _Look:
     def substituted(self, words: list[str]) -> list[str]:
         """With a launcher in the place of a variable that the script itself has set to it (`RUN="srun -n 4"`)."""
         at = 0
-        while at < len(words) and (_is_assignment(words[at]) or words[at] in _DECLARING):
+        while at < len(words) and (is_assignment(words[at]) or words[at] in _DECLARING):
             name, equals, value = words[at].partition("=")
             if equals and len(self.variables) < _MOST_VARIABLES:
                 self.variables[name] = "" if is_unreadable(value) else value
@@ -323,19 +367,7 @@ class _Look:
         meant = value.split(None, _MOST_WORDS)
         return [*words[:at], *meant, *words[at + 1 :]] if meant else words
 
-    @staticmethod
-    def command_of(words: list[str]) -> list[str]:
-        """The words from the command's own name on: without assignments and wrappers such as `nohup` or `env A=1`."""
-        at = 0
-        while at < len(words) and _is_assignment(words[at]):
-            at += 1
-        while at < len(words) and words[at].rpartition("/")[2] in _WRAPPERS:
-            at += 1
-            while at < len(words) and (words[at].startswith("-") or _is_assignment(words[at]) or _is_number(words[at])):
-                at += 1
-        return words[at:]
-
-    def launch(self, name: str, command: list[str], negated: bool) -> None:
+    def launch(self, name: str, command: list[str], negated: bool, *, looks: bool) -> None:
         if len(self.launches) >= _MOST_LAUNCHES:
             raise _Lost
         frame = self.frames[-1]
@@ -346,7 +378,7 @@ class _Look:
             frame.piped = 0
         if not negated:
             self.unasked.append(len(self.launches))
-        self.launches.append(Launch(name, self.first_line, self.last_line, handled=negated))
+        self.launches.append(Launch(name, self.first_line, self.last_line, handled=negated, looks=looks))
         if name == "srun" and "--pty" in command:
             self.refuse("srun --pty", "is interactive, and an elastic job has no terminal")
             return
@@ -359,6 +391,7 @@ class _Look:
     def end_pipeline(self) -> None:
         self.end_command()
         self.frames[-1].piped = 0
+        self.beside.end_pipeline()
 
     def end_list(self) -> None:
         self.end_pipeline()
@@ -445,7 +478,8 @@ class _Look:
         elif operator in ("<&", ">&") and self.text[self.at : self.at + 1] == "-":
             self.at += 1
         else:
-            self.names_file = True
+            self.names_file, self.writes_file = True, operator in (">", ">>", ">|")
+            self.appends = self.appends or operator == ">>"
 
     def delimiter(self) -> str:
         found: list[str] = []
@@ -524,12 +558,3 @@ class _Look:
                 if depth == 0:
                     return
         raise _Lost
-
-
-def _is_assignment(word: str) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and name.rstrip("+").isidentifier()
-
-
-def _is_number(word: str) -> bool:
-    return word.rstrip("smhd").replace(".", "", 1).isdigit()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ejbd.core.needs import Needs
+from ejbd.core.parameters import per_job
 from ejbd.manager.jobspec.mail import Mail
 from ejbd.manager.jobspec.wants import Wants
 from ejbd.wire.kinds import JobKind as JobKind
@@ -53,13 +54,15 @@ class JobSpec:
     queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
-    override the queue's, and so does `checkpoint` (`off`, `auto` or seconds between periodic ones). `app` is the
+    override the queue's, and so do `settings` (parameters of its policy by their keys, as texts) and `checkpoint`
+    (`off`, `auto` or seconds between periodic ones). `app` is the
     application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `learned`: its
     walltime is learned from earlier runs, and never above `walltime_s` (None: as the queue says); `rerunnable`: it may
     be run again from its beginning. `array`: the indices of an elastic array, as --array has them; each element has
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
     did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of
-    PBS. `signal`: as --signal has it. `mail`: the mails that an elastic job sends.
+    PBS. `signal`: as --signal has it. `begins_again`: its script is begun again, behind the launches that have ended,
+    where its shell is lost. `mail`: the mails that an elastic job sends.
     """
 
     name: str
@@ -78,6 +81,7 @@ class JobSpec:
     engine: str = "auto"
     mpi: str = "auto"
     restartable: bool = False
+    begins_again: bool = False
     rerunnable: bool = False
     elastic: bool | None = None
     options: tuple[str, ...] = ()
@@ -100,6 +104,7 @@ class JobSpec:
     qsub: tuple[str, ...] = ()
     signal: str = ""
     mail: Mail | None = None
+    settings: dict[str, str] = field(default_factory=dict)
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
@@ -132,3 +137,7 @@ class JobSpec:
             words = {key: tuple(asked.get(key, ())) for key in ("options", "qsub")}
             values["asked"] = Asked(**{**asked, **words})
         return cls(**values)
+
+
+WITH_FIELDS = tuple(name for name in per_job() if name in {field.name for field in fields(JobSpec)})
+"""Parameters of every policy that are fields of a JobSpec, since measurements are weighed against them."""

@@ -6,6 +6,7 @@ import math
 import re
 
 from ejbd.core.walltime import parse_walltime
+from ejbd.engines import known_engines
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, invalid, shortened
 
@@ -13,7 +14,6 @@ MOST_PROCESSES = 1_000_000
 LONGEST_NAME = 200
 LONGEST_APPLICATION, LONGEST_CLASS = 256, 128
 _LONGEST_TEXT = 1024
-_ENGINES = ("auto", "application", "dmtcp", "none")
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 _COUNT = re.compile(r"[0-9]+", re.ASCII)
 _NODES = re.compile(r"(?P<least>[0-9]{1,12})(?P<unit>[kKmM]?)", re.ASCII)
@@ -109,11 +109,12 @@ def elastic(given: Given) -> bool | None:
 
 def engine(given: Given) -> str:
     """The name of a checkpoint engine."""
-    if given.value not in _ENGINES:
+    known = known_engines()
+    if given.value not in known:
         raise invalid(
             given.where,
             f"there is no checkpoint engine {shortened(given.value or '')}",
-            "auto, application, dmtcp and none are known",
+            f"{', '.join(known[:-1])} and {known[-1]} are known",
         )
     return given.value
 

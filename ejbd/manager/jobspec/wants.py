@@ -10,6 +10,7 @@ from ejbd.core.needs import features_of
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.depends import Depends
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
+from ejbd.manager.jobspec.hostlists import hosts
 from ejbd.wire.sizes import SIZE_HINT, kilobytes
 
 _GRES_OF_NODE = ("gres", "gpus-per-node")
@@ -86,7 +87,12 @@ def read_wants(
         refusals.append(Refusal(dependency.where, message, "such as afterok:ID:ID or singleton, or --elastic off"))
     kill_invalid = settings.get("kill-on-invalid-dep")
     for name in ("nodelist", "exclude"):
-        if (given := settings.get(name)) and "/" in (given.value or ""):
+        given = settings.get(name)
+        if given is None or not given.value:
+            continue
+        if "/" not in given.value:
+            hosts(given.value, given.where)
+        else:
             refusals.append(Refusal(given.where, f"--{name} names a file, which the daemon would have to read"))
     wants = Wants(
         memory_per_processor_mb=megabytes(of_processor) if of_processor else None,

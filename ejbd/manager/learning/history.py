@@ -36,7 +36,7 @@ LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
 
-HELD_S = 7 * 86400.0  # after which what kept an application from being moved is forgotten: it may have been mended
+HELD_S = 86400.0  # after which it is forgotten that an application could not be moved: it may have been mended
 
 _Row = TypeVar("_Row", Move, Speed)
 _One = TypeVar("_One")
@@ -181,8 +181,9 @@ def obstacles(session: Session, application: str) -> list[tuple[str, float]]:
 
     A move since then that was brought to its end is stronger.
     """
-    query = select(Obstacle).where(Obstacle.application == application).order_by(Obstacle.id.desc()).limit(1)
-    last = session.scalars(query).first()
+    # An earlier EJB also kept what was only seen, and may have passed since.
+    query = select(Obstacle).where(Obstacle.application == application, Obstacle.how == "failed")
+    last = session.scalars(query.order_by(Obstacle.id.desc()).limit(1)).first()
     if last is None:
         return []
     since = select(Move.id).where(Move.application == application, Move.restart_s.is_not(None), Move.at_s >= last.at_s)

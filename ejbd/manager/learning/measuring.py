@@ -59,6 +59,8 @@ def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None
     worker.resident_bytes = int(report["resident"])
     if report.get("obstacle"):
         movability.seen(world, epoch, str(report["obstacle"]))
+    elif report.get("passed"):
+        movability.passed(world, epoch)
     done, total, at_s = report.get("done"), report.get("total"), report.get("at_s")
     # What is read from a file that a worker left behind has not been looked at as a request is: no NaN.
     if done is not None and at_s is not None and all(map(isfinite, (done, at_s, total or 0.0))):
@@ -181,7 +183,7 @@ def _note_run(world: JobWorld) -> None:
     by_degree: dict[int, float] = {1: 0.0}
     for epoch in ctx.session.scalars(select(Epoch).where(Epoch.job_id == job.id)):
         end_s = epoch.stopping_s if epoch.stopping_s is not None else epoch.ended_s
-        if epoch.reason or epoch.running_s is None or end_s is None:
+        if epoch.code or epoch.running_s is None or end_s is None:
             return
         now = degree(epoch.size, epoch.processors)
         by_degree[now] = by_degree.get(now, 0.0) + end_s - epoch.running_s

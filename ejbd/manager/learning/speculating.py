@@ -16,11 +16,12 @@ import structlog
 from ejbd.config import QueueSettings
 from ejbd.core.bundling.weighing import points_of
 from ejbd.core.progress import round_up
+from ejbd.engines import moving_engines
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.learning.history import application_of
 from ejbd.manager.learning.pastruns import Application, application_of_job, learned, newest
-from ejbd.manager.planning.jobworld import MOVING_ENGINES, JobWorld
+from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.store.models import Job, PastRun
 from ejbd.wire.states import JobState
 
@@ -84,7 +85,7 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
         own_s,
         min(own_s, _longest(ctx, taken.queue)),
         ctx.view.walltime_quantum_s if ctx.view is not None else 60.0,
-        _resumed(ctx, taken, user) if taken.elastic and taken.engine in MOVING_ENGINES else None,
+        _resumed(ctx, taken, user) if taken.elastic and taken.engine in moving_engines() else None,
         weighed=taken.elastic and settings.weigh_by == "learned",
     )
 
@@ -93,7 +94,7 @@ def _own(ctx: Context, taken: Admission, user: str, settings: QueueSettings) -> 
     """The same where its own walltime is asked for, of an elastic job: planned with what was learned is only who is
     saved where he outlives his plan, and to weigh moves by it needs nothing."""
     spec, own_s = taken.spec, taken.spec.walltime_s or inf
-    begun_again = taken.engine in MOVING_ENGINES and (spec.kind is not JobKind.SCRIPT or spec.restartable)
+    begun_again = taken.engine in moving_engines() and (spec.kind is not JobKind.SCRIPT or spec.restartable)
     planned = taken.elastic and settings.plan_by == "learned" and begun_again
     weighed = taken.elastic and settings.weigh_by == "learned"
     if not (planned or weighed):
@@ -118,7 +119,7 @@ def _why_not(taken: Admission) -> str:
     if taken.elastic:
         if spec.kind is JobKind.SCRIPT and not spec.restartable:
             return "its script cannot be started again (`#EJB restartable` says that it may)"
-        if taken.engine in MOVING_ENGINES:
+        if taken.engine in moving_engines():
             return ""
     words = (*spec.rigid_options, *spec.options)
     for option, why in _OWN_ENDS.items():

@@ -55,17 +55,29 @@ def families(view: ClusterView) -> dict[str, list[BatchJobView]]:
     return found
 
 
-def note(subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, BatchEnd]) -> None:
-    """Keep what is said of the elements: by a listing, or by the accounts of those that are listed no more."""
+def note(
+    subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, BatchEnd], *, lately: bool = False
+) -> None:
+    """Keep what is said of the elements: by a listing, or by the accounts of those that are listed no more.
+
+    `lately`: the listing before this one is so fresh that one that began since would be listed. Slurm forgets at once
+    an element that is cancelled while others of its array wait with it.
+    """
     kept = subjob.elements or {"all": None, "ended": {}, "code": 0}
     ended = {state: RangeSet(text) for state, text in kept["ended"].items()}
     code = int(kept["code"])
-    living = RangeSet()
+    living, running, ahead = RangeSet(), RangeSet(), RangeSet()
+    whole = bool(rows)  # whether the listing tells of each
     told = [(row.id, row.state, row.exit_code) for row in rows]
     told += [(id, outcome.state, outcome.exit_code) for id, outcome in outcomes.items()]
     for id, state, exit_code in told:
         index = _index(id)
         if index is None:
+            if state.ended:  # cancelled before any of them began
+                ended.setdefault(state.value, RangeSet()).update(_indices(id))
+            else:
+                ahead |= _indices(id)
+                whole = whole and bool(_indices(id))
             continue
         for others in ended.values():
             others.discard(index)  # it may have been started again
@@ -74,11 +86,22 @@ def note(subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, Ba
             code = max(code, exit_code or 0)
         else:
             living.add(index)
+            if state.holds_processors:
+                running.add(index)
+    before = kept.get("ahead", kept["all"] if ahead else None)  # only Slurm tells of those that wait as one
+    if whole and lately and before:
+        gone = RangeSet(before) - ahead - living
+        for others in ended.values():
+            gone -= others
+        if gone:
+            ended.setdefault(BatchState.CANCELLED.value, RangeSet()).update(gone)
     new = {
         **kept,
         "ended": {state: str(indices) for state, indices in sorted(ended.items()) if indices},
         "code": code,
         "running": sum(1 for row in rows if row.state.holds_processors),
+        "now": str(running),
+        **({"ahead": str(ahead)} if ahead or (rows and "ahead" in kept) else {}),
     }
     if new != subjob.elements:
         subjob.elements = new
@@ -136,7 +159,23 @@ def _complete(kept: Mapping[str, Any], ended: Mapping[str, str], rows: Sequence[
     for row in rows:
         if (index := _index(row.id)) is not None:
             known.add(index)
+        elif row.state.ended:
+            known |= _indices(row.id)
     return bool(RangeSet(kept["all"]) <= known)
+
+
+def rest_ended(subjob: Subjob, state: BatchState) -> None:
+    """The whole has ended so: with it those elements of which nothing was told, since they never began."""
+    kept = subjob.elements
+    if kept is None or kept["all"] is None:
+        return
+    rest = RangeSet(kept["all"])
+    for text in kept["ended"].values():
+        rest -= RangeSet(text)
+    if rest:
+        if state.value in kept["ended"]:
+            rest |= RangeSet(kept["ended"][state.value])
+        subjob.elements = {**kept, "ended": {**kept["ended"], state.value: str(rest)}, "running": 0, "now": ""}
 
 
 def counts(kept: Mapping[str, Any]) -> dict[str, int]:
@@ -151,6 +190,17 @@ def counts(kept: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
+def which(kept: Mapping[str, Any]) -> dict[str, str]:
+    """State -> the indices that are in it; those that are neither running nor over wait."""
+    found = {str(state): str(indices) for state, indices in kept["ended"].items() if indices}
+    if kept.get("now"):
+        found["running"] = kept["now"]
+    waiting = RangeSet(kept["all"])
+    for text in found.values():
+        waiting -= RangeSet(text)
+    return {**found, "waiting": str(waiting)} if waiting else found
+
+
 def counted(kept: Mapping[str, Any], running: int) -> str:
     """The counts in words, with the indices of those that did not end well."""
     parts = []
@@ -158,6 +208,15 @@ def counted(kept: Mapping[str, Any], running: int) -> str:
         which = f" ({kept['ended'][state]})"[:80] if state in kept["ended"] and state != "completed" else ""
         parts.append(f"{number} {state}{which}")
     return "elements: " + ", ".join(parts)
+
+
+def _indices(id: str) -> RangeSet:
+    """`12_[4-9]` -> 4 to 9; none where a listing cuts what stands there."""
+    word = id.partition("_")[2]
+    try:
+        return indices(word[1:-1]) if word.startswith("[") and word.endswith("]") else RangeSet()
+    except ValueError:
+        return RangeSet()
 
 
 def _index(id: str) -> int | None:

@@ -25,11 +25,12 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.depends import Condition, Depends, When
 from ejbd.manager.jobspec.indices import Indices, unfolded
 from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.store.models import Array, Dependency, Job, Subjob
+from ejbd.manager.submission import numbers
+from ejbd.store.models import Array, Dependency, Job
+from ejbd.store.queries import by_number
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.transitions import add_event
-from ejbd.wire.kinds import EventKind, JobKind, SubjobRole
-from ejbd.wire.numbers import id_of
+from ejbd.wire.kinds import EventKind, JobKind
 
 OPTION, KILL = "--dependency=", "--kill-on-invalid-dep="
 WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"  # as Slurm says it
@@ -144,14 +145,12 @@ def _corresponding(session: Session, depends: Depends) -> dict[str, Indices | No
 
 
 def _known(session: Session, id: str) -> str | None:
-    """The job of EJB that is meant: by its id, or by the number that its script knows itself by. None: none is."""
-    base, _, index = id_of(id).partition("_")
+    """The job of EJB that is meant: by its id, or by a number of it. None: none is, or the batch system knows it by
+    this number as well as EJB does."""
+    base, _, index = id.partition("_")
     job = session.scalar(select(Job.id).where(Job.id == base))
-    if job is None and base.isdigit():
-        job = session.scalar(select(Array.job_id).where(Array.number == base).limit(1))
-        if job is None and not index:
-            j0 = select(Subjob.job_id).where(Subjob.batch_id == base, Subjob.role == SubjobRole.PLACEHOLDER)
-            job = session.scalar(j0.order_by(Subjob.created_s.desc()).limit(1))
+    if job is None and (named := by_number(session, select(Job), base)) is not None:
+        job = None if numbers.is_slurms(session, named, base) else named.id
     if job is None or not index:
         return job
     array = session.scalar(select(Job).where(Job.id == job, Job.kind == JobKind.ARRAY))
@@ -220,6 +219,12 @@ def _read(conditions: str) -> tuple[Condition, ...]:
 def any_wait(session: Session) -> bool:
     """Whether a job waits for others."""
     return session.scalar(select(Dependency.job_id).where(Dependency.never.is_(False)).limit(1)) is not None
+
+
+def never_met(session: Session, job: Job) -> bool:
+    """Whether a job waits for what can never be."""
+    dependency = session.get(Dependency, job.id)
+    return dependency is not None and dependency.never
 
 
 def _look(world: JobWorld, dependency: Dependency) -> None:

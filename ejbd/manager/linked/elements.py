@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.jobspec.indices import Indices, folded, ranges, unfolded
+from ejbd.manager.jobspec.indices import Indices, chosen, folded, ranges, unfolded
 from ejbd.manager.linked import dependencies
 from ejbd.store.models import Array, Dependency, Job
 from ejbd.store.states import JobState
@@ -36,7 +36,7 @@ def new_array(job_id: str, array: str) -> dict[str, Any]:
     """The row beside the job that stands for an array."""
     found = Indices.read(array)
     assert found is not None  # the reader of submissions has seen to it
-    columns = {"dropped": "", "open": 0, "number": None, "cancelled_by": None, "changed": True}
+    columns = {"dropped": "", "open": 0, "cancelled_by": None, "changed": True}
     return {"job_id": job_id, "ahead": folded(found.all), "most": found.most, **columns}
 
 
@@ -104,7 +104,7 @@ def unfold(ctx: Context, array: Array, job: Job, most: int) -> int:
 def drop(array: Array, wanted: str | None) -> int:
     """Cancel elements that are no jobs yet (None: all of them); how many there were."""
     ahead = unfolded(array.ahead)
-    gone = ahead & unfolded(wanted) if wanted is not None else ahead
+    gone = chosen(wanted, list(ahead.intiter())) if wanted is not None else ahead
     array.dropped = folded(ranges((*unfolded(array.dropped).intiter(), *gone.intiter())))
     array.ahead = folded(ranges((ahead - gone).intiter()))
     array.changed = True
@@ -160,8 +160,11 @@ def in_words(which: Mapping[str, str]) -> str:
 def check_size(array: str, most: int) -> None:
     """Raise EjbError (INVALID) for an array that is larger than the site takes."""
     found = Indices.read(array)
-    if found is None or found.last < most:
+    if found is None or (found.last < most and found.count <= most):
         return
+    if found.last < most:
+        message = f"the array names {found.count} indices, some of them more than once"
+        raise EjbError(Code.INVALID, message, where="--array", hint="name each once")
     raise EjbError(
         Code.INVALID,
         f"the array index {found.last} is not below {most}, which is the largest array that is taken",

@@ -24,15 +24,17 @@ from ejbd.manager.placements import movability, node_limit
 from ejbd.manager.placements.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.placements.generations import (
     FAILED_RESTART_S,
-    RIGHT_AFTER,
-    UNPROVED_RESTART_S,
+    coordinator_lost,
     drop_older,
+    is_proved,
+    restored_for_s,
     resume_from,
 )
+from ejbd.manager.placements.launchtime import PATIENCE, WORKERS_PART, launch_timeout_s, told_timeout_s
 from ejbd.manager.placements.lead import ensure_lead, is_up
 from ejbd.manager.placements.seating import seated
-from ejbd.manager.placements.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch
-from ejbd.manager.planning.jobworld import JobWorld, holds_shell
+from ejbd.manager.placements.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch, start_over
+from ejbd.manager.planning.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.poll import queuepause
 from ejbd.manager.poll.queuepause import Failing
 from ejbd.manager.submission import pbsvariables, variables
@@ -40,11 +42,10 @@ from ejbd.manager.times import set_rate, usable_end, work_now
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
-from ejbd.wire.kinds import EventKind, JobKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import EpochCode, EventKind, JobKind, OperationKind, SubjobRole
 
 CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
-PATIENCE = 4  # a checkpoint has failed when it takes so many times what is known of the application's
 
 
 def advance(world: JobWorld) -> None:
@@ -65,6 +66,8 @@ def _step(world: JobWorld) -> bool:
         return False
     if job.state == JobState.ENDING:
         return finish(world)
+    if world.frozen:
+        return False
     epoch = world.live_epoch
     if epoch is None:
         return _between_epochs(world)
@@ -145,7 +148,8 @@ def _too_narrow(world: JobWorld, members: list[Subjob]) -> bool:
     """After a loss: more ranks a processor than O_max allows, and no shell that would be lost by waiting."""
     job = world.job
     places = sum(w.processors // world.needs.processors for s in members for w in world.workers_of(s.id))
-    return job.setbacks > 0 and not holds_shell(job) and places * world.parameters().omax < job.processes
+    shell = holds_shell(job) and not (job.lead_worker is None and begins_again(job))
+    return job.setbacks > 0 and not shell and places * world.parameters().omax < job.processes
 
 
 def _unreachable_ranks(world: JobWorld) -> bool:
@@ -241,6 +245,7 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     spec = world.job.spec
     used = {seat.worker for seat in seats}
     workers = [w for w in workers if w.id in used]
+    timeout_s = launch_timeout_s(world, launch.ordinal, restart_from)
     addresses = sorted({w.address for w in workers})
     engine = movability.launch_engine(world, restart_from)
     common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
@@ -265,7 +270,7 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
             "epoch_dir": str(folder),
             "restart_dir": str(ctx.spool.checkpoint_dir(job.id, restart_from)) if restart_from else None,
             "home": worker is workers[0],  # of the subjob that lasts longest
-            "timeout_s": ctx.settings.limits.launch_timeout_s * 0.9,  # the worker's own sentence before ours
+            "timeout_s": timeout_s * WORKERS_PART,
             **common,
         }
         add_operation(ctx, worker, OperationKind.LAUNCH, payload, epoch=number)
@@ -321,6 +326,7 @@ def _end_launch(world: JobWorld, launch: Launch) -> bool:
     if job.kind == JobKind.COMMAND:
         _end_by_code(world, code, for_memory(world) or (said[0] if said else f"the application ended with code {code}"))
         return True
+    movability.launch_over(world)
     set_rate(job, 1.0, ctx.now)  # the script's own steps take what they would take at full width
     lead = world.worker(job.lead_worker)
     if lead is not None:
@@ -345,11 +351,13 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
     if not finished(operations) and not any(o.state == OperationState.FAILED for o in operations):
         bad = sorted((int(rank), code) for rank, code in epoch.exits.items() if code)
         if epoch.restart_from is not None and bad:
-            fail_epoch(world, epoch, f"rank {bad[0][0]} ended with code {bad[0][1]} at its restart")
+            why = f"rank {bad[0][0]} ended with code {bad[0][1]} at its restart"
+            fail_epoch(world, epoch, EpochCode.AT_RESTART, why, engines=True)
             return True
-        if ctx.waited_s(epoch.created_s) <= ctx.settings.limits.launch_timeout_s:
+        timeout_s = told_timeout_s(world, operations)
+        if ctx.waited_s(epoch.created_s) <= timeout_s:
             return False
-        fail_epoch(world, epoch, f"not up within {ctx.settings.limits.launch_timeout_s:g} s")
+        fail_epoch(world, epoch, EpochCode.NOT_UP, f"not up within {timeout_s:g} s")
         return True
     if not succeeded(operations):
         codes = [int((o.result or {})["code"]) for o in operations if (o.result or {}).get("code")]
@@ -360,7 +368,9 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
             stop_launch(world, launch, codes[0], why)
             return True
         errors = "; ".join(sorted({o.error for o in operations if o.error})) or "a worker was lost"
-        fail_epoch(world, epoch, f"launch failed: {errors}")
+        restarting = epoch.restart_from is not None
+        broken = restarting and any((o.result or {}).keys() & {"broken", "spoiled"} for o in operations)
+        fail_epoch(world, epoch, EpochCode.LAUNCH_FAILED, f"launch failed: {errors}", engines=broken)
         return True
     speed = _speed(world, epoch)
     move_epoch(
@@ -396,7 +406,7 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
         if subjob.id in epoch.members:
             if not subjob.joined:
                 world.job.failed_starts, world.job.not_before_s = 0, 0.0
-                queuepause.succeeded(world.ctx.session, world.job.queue, Failing.STARTS, world.ctx.now)
+                queuepause.succeeded(world.ctx.session, world.job, Failing.STARTS, world.ctx.now)
             subjob.joined = True
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
             release(world, subjob, f"epoch {epoch.number} runs without it")
@@ -406,6 +416,9 @@ def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
 def _running(world: JobWorld, epoch: Epoch) -> bool:
     if _ranks_over(world, epoch):
         return True
+    if epoch.fallback and is_proved(world, epoch):
+        epoch.fallback = []  # nothing goes back there any more, nor to a checkpoint before
+        drop_older(world, epoch)
     _follow_delta(world, epoch)
     job, now = world.job, world.ctx.now
     wanted = set(job.members)
@@ -461,12 +474,22 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
         stalled(epoch)
         speed = _speed(world, epoch)
         reason = f"checkpoint failed: {errors}"
-        move_epoch(ctx.session, epoch, EpochState.RUNNING, ctx.now, setback=True, reason=reason, rate=speed)
+        move_epoch(
+            ctx.session,
+            epoch,
+            EpochState.RUNNING,
+            ctx.now,
+            setback=True,
+            reason=reason,
+            code=EpochCode.CHECKPOINT_FAILED,
+            rate=speed,
+        )
         set_rate(job, speed, ctx.now)
         job.move_not_before_s = ctx.now + move_pause_s(world.cost.lambda_s)
         return True
     movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
-    fail_epoch(world, epoch, f"checkpoint incomplete: {errors}", members=list(epoch.members))
+    why, code = f"checkpoint incomplete: {errors}", EpochCode.CHECKPOINT_INCOMPLETE
+    fail_epoch(world, epoch, code, why, members=list(epoch.members), engines=True)
     return True
 
 
@@ -479,42 +502,78 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
         return _late_checkpoint(world, epoch, list(codes.values()))
     bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told
-    if bad and end_if_time_is_up(world, epoch.members):
+    if bad and end_if_time_is_up(world, epoch.members, world.told_s):
         return True
     if bad and _warned_of(world, epoch, bad):
         rank, code = bad[0]
         why = f"rank {rank} ended with code {code} after the batch system's warning"
-        fail_epoch(world, epoch, why, members=_not_warned(world, epoch), theirs=True)
+        fail_epoch(world, epoch, EpochCode.WARNED, why, members=_not_warned(world, epoch), theirs=True)
         return True
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)
         dmtcp = movability.runs_under(world, epoch) == "dmtcp"
-        unproved = dmtcp and code != DMTCP_GAVE_UP and not movability.proved_elsewhere(world)
-        if epoch.restart_from is not None and since < (UNPROVED_RESTART_S if unproved else FAILED_RESTART_S):
-            fail_epoch(world, epoch, f"rank {rank} ended with code {code} {RIGHT_AFTER}")
+        lost = dmtcp and coordinator_lost(world, epoch)
+        within_s = FAILED_RESTART_S if code == DMTCP_GAVE_UP else restored_for_s(world)
+        if epoch.restart_from is not None and since < within_s and not lost:
+            why = f"rank {rank} ended with code {code} right after the restart"
+            fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
             return True
         if code == DMTCP_GAVE_UP and dmtcp:
             # Not the program's doing: its coordinator died, or one of DMTCP's own assertions failed.
-            movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
-            fail_epoch(world, epoch, f"DMTCP gave rank {rank} up (code {code})", members=list(epoch.members))
+            if not lost:
+                movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
+            why = f"DMTCP gave rank {rank} up (code {code})"
+            fail_epoch(world, epoch, EpochCode.ENGINE_GAVE_UP, why, members=list(epoch.members), engines=True)
             return True
         alone = _go_on_alone(world, epoch)
         if alone and len(codes) < epoch.size:
             return False
+        if movability.fails_to_begin(world, epoch):
+            why = f"rank {rank} ended with code {code} in its first seconds under DMTCP"
+            movability.tried_without(world, why)
+            start_over(world, epoch, f"{why}; it is begun once more without it")
+            return True
         note_deaths(world, epoch, bad)
-        stop_ranks(world, epoch)
-        move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=f"rank {rank} ended with code {code}")
+        if len(codes) < epoch.size:
+            stop_ranks(world, epoch)
+        move_epoch(
+            ctx.session,
+            epoch,
+            EpochState.FAILED,
+            ctx.now,
+            reason=f"rank {rank} ended with code {code}",
+            code=EpochCode.RANK_FAILED,
+        )
         code = max(launch_code(world, epoch, *each) for each in (bad if alone else bad[:1]))
     elif len(codes) == epoch.size:
         code = 0
         move_epoch(ctx.session, epoch, EpochState.ENDED, ctx.now)
     else:
         return False
+    movability.learn_of_beginning(world, epoch, code)
     set_rate(world.job, 0.0, ctx.now)
     if launch is not None:
         launch.exit_code = code
     return True
+
+
+def stands_still(world: JobWorld, number: int, rank: int, seconds: float) -> None:
+    """A rank of the live placement `number` hangs since its restart: back to the checkpoint before, once a job.
+
+    One that stands still only later was restored well, and its wait may be the program's own: that is only told.
+    """
+    epoch, told = world.live_epoch, world.count_events(EventKind.RANK_STUCK)
+    live = (EpochState.RUNNING, EpochState.STOPPING)  # what hangs may have been asked for a checkpoint already
+    if epoch is None or epoch.number != number or epoch.state not in live or epoch.restart_from is None:
+        return
+    add_event(
+        world.ctx.session, EventKind.RANK_STUCK, world.ctx.now,
+        job_id=world.job.id, epoch=number, rank=rank, seconds=seconds,
+    )  # fmt: skip
+    if not told and not is_proved(world, epoch):
+        why = f"rank {rank} stood still for {seconds:.0f} s right after the restart"
+        fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
 
 
 def _go_on_alone(world: JobWorld, epoch: Epoch) -> bool:
@@ -543,12 +602,20 @@ def _late_checkpoint(world: JobWorld, epoch: Epoch, codes: list[int]) -> bool:
     if len(codes) < epoch.size:
         return False
     if not all(code == CHECKPOINTED for code in codes):
-        fail_epoch(world, epoch, "a late checkpoint met ranks that had ended", members=list(epoch.members))
+        fail_epoch(
+            world,
+            epoch,
+            EpochCode.LATE_CHECKPOINT,
+            "a late checkpoint met ranks that had ended",
+            members=list(epoch.members),
+        )
         return True
     ctx = world.ctx
     epoch.work_at_stop_s = work_now(world.job, ctx.now)
     set_rate(world.job, 0.0, ctx.now)
-    move_epoch(ctx.session, epoch, EpochState.STOPPING, ctx.now, reason="a late checkpoint")
+    move_epoch(
+        ctx.session, epoch, EpochState.STOPPING, ctx.now, reason="a late checkpoint", code=EpochCode.LATE_CHECKPOINT
+    )
     move_epoch(ctx.session, epoch, EpochState.STOPPED, ctx.now)
     return True
 
@@ -558,7 +625,7 @@ def stop_launch(world: JobWorld, launch: Launch, code: int, why: str) -> None:
     epoch = world.live_epoch
     if epoch is not None:
         stop_ranks(world, epoch)
-        move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why)
+        move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why, code=EpochCode.GIVEN_UP)
     set_rate(world.job, 0.0, world.ctx.now)
     launch.exit_code = code
     world.ctx.session.flush()

@@ -16,10 +16,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
+from ejbd.engines import site_engines
 from ejbd.errors import Code, EjbError
-from ejbd.manager.context import Context, Offer
+from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobspec.endsignal import USR2, EndSignal
+from ejbd.manager.memory import Offer
 from ejbd.manager.placements import node_limit
 from ejbd.manager.placements.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.planning.jobworld import JobWorld
@@ -67,6 +69,10 @@ def recent_offers(session: Session) -> deque[Offer]:
 def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
     """The engine of a job and why. Raises EjbError (UNSUPPORTED) for one that cannot be had."""
     if spec.engine not in ("auto", "dmtcp"):
+        without = sorted(node for node, said in dict(ctx.offers).items() if spec.engine not in said["engines"])
+        if without and spec.engine in site_engines():
+            text = f"engine {spec.engine} cannot be used: node {without[0]} does not offer it"
+            raise EjbError(Code.UNSUPPORTED, text, hint="the worker's log there says why")
         return spec.engine, ""
     if spec.wants.has_gpus:
         if spec.engine == "dmtcp":

@@ -1,8 +1,9 @@
 """The lead: the one worker of a job that runs the user's script and writes his output files.
 
 The shell of a script lives and dies with the subjob that it began in. Unless the script says `#EJB restartable` that
-subjob is its *anchor* and is kept until the script ends, even when the ranks have moved elsewhere; a restartable script
-is started again on the next lead, where the launches that had ended return their codes at once.
+subjob is its *anchor* and is kept until the script ends, even when the ranks have moved elsewhere. A restartable script
+is started again on the next lead, where the launches that had ended return their codes at once; so is one that begins
+again (ejbd.manager.jobspec.again), when its anchor is lost.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 
 from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager.actions.operations import add_operation, finished
+from ejbd.manager.placements import alone
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.submission import pbsvariables, variables
-from ejbd.manager.submission.output import output_paths
+from ejbd.manager.submission.output import output_paths, server_in
 from ejbd.manager.times import usable_end
 from ejbd.store.models import Launch, Operation, Subjob, Worker
 from ejbd.store.states import EpochState, LaunchState, OperationState
@@ -34,6 +36,8 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
             return False
         if not finished([handover]):
             return False
+    if not world.job.script_run and not alone.withdraw(world):
+        return False  # the job has begun by itself, and is taken up at the next look
     _appoint(world, members)
     return True
 
@@ -95,7 +99,10 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
         output, error = before[0].payload["output"], before[0].payload["error"]
     else:
         number, element = variables.job_number(world), variables.element_of(world)
-        output, error = output_paths(spec, job.id, job.user, node=lead.node, number=number, element=element)
+        server = server_in(home.batch_id)
+        output, error = output_paths(
+            spec, job.id, job.user, node=lead.node, number=number, element=element, server=server
+        )
     payload = {
         "run": job.script_run,
         "output": output,

@@ -8,6 +8,7 @@ from typing import Any
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Situation
 from ejbd.core.question import Question
+from ejbd.core.view import BatchState
 from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.outcomes import Again, PlanOutlived
 from ejbd.manager.placements import application, movability, node_limit, setbacks
@@ -94,12 +95,23 @@ def overruns(world: JobWorld) -> bool:
     """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
     held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
     end = world.leave_by if _can_save(world) else world.usable_end
-    if not held or world.ctx.now < max(map(end, held)) or _cut_short(world):
+    if not held or world.ctx.now < max(map(end, held)) or _cut_short(world) or not _runs_there(world):
         return False
     if _was_to_be_suspended(world):
         return False  # it was to be suspended here, and the look at it that should have done so came late
     _give_up_room(world, "the application outlived the time that was planned for it")
     return True
+
+
+def _runs_there(world: JobWorld) -> bool:
+    """Whether anything of the job is in its subjobs that can have outlived a plan. What they end with is told by the
+    batch system: a look that came late finds their ranks ended, or themselves on their way out."""
+    if world.live_epoch is None:
+        return holds_shell(world.job) and world.worker(world.job.lead_worker) is not None
+    view = world.ctx.view
+    ending = {job.id for job in view.jobs if job.state is BatchState.ENDING or job.state.ended} if view else set()
+    held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
+    return not all(s.batch_id in ending for s in held)
 
 
 def _was_to_be_suspended(world: JobWorld) -> bool:
@@ -130,6 +142,8 @@ def _can_save(world: JobWorld) -> bool:
 def _give_up_room(world: JobWorld, why: str) -> None:
     """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
     job, epoch = world.job, world.live_epoch
+    if not _runs_there(world):
+        return
     cut_short = _cut_short(world)
     end = PlanOutlived(_savable(world), cut_short, job.overruns, job.walltime_s, why)
     decided = conclude(world, end)

@@ -1,38 +1,66 @@
 """Applications that DMTCP cannot checkpoint, or not bring back: how that is found out, and what becomes of the job.
 
-It is found out in one of three ways. The workers *see* in the running processes what DMTCP does not bring back. The
-first checkpoint of an application is *tried* early, when little is lost: the ranks are stopped, saved and started again
-where they were. And a checkpoint or a restart *fails* later on, which costs the work since the start once.
+It is found out in one of three ways. The workers *see* in the running processes what DMTCP does not bring back; that
+may pass, and they look again. The first checkpoint of an application is *tried* early, when little is lost: the ranks
+are stopped, saved and started again where they were. And a checkpoint or a restart *fails* later on, which costs the
+work since the start once.
 
-From then on the job is planned as one of engine `none` is: it is never moved, it begins early only where it can be
-carried to its end on what is free, and it waits for J0 elsewhere. What runs is left alone for as long as it has room.
-Jobs that come after it, of the same application, are planned so from the beginning.
+From then on, or for as long as it is seen, the job is planned as one of engine `none` is: it is not moved, it begins
+early only where it can be carried to its end on what is free, and it waits for J0 elsewhere. What runs is left alone
+for as long as it has room. Where it was tried and has failed, jobs that come after it, of the same application, are
+planned so from the beginning.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import select
+
+from ejbd.engines import moving_engines
 from ejbd.manager.actions.subjobs import release
+from ejbd.manager.ends.outcomes import pause_s
 from ejbd.manager.learning.history import remember
 from ejbd.manager.planning.jobworld import JobWorld, holds_shell
 from ejbd.manager.times import work_now
-from ejbd.store.models import Epoch, Obstacle, Subjob
+from ejbd.store.models import Epoch, Event, Obstacle, Subjob
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
-SEEN, FAILED = "seen", "failed"  # how it became known
+SEEN, FAILED, START = "seen", "failed", "start"  # how it became known
+FIRST_S = 30.0  # a program that cannot begin under DMTCP ends within this time
 EARLY_S = 60.0  # what a rank has done in this time is little to lose
 EARLY_PART = 0.05  # and so is this part of what the job asked for
 DEAR_PART = 0.1  # a checkpoint that takes more of what is left is not tried for its own sake
+SEEN_FOR_S = 10.0  # what is seen for less may yet pass: nothing is begun anew for it
 PROVED_FAILURES = 2  # an application that was moved before is given up for moves at a job's second failure
 
 
 def seen(world: JobWorld, epoch: Epoch, why: str) -> None:
     """A worker saw in the ranks of `epoch` what cannot be moved. They run on where they are."""
     if world.job.engine == "dmtcp" and not world.job.not_movable and runs_under(world, epoch) == "dmtcp":
-        _know(world, SEEN, why)
+        _tell_not_movable(world, SEEN, why)
+
+
+def passed(world: JobWorld, epoch: Epoch) -> None:
+    """What was seen in the ranks of `epoch` is gone. Where that comes and goes they are moved after a pause."""
+    ctx, job = world.ctx, world.job
+    ways = _ways(world)
+    if not job.not_movable or ways[-1:] != [SEEN] or runs_under(world, epoch) != "dmtcp":
+        return
+    add_event(ctx.session, EventKind.JOB_MOVABLE, ctx.now, job_id=job.id, reason=f"no longer: {job.not_movable}")
+    job.not_movable = ""
+    job.move_not_before_s = max(job.move_not_before_s, ctx.now + pause_s(ways.count(SEEN), free=1))
+
+
+def launch_over(world: JobWorld) -> None:
+    """A launch of a script has ended: what was seen in its ranks says nothing about those of the next."""
+    ctx, job = world.ctx, world.job
+    if job.not_movable and _ways(world)[-1:] == [SEEN]:
+        reason = f"the launch in which this was seen has ended: {job.not_movable}"
+        add_event(ctx.session, EventKind.JOB_MOVABLE, ctx.now, job_id=job.id, reason=reason)
+        job.not_movable = ""
 
 
 def failed(world: JobWorld, epoch: Epoch, why: str) -> None:
@@ -42,6 +70,14 @@ def failed(world: JobWorld, epoch: Epoch, why: str) -> None:
     ctx = world.ctx
     add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=world.job.id, epoch=epoch.number, reason=why)
     if not proved(world) or _failures(world) >= PROVED_FAILURES:
+        _know(world, FAILED, why)
+
+
+def given_up(world: JobWorld, epoch: Epoch, why: str) -> None:
+    """Nothing that was saved of the ranks of `epoch` comes back: they begin anew, and without DMTCP."""
+    ctx, job = world.ctx, world.job
+    add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=job.id, epoch=epoch.number, reason=why)
+    if not job.not_movable:
         _know(world, FAILED, why)
 
 
@@ -56,11 +92,71 @@ def gave_up(world: JobWorld, epoch: Epoch, why: str) -> None:
 
 
 def _know(world: JobWorld, how: str, why: str) -> None:
+    _tell_not_movable(world, how, why)
+    _keep(world, how, why)
+
+
+def _tell_not_movable(world: JobWorld, how: str, why: str) -> None:
     ctx, job = world.ctx, world.job
     job.not_movable = why
-    remember(ctx.session, Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
     add_event(ctx.session, EventKind.JOB_NOT_MOVABLE, ctx.now, job_id=job.id, how=how, reason=why)
+
+
+def _keep(world: JobWorld, how: str, why: str) -> None:
+    """For the application's next jobs."""
+    ctx, job = world.ctx, world.job
+    remember(ctx.session, Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
     ctx.history.forget()
+
+
+# -- programs that do not even begin under DMTCP -----------------------------------------------------------------------
+
+
+def fails_to_begin(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether a rank's end is to be tried again without DMTCP before it is told as the program's own.
+
+    That is asked of what ended in its first seconds, under an engine that its user did not ask for, and once a job.
+    Whatever has written a checkpoint under DMTCP does begin there.
+    """
+    job, now = world.job, world.ctx.now
+    if world.spec.engine != "auto" or job.not_movable or epoch.restart_from is not None:
+        return False
+    if now - (epoch.running_s if epoch.running_s is not None else now) > FIRST_S:
+        return False
+    if runs_under(world, epoch) != "dmtcp" or world.ctx.history.moves(job.application or ""):
+        return False
+    return START not in _ways(world)
+
+
+def tried_without(world: JobWorld, why: str) -> None:
+    """The launch begins once more, without DMTCP: its end then tells whether that was to blame."""
+    _tell_not_movable(world, START, why)
+
+
+def learn_of_beginning(world: JobWorld, epoch: Epoch, code: int) -> None:
+    """The ranks of an epoch are over. One that :func:`tried_without` tells whether its program begins under DMTCP."""
+    job, now = world.job, world.ctx.now
+    if job.engine != "dmtcp" or not job.not_movable or runs_under(world, epoch) == "dmtcp":
+        return
+    if _ways(world)[-1:] != [START]:
+        return
+    if code and now - (epoch.running_s if epoch.running_s is not None else now) <= FIRST_S:
+        job.not_movable = ""  # the program's own failure, and what the script launches next may be another one
+        return
+    _keep(world, FAILED, job.not_movable)
+
+
+def _ways(world: JobWorld) -> list[str]:
+    """How it became known that the job cannot be moved, each time."""
+    query = select(Event.data).where(Event.job_id == world.job.id, Event.kind == EventKind.JOB_NOT_MOVABLE)
+    return [str(data["how"]) for data in world.ctx.session.scalars(query.order_by(Event.id))]
+
+
+def _may_pass(world: JobWorld) -> bool:
+    """Whether the job cannot be moved for what was seen just now."""
+    query = select(Event).where(Event.job_id == world.job.id, Event.kind == EventKind.JOB_NOT_MOVABLE)
+    last = world.ctx.session.scalars(query.order_by(Event.id.desc()).limit(1)).first()
+    return last is not None and last.data["how"] == SEEN and world.ctx.now - last.at_s < SEEN_FOR_S
 
 
 def _failures(world: JobWorld) -> int:
@@ -87,9 +183,12 @@ def launch_engine(world: JobWorld, restart_from: int | None) -> str:
 
 def runs_under(world: JobWorld, epoch: Epoch) -> str:
     """The engine by which the ranks of an epoch were started."""
-    for operation in world.operations(OperationKind.LAUNCH, epoch=epoch.number):
-        return str(operation.payload.get("engine", world.job.engine))
-    return world.job.engine
+    return world.runs_under(epoch) or world.job.engine
+
+
+def can_do_without(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether the launch of an epoch is still to be tried without DMTCP."""
+    return world.job.engine == "dmtcp" and runs_under(world, epoch) == "dmtcp"
 
 
 # -- the early trial ---------------------------------------------------------------------------------------------------
@@ -144,7 +243,9 @@ def begins_anew_now(world: JobWorld, epoch: Epoch, end_s: float) -> bool:
 
     At once while little is lost; else when the first subjob is about to end, in case the program is done before.
     """
-    return early(world, epoch) or world.ctx.now + world.ctx.settings.poll_s >= end_s
+    if early(world, epoch) and not _may_pass(world):
+        return True
+    return world.ctx.now + world.ctx.settings.poll_s >= end_s
 
 
 def room_that_lasts(world: JobWorld, members: list[Subjob]) -> list[Subjob]:
@@ -166,7 +267,7 @@ def told(world: JobWorld) -> dict[str, Any]:
     """For `explain`: whether the job can be moved, as far as that is known, and why."""
     job = world.job
     if job.engine != "dmtcp":
-        return {"movable": job.engine != "none", "why": f"engine {job.engine}"}
+        return {"movable": job.engine in moving_engines(), "why": f"engine {job.engine}"}
     if world.not_movable:
         return {"movable": False, "why": world.not_movable}
     if proved(world):

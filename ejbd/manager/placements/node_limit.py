@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from ejbd.core.policy import Situation
 from ejbd.core.view import NodeView
+from ejbd.engines import moving_engines
 from ejbd.manager.context import Context
 from ejbd.manager.placements.mpi import is_open_mpi, mpi_of_launch
-from ejbd.manager.planning.jobworld import MOVING_ENGINES, JobWorld
+from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import AS_ASKED, OperationKind, SubjobRole
@@ -95,7 +96,7 @@ def fits_a_node(world: JobWorld) -> bool:
 
 def can_move(world: JobWorld) -> bool:
     """Whether the application can be taken from where it is to another placement."""
-    if world.job.engine not in MOVING_ENGINES or world.not_movable:
+    if world.job.engine not in moving_engines() or world.not_movable:
         return False
     if not why_one_node(world):
         return True

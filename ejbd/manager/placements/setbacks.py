@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.manager.actions.operations import abandon
+from ejbd.manager.actions.operations import abandon, add_operation
 from ejbd.manager.actions.subjobs import add_whole, release
 from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.ending import stop_ranks
@@ -16,28 +16,43 @@ from ejbd.manager.ends.outcomes import (
     ShellLost,
     TimeUsedUp,
 )
-from ejbd.manager.planning.jobworld import JobWorld, holds_shell
+from ejbd.manager.placements import generations, movability
+from ejbd.manager.planning.jobworld import JobWorld, begins_again, holds_shell
+from ejbd.manager.planning.missed import began_s, missed_s, was_away
 from ejbd.manager.times import CLOCKS_S, set_rate
 from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
-from ejbd.wire.kinds import EventKind, SubjobRole
+from ejbd.wire.kinds import EpochCode, EventKind, OperationKind, SubjobRole
 
 
 def fail_epoch(
-    world: JobWorld, epoch: Epoch, why: str, *, members: list[str] | None = None, theirs: bool = False
+    world: JobWorld,
+    epoch: Epoch,
+    code: EpochCode,
+    why: str,
+    *,
+    members: list[str] | None = None,
+    theirs: bool = False,
+    engines: bool = False,
 ) -> None:
     """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before.
 
-    `theirs`: it is the batch system's doing (a preemption), which is no setback of the job.
+    `theirs`: it is the batch system's doing (a preemption), which is no setback of the job. `engines`: it is the
+    checkpoint engine's doing. Then the job has not failed before it has failed without that engine, too.
     """
     ctx, job = world.ctx, world.job
     stop_ranks(world, epoch)
-    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
+    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why, code=code)
     job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
-    decided = conclude(world, PlacementFailed(job.setbacks, why, theirs))
+    way_back = engines and movability.can_do_without(world, epoch)
+    spent = way_back and job.setbacks >= ctx.settings.limits.max_setbacks and not generations.untried(world, epoch)
+    decided = conclude(world, PlacementFailed(job.setbacks, why, theirs, way_back))
     if not isinstance(decided, Again) or decided.whole:
         return
+    if spent:
+        movability.given_up(world, epoch, why)
+        _forget_work(world, epoch)
     if members is None:
         members = list(epoch.fallback) or list(epoch.members)
     running = [s for s in world.open_subjobs if s.state == SubjobState.RUNNING and not s.releasing and not s.warned]
@@ -59,11 +74,13 @@ def give_up(world: JobWorld, subjob: Subjob, why: str) -> None:
     job.members = [m for m in job.members if m != subjob.id]
     if epoch is not None and job.state == JobState.RUNNING and subjob.id in epoch.members:
         survivors = [m for m in epoch.members if m != subjob.id]
-        fail_epoch(world, epoch, f"{subjob.id} is lost: {why}", members=survivors, theirs=subjob.warned)
+        lost = f"{subjob.id} is lost: {why}"
+        fail_epoch(world, epoch, EpochCode.SUBJOB_LOST, lost, members=survivors, theirs=subjob.warned)
 
 
-def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
-    """A worker is gone, and its ranks with it."""
+def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | None = None) -> None:
+    """A worker is gone, and its ranks with it. `left_s`: when it left by its own word (absolute seconds); None: it did
+    not say."""
     ctx, job = world.ctx, world.job
     if not worker.alive:
         return
@@ -83,11 +100,18 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
     leads = job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id
     if leads:
         job.lead_worker = None
-    if end_if_time_is_up(world, [worker.subjob_id]):
+    if end_if_time_is_up(world, [worker.subjob_id], left_s):
         return
     if leads and job.state == JobState.RUNNING and holds_shell(job):
-        conclude(world, ShellLost(f"the subjob that held the script was lost: {why}"))
-        return
+        home = world.subjob(worker.subjob_id)
+        if home is not None and home.role == SubjobRole.PLACEHOLDER and home.state == SubjobState.CANCELLED:
+            ensure_placeholder(world)  # by somebody to whom its number is the job's
+            if job.state != JobState.RUNNING:
+                return
+        said = f"the subjob that held the script was lost: {why}"
+        settled = left_s is None or not _waits_for_word(world, worker.subjob_id)
+        if settled and not _shell_begins_again(world, said):
+            return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
         ranks = [seat.rank for seat in epoch.placement if seat.worker == worker.id]
         if any(str(rank) not in epoch.exits for rank in ranks):
@@ -97,40 +121,112 @@ def lost_worker(world: JobWorld, worker: Worker, why: str) -> None:
             fail_epoch(
                 world,
                 epoch,
+                EpochCode.WORKER_LOST,
                 f"{len(ranks)} ranks lost with the worker on {worker.node}",
                 members=survivors,
                 theirs=theirs,
             )
 
 
-def end_if_time_is_up(world: JobWorld, subjobs: list[str]) -> bool:
-    """End the job where one of `subjobs`, in which something ended just now, has used up the job's own time.
+def _shell_begins_again(world: JobWorld, said: str) -> bool:
+    """Whether the job goes on without the shell that it has lost: the next lead begins its script again.
+
+    Of a launch that is under way the placement counts as the setback, if it was lost, too.
+    """
+    job = world.job
+    counted = world.launch is not None
+    decided = conclude(world, ShellLost(said, begins_again(job), counted, job.setbacks))
+    return isinstance(decided, Again) and not decided.whole
+
+
+def _waits_for_word(world: JobWorld, j0: str) -> bool:
+    """Whether the batch system has yet to say how J0 ended, whose lead has left: somebody may have cancelled the job.
+
+    Nothing can begin there any more, and what is left there is told to leave, too.
+    """
+    home = world.placeholder
+    if home is None or home.id != j0:
+        return False
+    for worker in world.workers_of(j0):
+        add_operation(world.ctx, worker, OperationKind.EXIT, {})
+    return True
+
+
+def end_if_time_is_up(world: JobWorld, subjobs: list[str], at_s: float | None = None) -> bool:
+    """End the job where one of `subjobs`, in which something ended at `at_s` (now), has used up the job's own time.
 
     Then there is no way back: J0 in the queue once more would give the job its walltime twice. And what ended there, in
     whatever way, was ended by the limit.
     """
-    home = next((s for s in world.subjobs if s.id in subjobs and _time_is_up(world, s)), None)
+    home = next((s for s in world.subjobs if s.id in subjobs and _time_is_up(world, s, at_s)), None)
     if home is not None:
         end_by_time(world, home)
     return home is not None
 
 
-def _time_is_up(world: JobWorld, home: Subjob) -> bool:
-    """Whether the job's time ends with that of `home`, and that is now: on J0, and where an ordinary script lives."""
+def _time_is_up(world: JobWorld, home: Subjob, at_s: float | None) -> bool:
+    """Whether the job's time ends with that of `home`, and did at `at_s`: on J0, and where an ordinary script lives.
+
+    What the batch system has said comes before any clock: whoever cancelled it, or lost it, did so before its limit.
+    """
     job = world.job
     if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
         return False
+    if home.state in (SubjobState.CANCELLED, SubjobState.LOST):
+        return False
     on_j0 = home.role == SubjobRole.PLACEHOLDER and (home.id in job.members or not job.members)
     on_j0 = on_j0 and world.placeholder in (home, None)  # and not on an earlier one of a job that was queued again
+    on_j0 = on_j0 and lives_elsewhere(world, home) is None
     shell = home.anchor and job.state == JobState.RUNNING and job.script_run > 0 and holds_shell(job)
     # A limit that somebody shortened is left to the batch system's own word.
-    return (on_j0 or shell) and world.ctx.now >= home.start_s + home.walltime_s - CLOCKS_S
+    limit_s = home.start_s + home.walltime_s
+    ended_s = home.end_s if SubjobState(home.state).terminal and home.end_s is not None else world.ctx.now
+    if home.state == SubjobState.TIMEOUT:
+        limit_s = min(limit_s, ended_s)
+    when_s = world.ctx.now if at_s is None or at_s < home.start_s - CLOCKS_S else min(at_s, world.ctx.now)
+    return (on_j0 or shell) and min(when_s, ended_s) >= limit_s - CLOCKS_S
+
+
+def lives_elsewhere(world: JobWorld, j0: Subjob) -> Subjob | None:
+    """The subjob in which the shell of an ordinary script lives while no launch runs: its time is not that of `j0`."""
+    job = world.job
+    if not (holds_shell(job) and job.script_run) or world.launch is not None:
+        return None
+    running = (s for s in world.open_subjobs if s.state == SubjobState.RUNNING and not s.releasing)
+    return next((s for s in running if s.anchor and s is not j0), None)
 
 
 def end_by_time(world: JobWorld, home: Subjob) -> None:
-    """The job has used up its time, as it would have by itself."""
-    what = "its subjob" if home.role == SubjobRole.SUBJOB else "it"
-    conclude(world, TimeUsedUp(what, home.walltime_s))
+    """The job has used up its time, as it would have by itself; what passed of it without the job is not the job's."""
+    if home.role == SubjobRole.SUBJOB:
+        conclude(world, TimeUsedUp("its subjob", home.walltime_s))
+        return
+    end = TimeUsedUp(
+        "it",
+        home.walltime_s,
+        began=began_s(world, home) is not None,
+        missed_s=missed_s(world, home),
+        away=was_away(world, home),
+        again=not holds_shell(world.job),
+        setbacks=world.job.setbacks,
+    )
+    conclude(world, end)
+
+
+MISSED_PART = 0.1  # of a J0's time, gone before the job began: too much for a script that can begin only once
+
+
+def gives_back_late(world: JobWorld, j0: Subjob) -> bool:
+    """Give back a J0 of which too much passed while no daemon was there, if what begins there can begin only once."""
+    if not holds_shell(world.job) or world.job.script_run or began_s(world, j0) is not None:
+        return False
+    missed = missed_s(world, j0)
+    if missed <= MISSED_PART * j0.walltime_s:
+        return False
+    why = f"{missed:.0f} of its {j0.walltime_s:g} s passed while no daemon was there, and its script begins only once"
+    release(world, j0, why)
+    ensure_placeholder(world)
+    return True
 
 
 def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> None:
@@ -144,8 +240,9 @@ def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> None:
 def back_to_waiting(world: JobWorld, why: str) -> None:
     """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
     ctx, job = world.ctx, world.job
-    if job.script_run and holds_shell(job):
-        conclude(world, ShellLost(f"{why}, and the script cannot be started again behind its launches"))
+    lost = job.script_run > 0 and holds_shell(job) and not (begins_again(job) and job.lead_worker is None)
+    said = f"{why}, and the script cannot be started again behind its launches"
+    if lost and not _shell_begins_again(world, said):
         return
     move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)
     set_rate(job, 0.0, ctx.now)
@@ -180,7 +277,7 @@ def ensure_placeholder(world: JobWorld) -> None:
     end = PlaceholderEnded(
         state=SubjobState(lost.state),
         released=lost.releasing,
-        counted=lost.warned or _was_placed(world, lost),
+        counted=lost.warned or _was_placed(world, lost) or missed_s(world, lost) > 0.0,
         waiting=job.state == JobState.WAITING or not job.members,
         setbacks=job.setbacks,
         id=lost.id,
@@ -248,9 +345,13 @@ def came_to_nothing(
 
 def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:
     """Give up what the present launch has done; the next placement begins it anew."""
-    ctx, job, launch = world.ctx, world.job, world.launch
     stop_ranks(world, epoch)
-    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why)
+    move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why, code=EpochCode.BEGUN_ANEW)
+    _forget_work(world, epoch)
+
+
+def _forget_work(world: JobWorld, epoch: Epoch) -> None:
+    ctx, job, launch = world.ctx, world.job, world.launch
     epoch.restart_from = None
     epoch.fallback = []
     job.incarnation += 1

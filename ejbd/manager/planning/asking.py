@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ejbd.core.decision import Decision
 from ejbd.core.policy import Situation
 from ejbd.core.question import Question
 from ejbd.core.room.slots import usable_slots
+from ejbd.core.shapes import BackfillSlot
 from ejbd.manager.placements import node_limit
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.planning.room import Room, margins
@@ -12,9 +14,33 @@ from ejbd.manager.planning.room import Room, margins
 
 def ask(world: JobWorld, situation: Situation, room: Room) -> Question:
     """What the policy is asked about this job now, with the slots that it may use of what there is room for."""
+    return _asked(world, situation, () if _needs_none(situation) else room.allowed(world).windows.slots())
+
+
+def answered(world: JobWorld, situation: Situation, room: Room) -> tuple[Question, Decision]:
+    """As :func:`ask`, and the answer: with no more subjobs than the limits of its account leave.
+
+    Where two slots would need more of them, it is asked again about the longer one.
+    """
+    allowed = room.allowed(world)
+    question = _asked(world, situation, allowed.windows.slots())
+    decision = question.answer()
+    if len(decision.requests) > allowed.jobs:
+        slots = allowed.windows.slots()
+        question = _asked(world, situation, slots[:1] if allowed.jobs >= 1 else ())
+        decision = question.answer()
+        if len(decision.requests) > allowed.jobs:
+            question = _asked(world, situation, ())
+            decision = question.answer()
+    return question, decision
+
+
+def _needs_none(situation: Situation) -> bool:
+    return situation is Situation.PLACEHOLDER_STARTED
+
+
+def _asked(world: JobWorld, situation: Situation, slots: tuple[BackfillSlot, ...]) -> Question:
     parameters = world.parameters()
-    started = situation is Situation.PLACEHOLDER_STARTED
-    slots = () if started else room.windows(world.job.queue, world.needs).slots()
     kept_free = margins(world.ctx, world.cost.tail_s)
     slots = usable_slots(slots, resumes(world, situation), kept_free, parameters.max_walltime_s)
     state = world.elastic_state(node_limit.can_move(world), node_limit.node_room(world, situation))

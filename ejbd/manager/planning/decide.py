@@ -12,11 +12,11 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
 from ejbd.core.room.walltimes import longest_walltime, slack
-from ejbd.manager.actions.subjobs import add_subjob, add_whole, release
+from ejbd.manager.actions.subjobs import add_subjob, add_whole, release, set_aside
 from ejbd.manager.context import Context
 from ejbd.manager.learning import retrying
 from ejbd.manager.placements import application, leaving, movability, setbacks
-from ejbd.manager.planning.asking import ask, resumes
+from ejbd.manager.planning.asking import answered, ask, resumes
 from ejbd.manager.planning.decisions import record
 from ejbd.manager.planning.jobworld import JobWorld, holds_shell
 from ejbd.manager.planning.room import Room, margins
@@ -28,6 +28,7 @@ from ejbd.store.states import JobState, SubjobState
 from ejbd.store.transitions import add_event, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
 
+IDLE_POLLS = 3.0  # before the end of a J0 on which nothing runs
 TOO_EARLY = frozenset({"BeginTime", "Dependency", "DependencyNeverSatisfied"})  # as Slurm says it
 
 
@@ -87,8 +88,7 @@ class Decider:
         if self._not_now(world):
             return True
         try:
-            question = ask(world, Situation.WAIT, self.room)
-            decision = question.answer()
+            question, decision = answered(world, Situation.WAIT, self.room)
         except Exception:
             return False
         if decision.kind is not DecisionKind.NOTHING:
@@ -124,6 +124,8 @@ class Decider:
     def decide(self, world: JobWorld) -> None:
         """One job: what its policy says, then whatever its application can do now."""
         job = world.job
+        if job.elastic and world.frozen and job.state != JobState.ENDING:
+            return
         if job.elastic and job.state == JobState.WAITING:
             self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
@@ -146,7 +148,7 @@ class Decider:
         job = world.job
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING:
-            if j0.id not in job.members:
+            if j0.id not in job.members and not setbacks.gives_back_late(world, j0):
                 question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
                 record(world, question, question.answer())
                 _go_to_placeholder(world, j0)
@@ -156,8 +158,7 @@ class Decider:
             return
         if job.members or self._not_now(world):
             return
-        question = ask(world, Situation.WAIT, self.room)
-        decision = question.answer()
+        question, decision = answered(world, Situation.WAIT, self.room)
         if decision.kind is DecisionKind.START and self._fits_as_it_is(world, j0, decision):
             return
         record(world, question, decision)
@@ -181,6 +182,7 @@ class Decider:
         if warnings.leaves_what_ends(world) or retrying.saves_in_time(world):
             return
         if j0 is not None and j0.id in job.members:
+            self._leaves_idle_j0(world, j0)
             return
         if world.moving:
             if not self._policy(job.queue).acts_in_move:
@@ -192,8 +194,7 @@ class Decider:
             return
         if self._starts_paused(job.queue):
             return
-        question = ask(world, Situation.RUNNING, self.room)
-        decision = question.answer()
+        question, decision = answered(world, Situation.RUNNING, self.room)
         record(world, question, decision)
         room = settings.max_subjobs - len(job.members)
         if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
@@ -202,7 +203,7 @@ class Decider:
     def present(self, world: JobWorld) -> Decision:
         """What the policy says now about a job that waits or runs."""
         running = world.job.state == JobState.RUNNING
-        return ask(world, Situation.RUNNING if running else Situation.WAIT, self.room).answer()
+        return answered(world, Situation.RUNNING if running else Situation.WAIT, self.room)[1]
 
     def _request(self, world: JobWorld, question: Question, decision: Decision) -> None:
         """Ask for the subjobs of a START or EXPAND, and take their room."""
@@ -224,9 +225,17 @@ class Decider:
                 anchor=begins_shell and request is longest,
             )
             taken.append((subjob.processors, subjob.usable_s))
-        self.room.take(job.queue, taken)
+        self.room.take(world, taken)
         if self._start_pauses and job.queue in self._start_pauses:
             self._start_pauses[job.queue] = queuepause.try_start(self.ctx.session, job, self.ctx.now)
+
+    def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> None:
+        """Before a J0 ends on which nothing runs, while the shell of the script goes on elsewhere: its number stays."""
+        anchor = setbacks.lives_elsewhere(world, j0)
+        if anchor is None or j0.end_s is None or self.ctx.now + IDLE_POLLS * self.ctx.settings.poll_s < j0.end_s:
+            return
+        world.job.members = [anchor.id]
+        set_aside(world, j0, "it ends, nothing runs on it, and the script goes on in its own subjob")
 
     # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
 
@@ -237,7 +246,7 @@ class Decider:
         decision = question.answer()
         record(world, question, decision)
         if decision.kind is DecisionKind.KEEP_SUBJOBS:
-            release(world, j0, "the job completes earlier without J0")
+            set_aside(world, j0, "the job completes earlier without J0")
         elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
             epoch = world.live_epoch
             if epoch is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ejbd.core.decision import Decision, DecisionKind
@@ -12,13 +11,11 @@ from ejbd.manager.poll.roster import WaitingJob
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import decision_event
 
-_FIGURES = re.compile(r"\d+")
-
 
 def verdict(decision: Decision) -> str:
-    """What a decision says, without its figures."""
+    """What a decision says, by its codes: what is done, why, and what was weighed. Its sentences are not looked at."""
     weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
-    return f"{decision.kind.value}:{weighed or _FIGURES.sub('#', decision.reason)}"
+    return f"{decision.kind.value}:{decision.code}:{weighed}"
 
 
 def record(world: JobWorld, question: Question, decision: Decision) -> None:

@@ -10,12 +10,14 @@ from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
+from ejbd.manager.jobspec.ownwords import told
 from ejbd.manager.learning import gaps, standby
 from ejbd.manager.learning.history import latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.linked import dependencies, elements
 from ejbd.manager.placements import movability
+from ejbd.manager.planning import limits
 from ejbd.manager.planning.decide import Decider
-from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.planning.jobworld import JobWorld, begins_again
 from ejbd.manager.planning.outlook import planned
 from ejbd.manager.poll import auto, periodic, queuepause
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
@@ -27,7 +29,8 @@ def _off(ctx: Context, job: Job) -> str:
     """Why a waiting job is not started early at all, for now."""
     if not job.elastic or job.state != JobState.WAITING or job.members or ctx.view is None:
         return ""
-    why = auto.why_off(ctx, job.queue)
+    rests = "" if ctx.view.schedules else "the batch system's scheduling is switched off"
+    why = rests or ctx.view.blind or auto.why_off(ctx, job.queue)
     return f"; it is not started early: {why}" if why else ""
 
 
@@ -39,6 +42,15 @@ def _kept(ctx: Context, job: Job) -> str:
     if to is None:
         return ""
     return f"; room is kept for job {to.to} of {to.who}, to whom elastic jobs have given theirs back"
+
+
+def _shell(job: Job) -> str:
+    """What becomes of a script whose shell is lost with its node."""
+    if not job.elastic or job.kind != JobKind.SCRIPT or JobState(job.state) in TERMINAL_JOB:
+        return ""
+    if begins_again(job):
+        return "; where the shell of its script is lost, the script is begun again behind its launches"
+    return "; its script begins only once: where the shell is lost with its node, the job has failed"
 
 
 def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
@@ -72,8 +84,11 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         + _resubmission(ctx, job)
         + _paused(ctx, job)
         + _off(ctx, job)
+        + _limits(world)
         + _kept(ctx, job)
-        + _memory(world),
+        + _shell(job)
+        + _memory(world)
+        + _words(ctx, job),
         "decisions": decisions,
         "present": present.to_json() if present else None,
         "planned": [interval.to_json() for interval in planned(world)],
@@ -121,7 +136,7 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         return "held; `ejb release` lets it start"
     if job.state == JobState.UNKNOWN:
         return f"unknown: {job.reason}; EJB goes on asking"
-    if job.state == JobState.RECEIVED and job.reason.startswith(dependencies.NEVER):
+    if job.state == JobState.RECEIVED and dependencies.never_met(ctx.session, job):
         return f"received: {job.reason}; it stays until it is cancelled (as without --kill-on-invalid-dep=yes)"
     if job.state == JobState.RECEIVED and job.reason:
         return f"received: waits for other jobs ({job.reason}), and is handed to the batch system then"
@@ -139,6 +154,16 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
     return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
 
 
+def _limits(world: JobWorld) -> str:
+    """The limits of accounts that have to do with it, by their names."""
+    job = world.job
+    if JobState(job.state) not in (JobState.WAITING, JobState.RUNNING) or job.kind == JobKind.ARRAY:
+        return ""
+    by = Decider(world.ctx).room.allowed(world).by if job.elastic else ()
+    said = limits.told(world, by)
+    return f"; {said}" if said else ""
+
+
 def _memory(world: JobWorld) -> str:
     """That memory, and not what its queue allows, bounds how many of its ranks may share a processor; "" otherwise."""
     job, needs = world.job, world.needs
@@ -148,6 +173,14 @@ def _memory(world: JobWorld) -> str:
     return (
         f"; memory is the bound: at most {needs.omax} {ranks} a processor, of {needs.memory_mb // needs.omax} MB each"
     )
+
+
+def _words(ctx: Context, job: Job) -> str:
+    """What the job says of the policy's parameters itself."""
+    if not job.elastic or JobState(job.state) in TERMINAL_JOB:
+        return ""
+    said = told(job.spec, ctx.queue_settings(job.queue).policy)
+    return f"; {said}" if said else ""
 
 
 def _paused(ctx: Context, job: Job) -> str:

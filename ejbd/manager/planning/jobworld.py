@@ -9,19 +9,18 @@ from ejbd.core.cost import Guess, MoveCost, Source, move_cost
 from ejbd.core.delta import Delta, DeltaByDegree, delta_at, delta_from_json
 from ejbd.core.needs import Needs, quantum
 from ejbd.core.overhead import Hop, Overheads, overheads
-from ejbd.core.parameters import Parameters
+from ejbd.core.parameters import Parameters, said_by_job
 from ejbd.core.penalty import AtDegree, Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.jobrows import JobRows
+from ejbd.manager.planning.missed import missed_s
 from ejbd.manager.times import CLOCKS_S, expected_left_s, planned_s, usable_end, walltime_end, work_now
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import JobKind, SubjobRole
-
-MOVING_ENGINES = frozenset({"application", "dmtcp"})  # that can take an application from one placement to another
 
 
 @dataclass
@@ -50,7 +49,10 @@ class JobWorld(JobRows):
         epoch = self.epoch if job.state == JobState.RUNNING else None
         if epoch is not None and epoch.restart_from is not None:
             return ""  # it was moved itself, and knows better
-        return self.ctx.history.obstacle(job.application or "")
+        known = self.ctx.history.obstacle(job.application or "")
+        if not known and epoch is not None and EpochState(epoch.state).live and self.runs_under(epoch) == "none":
+            return "it was begun without DMTCP, since its application could not be moved then"
+        return known
 
     @property
     def cost(self) -> MoveCost:
@@ -138,6 +140,7 @@ class JobWorld(JobRows):
         queue = view.queue(self.job.queue) if view else None
         unit = self.job.processes if self.as_one else quantum(view, queue, self.needs) if view and queue else 1
         omax = self.job.spec.get("omax") or asked.omax
+        asked = replace(asked, **said_by_job(type(asked), self.job.spec.get("settings") or {}))
         return replace(
             asked,
             omax=omax if self.needs.omax is None else min(omax, self.needs.omax),
@@ -162,9 +165,10 @@ class JobWorld(JobRows):
         return policy_named(self.ctx.queue_settings(self.job.queue).policy)(self.parameters())
 
     def cut_short(self, subjob: Subjob) -> bool:
-        """Whether a subjob has to be left before the walltime that it was asked for is over (an operator or a
-        preemption has shortened it): what comes of that is not the application's doing."""
+        """Whether a subjob has to be left before the job has had the walltime that it was asked for (an operator or a
+        preemption has shortened it, or no daemon was there when it started): that is not the application's doing."""
         asked = (subjob.start_s if subjob.start_s is not None else self.ctx.now) + subjob.walltime_s
+        asked += missed_s(self, subjob)
         return walltime_end(subjob, self.ctx.now) < asked - CLOCKS_S and self.ctx.now < asked - CLOCKS_S
 
     def usable_end(self, subjob: Subjob) -> float:
@@ -215,3 +219,8 @@ class JobWorld(JobRows):
 def holds_shell(job: Job) -> bool:
     """Whether the user's shell is in one of the job's subjobs, and would be lost with it."""
     return job.kind == JobKind.SCRIPT and not job.spec.get("restartable")
+
+
+def begins_again(job: Job) -> bool:
+    """Whether the user's shell is started again, behind the launches that have ended, where its subjob is lost."""
+    return job.kind == JobKind.SCRIPT and bool(job.spec.get("restartable") or job.spec.get("begins_again"))

@@ -7,8 +7,9 @@ gave are asked again for a good while.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -50,6 +51,10 @@ class Promises:
     in_vain: dict[str, float] = field(default_factory=dict)
     read: bool = False
 
+    def snapshot(self) -> Promises:
+        """As they are now, for one who only reads."""
+        return replace(self, standing=self.standing.copy(), in_vain=self.in_vain.copy())
+
     def make(self, to: str, who: str, giver: str, subjobs: Collection[str], processors: int, now: float) -> None:
         """One more job gives to that batch job."""
         old = self.standing.get(to) or Promise(to, who, (), (), 0, now)
@@ -73,7 +78,9 @@ class Promises:
         self.in_vain = {id: until for id, until in self.in_vain.items() if until > now}
         if not self.standing:
             return
-        waiting = {job.id: job for job in view.jobs if job.state is BatchState.PENDING and not job.blocked}
+        waiting = {
+            job.id: job for job in view.jobs if job.state is BatchState.PENDING and (job.limited or not job.blocked)
+        }
         coming, kept = _running(session, [id for one in self.standing.values() for id in one.subjobs])
         for to, one in list(self.standing.items()):
             if to not in waiting or kept.intersection(one.subjobs):  # nothing of it was committed, or it came otherwise
@@ -108,10 +115,17 @@ class Promises:
         for row in reversed(found):
             to = row.data.get("given_to")
             if to is not None and row.job_id is not None:
-                lending = Lending.from_json(row.data["question"]["lending"])
-                who = next(one.user for one in lending.waiting if one.id == to)
-                held = next(one.held for one in lending.borrowers if one.job == row.job_id)
+                who, held = _given(row.data["question"], to, row.job_id)
                 self.make(to, who, row.job_id, row.data["leaves"], held, row.at_s)
+
+
+def _given(question: Mapping[str, Any], to: str, giver: str) -> tuple[str, int]:
+    """Whose the batch job is that something was given back to, and how many processors."""
+    if question.get("stands"):
+        return str(question["stands"]["user"]), sum(int(one["processors"]) for one in question["state"]["subjobs"])
+    lending = Lending.from_json(question["lending"])
+    who = next(one.user for one in lending.waiting if one.id == to)
+    return who, next(one.held for one in lending.borrowers if one.job == giver)
 
 
 def _running(session: Session, ids: Collection[str]) -> tuple[set[str], set[str]]:

@@ -9,10 +9,13 @@ from sqlalchemy import select
 
 from ejbd.core.needs import PLAIN, Needs, seen_by
 from ejbd.core.room.claims import less_what_is_coming, less_what_starts_next
+from ejbd.core.room.limits import Allowed
 from ejbd.core.room.slots import Margins, margins_of
 from ejbd.core.room.windows import Windows, windows
 from ejbd.manager.actions.subjobs import TAG_PREFIX
 from ejbd.manager.context import Context
+from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.planning.limits import LimitRoom
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import SubjobRole
@@ -31,6 +34,7 @@ class Room:
         self._remembers = remembers
         self._windows: dict[tuple[str, Needs], Windows] = {}
         self._taken: dict[str, list[tuple[int, float]]] = {}
+        self._limits: LimitRoom | None = None
 
     def windows(self, queue: str, needs: Needs = PLAIN) -> Windows:
         """What can be used now, less what others are about to take and what jobs before this one have asked for.
@@ -45,8 +49,18 @@ class Room:
             self._windows[queue, needs] = found
         return found
 
-    def take(self, queue: str, taken: Sequence[tuple[int, float]]) -> None:
-        """A job has asked for these subjobs of a queue (processors, seconds): the others have so much less."""
+    def allowed(self, world: JobWorld) -> Allowed:
+        """The windows of a job's queue as far as the limits of its account let it use them."""
+        if self._limits is None:
+            self._limits = LimitRoom(self.ctx)
+        self._limits.ctx = self.ctx
+        return self._limits.allowed(world, self.windows(world.job.queue, world.needs))
+
+    def take(self, world: JobWorld, taken: Sequence[tuple[int, float]]) -> None:
+        """A job has asked for these subjobs (processors, seconds): the others have so much less."""
+        queue = world.job.queue
+        if self._limits is not None:
+            self._limits.take(world, taken)
         self._taken.setdefault(queue, []).extend(taken)
         for (name, needs), found in self._windows.items():
             if name == queue:
@@ -60,7 +74,8 @@ class Room:
         found = windows(view, queue, ctx.now)
         others = (job for job in view.jobs if not job.mark.startswith(TAG_PREFIX))
         known = {id: since for (name, id), since in ctx.fitting.items() if name == queue}
-        found, fitting = less_what_starts_next(found, others, queue, known, margins_of(ctx.settings.poll_s, 0.0))
+        margins = margins_of(ctx.settings.poll_s, 0.0)
+        found, fitting = less_what_starts_next(found, others, view.names_of(queue), known, margins)
         if self._remembers and needs.plain:
             for id in known.keys() - fitting.keys():
                 del ctx.fitting[queue, id]

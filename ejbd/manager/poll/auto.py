@@ -15,8 +15,10 @@ OFF_BELOW = 0.5  # of auto_queue_length: what has been on goes off once fewer wa
 
 def waiting_in(ctx: Context, queue: str) -> int:
     """How many batch jobs wait in the queue."""
-    jobs = ctx.view.jobs if ctx.view is not None else ()
-    return sum(1 for job in jobs if job.queue == queue and job.state is BatchState.PENDING)
+    if ctx.view is None:
+        return 0
+    names = ctx.view.names_of(queue)
+    return sum(1 for job in ctx.view.jobs if job.queue in names and job.state is BatchState.PENDING)
 
 
 def is_on(ctx: Context, queue: str) -> bool:

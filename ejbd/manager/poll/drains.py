@@ -10,18 +10,20 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, ClusterView, SiteReservation
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
+from ejbd.manager.jobspec.hostlists import HINT, hosts
 from ejbd.manager.placements import node_limit
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.store.models import Drain, Job, Subjob
-from ejbd.store.states import SubjobState
+from ejbd.store.states import STARTED_SUBJOB, SubjobState
 from ejbd.store.transitions import add_event, job_topic, wake
+from ejbd.wire.hostlists import fold
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 WHAT = "drain"  # of a SiteReservation that is one of ours
@@ -29,18 +31,10 @@ WHAT = "drain"  # of a SiteReservation that is one of ours
 
 def parse_nodes(text: str) -> NodeSet:
     """`n[1-3],m7`. Raises EjbError for what names no node."""
-    try:
-        nodes = NodeSet(text, resolver=RESOLVER_NOGROUP)
-    except NodeSetException as error:
-        raise EjbError(Code.INVALID, f"{text!r} is no list of nodes: {error}", hint="e.g. n[1-3],m7") from None
+    nodes = hosts(text, "")
     if not nodes:
-        raise EjbError(Code.INVALID, "no node is named", hint="e.g. n[1-3],m7")
+        raise EjbError(Code.INVALID, "no node is named", hint=HINT)
     return nodes
-
-
-def fold(nodes: Iterable[str]) -> str:
-    """`n1`, `n2`, `n3` -> `n[1-3]`."""
-    return str(NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP))
 
 
 def drain(ctx: Context, view: ClusterView, text: str, by_s: float, who: str) -> None:
@@ -133,14 +127,14 @@ def _note_free(ctx: Context, rows: Sequence[Drain]) -> None:
 
 
 def _elastic_on(session: Session) -> dict[str, list[str]]:
-    """Of running subjobs: their nodes."""
-    query = select(Subjob.id, Subjob.nodes).where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID)
+    """Of subjobs that have started: their nodes."""
+    query = select(Subjob.id, Subjob.nodes).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
     return {id: list(nodes) for id, nodes in session.execute(query)}
 
 
 def told(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
     """Every drain: who is still there, and when the nodes should be free."""
-    query = select(Subjob).where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID)
+    query = select(Subjob).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
     ours = list(ctx.session.scalars(query))
     found = []
     for row in ctx.session.scalars(select(Drain).order_by(Drain.id)):

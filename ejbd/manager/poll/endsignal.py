@@ -37,7 +37,7 @@ def signals_in_time(world: JobWorld) -> None:
     home, end_s = found
     if _was_told(world, home):
         return
-    if (_to_script if told.script else _to_ranks)(world, told):
+    if (to_script if told.script else to_ranks)(world, told.number):
         add_event(
             ctx.session, EventKind.JOB_SIGNALLED, ctx.now,
             job_id=world.job.id, subjob_id=home.id, signal=told.name, script=told.script, end_s=end_s,
@@ -67,19 +67,21 @@ def _was_told(world: JobWorld, home: Subjob) -> bool:
     return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
-def _to_ranks(world: JobWorld, told: EndSignal) -> bool:
+def to_ranks(world: JobWorld, number: int) -> bool:
+    """Send a signal to all ranks, where they run; whether they do."""
     epoch = world.epoch
     if epoch is None or epoch.state != EpochState.RUNNING:
         return False
-    payload = {"signal": told.number, "epoch": epoch.number}
+    payload = {"signal": number, "epoch": epoch.number}
     for worker in workers_with_ranks(world, epoch):
         add_operation(world.ctx, worker, OperationKind.SIGNAL, payload, epoch=epoch.number)
     return True
 
 
-def _to_script(world: JobWorld, told: EndSignal) -> bool:
+def to_script(world: JobWorld, number: int) -> bool:
+    """Send a signal to the shell of a script, where it runs; whether it does."""
     leader = world.worker(world.job.lead_worker)
     if leader is None or not lead.is_up(world):
         return False
-    add_operation(world.ctx, leader, OperationKind.SIGNAL, {"signal": told.number, "epoch": None})
+    add_operation(world.ctx, leader, OperationKind.SIGNAL, {"signal": number, "epoch": None})
     return True

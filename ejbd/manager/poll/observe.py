@@ -12,7 +12,7 @@ from ejbd.batch.base import BatchEnd
 from ejbd.core.policy import Situation
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
 from ejbd.manager.actions.operations import finished
-from ejbd.manager.actions.subjobs import TAG_PREFIX, add_intent, is_ours, release
+from ejbd.manager.actions.subjobs import is_ours, release
 from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.outcomes import CANCELLED_THERE, SUBJOB_ENDED_AS, CancelAsked, PassedThroughEnded
@@ -20,18 +20,20 @@ from ejbd.manager.guard import guarded
 from ejbd.manager.learning import gaps, standby
 from ejbd.manager.learning.overheads import note_given_back
 from ejbd.manager.linked import arrays
-from ejbd.manager.placements import application, node_limit, setbacks
+from ejbd.manager.placements import alone, application, node_limit, setbacks
 from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.poll import changes, doubles, suspensions
 from ejbd.manager.poll.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.protocol import workers
 from ejbd.manager.times import CLOCKS_S
-from ejbd.store.models import Intent, Job, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB, EpochState, IntentState, JobState, SubjobState
+from ejbd.store.models import Job, Subjob, Worker
+from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
-from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, OperationKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
 ROWS_AT_ONCE = 200
+FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
 SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
 
 _PLAN = (
@@ -59,6 +61,7 @@ class Reconciler:
         self.looked_at: set[str] = set()  # jobs that may have changed
 
     def pieces(self) -> Iterator[None]:
+        changes.begin(self._context(), self._view)
         listed = {job.id: job for job in self._view.jobs}
         plans: list[tuple[str, dict[str, Any]]] = []
         for at, (id, rows) in enumerate(self._roster.subjobs.items()):
@@ -78,7 +81,7 @@ class Reconciler:
         for ids in _batches(order, JOBS_AT_ONCE):
             self._look_at(ids, listed)
             yield
-        _cancel_strangers(self._context(), self._view, self._roster.tags())
+        doubles.look(self._context(), self._view, self._roster.tags())
         yield
         _find_silent_workers(self._context())
         yield
@@ -93,6 +96,7 @@ class Reconciler:
             new.state is old.state
             and new.planned_start_s == old.planned_start_s
             and new.reason == old.reason
+            and new.walltime_s == old.walltime_s
             and new.tag == old.tag
             and new.name == old.name
             and new.foreign == old.foreign
@@ -125,10 +129,15 @@ class Reconciler:
             return False
         if row.state == SubjobState.RUNNING:
             settled = row.releasing or row.joined or row.role == SubjobRole.RIGID
-            return settled and seen.state.holds_processors and _end(row.start_s, seen) in (None, row.end_s)
+            runs = seen.state.holds_processors and seen.state is not BatchState.SUSPENDED
+            return settled and runs and _end(row.start_s, seen) in (None, row.end_s)
+        if row.state == SubjobState.SUSPENDED:
+            return seen.state is BatchState.SUSPENDED
         job = self._roster.jobs.get(row.job_id)
         waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
         if not waits or row.role == SubjobRole.SUBJOB or job is None:
+            return False
+        if changes.news(self._context(), row, seen, job.held) is not None:
             return False
         if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
             return False  # its first promise
@@ -163,7 +172,9 @@ class Reconciler:
         whole = next((job for job in self._view.jobs if job.id == subjob.batch_id), None)
         if whole is not None and not rows:
             return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one
-        arrays.note(subjob, rows, own)
+        looked_s = self._context().looked_s
+        lately = looked_s is not None and self._view.time_s - max(looked_s, subjob.submit_s or 0) < FORGOTTEN_S
+        arrays.note(subjob, rows, own, lately=lately)
         return arrays.as_one(subjob, rows)
 
 
@@ -187,6 +198,8 @@ def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
 
 def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: BatchEnd | None) -> None:
     ctx = world.ctx
+    if outcome is not None or seen is None or seen.state.ended or seen.state.holds_processors:
+        alone.adopt(world, subjob)
     if seen is None:
         if outcome is not None:
             _ended(world, subjob, outcome)
@@ -206,7 +219,7 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
         back = JobState.WAITING if subjob.state == SubjobState.PENDING else JobState.RUNNING
         move_job(ctx.session, world.job, back, ctx.now, setback=True, reason="the batch system knows it again")
     if seen.state.ended:
-        if subjob.start_s is None and subjob.role == SubjobRole.RIGID and seen.state in _RAN:
+        if subjob.start_s is None and subjob.role in _WHOLE and seen.state in _RAN:
             subjob.start_s = _start(ctx, subjob, seen)  # it began and ended between two looks
         _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason))
     elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
@@ -220,9 +233,13 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
             if subjob.elements is not None:
                 subjob.processors, subjob.nodes = seen.processors, list(seen.nodes)
                 subjob.reason = world.job.reason = seen.reason
+        suspensions.look(world, subjob, seen)
     else:
-        if subjob.state == SubjobState.RUNNING and subjob.role == SubjobRole.RIGID:
+        if subjob.state in STARTED_SUBJOB and subjob.role == SubjobRole.RIGID:
             _waits_again(world, subjob)
+        elif subjob.state == SubjobState.RUNNING and subjob.role == SubjobRole.ASIDE:
+            move_subjob(ctx.session, subjob, SubjobState.PENDING, ctx.now, reason="it is set aside", setback=True)
+            setbacks.leave_subjob(world, subjob, "it is set aside")
         _still_pending(world, subjob, seen)
 
 
@@ -324,6 +341,7 @@ def _rigid_runs(world: JobWorld, subjob: Subjob) -> None:
 def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     ctx, job = world.ctx, world.job
     _note_plan(subjob, seen)
+    changes.look(world, subjob, seen)
     if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
         job.rigid_start_s = seen.planned_start_s
         add_event(
@@ -339,7 +357,9 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     grace_s = ctx.settings.limits.start_grace_s
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
     until_s = seen.planned_start_s if seen.blocked else None
-    if until_s is not None and until_s > ctx.now + grace_s:  # a reservation is in its way that no window told of
+    if seen.limited:  # what it would have to wait for is no window's affair, and J0 may need what it waits for, too
+        why, until_s = f"cannot start ({seen.reason})", None
+    elif until_s is not None and until_s > ctx.now + grace_s:  # a reservation is in its way that no window told of
         why = f"cannot start ({seen.reason})"
     elif waited > grace_s:
         why, until_s = f"did not start within {grace_s:g} s", None
@@ -355,7 +375,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if state is BatchState.NODE_FAIL and _runs_on(world, subjob):
         return
     subjob.exit_code = end.exit_code
-    was_running = subjob.state == SubjobState.RUNNING
+    was_running = subjob.state in STARTED_SUBJOB
     if state is BatchState.PREEMPTED:
         _preempted(world, subjob)
     move_subjob(ctx.session, subjob, SUBJOB_ENDED_AS[state], ctx.now, source=end.source, exit_code=end.exit_code)
@@ -373,10 +393,16 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
         setbacks.came_to_nothing(world, subjob, why, started=was_running and state not in _TAKEN_AWAY)
     workers.take_left_behind(world, subjob)
     lives_on_it = subjob.id in job.members or not job.members
-    if subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
+    anchor = setbacks.lives_elsewhere(world, subjob) if subjob.role == SubjobRole.PLACEHOLDER else None
+    if anchor is not None and subjob.id in job.members:
+        job.members = [anchor.id]
+    elif subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
         setbacks.end_by_time(world, subjob)  # also where its workers have left before, and the job waits again
     setbacks.leave_subjob(world, subjob, end.why)
     if JobState(job.state).terminal or job.state == JobState.ENDING:
+        return
+    if subjob.role == SubjobRole.ASIDE and state is BatchState.CANCELLED and not subjob.releasing:
+        conclude(world, CancelAsked(CANCELLED_THERE))  # its number is the job's
         return
     if subjob.role == SubjobRole.PLACEHOLDER and not subjob.releasing:
         never_ran = not was_running or subjob.state == SubjobState.LOST
@@ -385,6 +411,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     application.advance(world)
 
 
+_WHOLE = (SubjobRole.RIGID, SubjobRole.PLACEHOLDER)  # the job in its own shape
 _RAN = (BatchState.COMPLETED, BatchState.FAILED, BatchState.TIMEOUT)  # whoever ends so has run
 _TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
 
@@ -407,6 +434,7 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
     if job.start_s is None:
         job.start_s = subjob.start_s
     said = f"its batch job {subjob.batch_id} ended as {subjob.state}" + (f" ({end.why})" if end.why else "")
+    arrays.rest_ended(subjob, end.state)
     if subjob.elements is not None and subjob.elements["ended"]:
         said = subjob.reason = arrays.counted(subjob.elements, 0)
     conclude(world, PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id))
@@ -423,55 +451,16 @@ def _standby_cancelled(world: JobWorld) -> None:
         conclude(world, CancelAsked(CANCELLED_THERE))
 
 
-def _cancel_strangers(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
-    """A live batch job under one of our tags that is not the one we know: a doubled submission, or one given up."""
-    suspects = {}
-    for job in view.jobs:
-        mark = job.mark
-        if not mark.startswith(TAG_PREFIX) or job.state.ended:
-            continue
-        known_id = open_tags.get(mark, "")
-        if known_id is not None and known_id != job.id and known_id != job.base_id:
-            suspects[mark] = job
-    if not suspects:
-        return
-    known = {s.tag: s for s in ctx.session.scalars(select(Subjob).where(Subjob.tag.in_(suspects)))}
-    for tag, stranger in suspects.items():
-        subjob = known.get(tag)
-        if subjob is None:
-            continue  # not from this database: another daemon's, or somebody's joke
-        under_way = select(Intent).where(
-            Intent.batch_id == stranger.base_id,
-            Intent.kind == IntentKind.CANCEL,
-            Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)),
-        )
-        recent = select(Intent).where(
-            Intent.batch_id == stranger.base_id,
-            Intent.kind == IntentKind.CANCEL,
-            Intent.done_s.between(ctx.now - 30, ctx.now),  # a time to come is from before the clock was set
-        )
-        if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
-            continue
-        add_event(
-            ctx.session,
-            EventKind.SUBJOB_STRAY,
-            ctx.now,
-            job_id=subjob.job_id,
-            subjob_id=subjob.id,
-            batch_id=stranger.base_id,
-        )
-        add_intent(ctx, IntentKind.CANCEL, subjob.job_id, batch_id=stranger.base_id)
-
-
 def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
     """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
     limit = ctx.settings.limits.launch_timeout_s
-    stopped = _suspended(ctx)
     for world, subjob in looked_at:
-        if world.job.state not in (JobState.WAITING, JobState.RUNNING) or subjob.id in stopped:
+        if world.job.state not in (JobState.WAITING, JobState.RUNNING):
             continue
         if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING or subjob.releasing or subjob.joined:
             continue
+        if subjob.role == SubjobRole.ASIDE:
+            continue  # on its way back into the queue, which this look does not show yet
         if ctx.waited_s(subjob.start_s or ctx.now) <= limit or world.ready(subjob):
             continue
 
@@ -494,12 +483,8 @@ def _note_silence(ctx: Context, worker: Worker, silent_s: float) -> None:
 
 
 def _suspended(ctx: Context) -> frozenset[str]:
-    """Subjobs whose processes the batch system has stopped for a while (gang scheduling, PreemptMode=SUSPEND)."""
-    ids = [job.id for job in ctx.view.jobs if job.state is BatchState.SUSPENDED] if ctx.view is not None else []
-    if not ids:
-        return frozenset()
-    ours = select(Subjob.id).where(Subjob.batch_id.in_(ids), Subjob.state == SubjobState.RUNNING)
-    return frozenset(ctx.session.scalars(ours))
+    """Subjobs whose processes the batch system has stopped for a while."""
+    return frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.state == SubjobState.SUSPENDED)))
 
 
 def _find_silent_workers(ctx: Context) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
+from ejbd.engines import moving_engines
 from ejbd.manager.placements import application
-from ejbd.manager.planning.jobworld import MOVING_ENGINES, JobWorld
+from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.times import walltime_end, work_now
 from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState, JobState
@@ -21,7 +22,7 @@ from ejbd.wire.kinds import EventKind
 def interval_of(world: JobWorld) -> CheckpointInterval:
     """How often the job is checkpointed: as it says itself, else as its queue says."""
     job = world.job
-    if job.engine not in MOVING_ENGINES:
+    if job.engine not in moving_engines():
         return CheckpointInterval(None, f"no periodic checkpoints: engine {job.engine} has none")
     if world.not_movable:
         return CheckpointInterval(None, f"no periodic checkpoints: {world.not_movable}")

@@ -11,25 +11,23 @@ from functools import partial
 
 from sqlalchemy import bindparam, select, update
 
-from ejbd.core.bundling.handlers import plan_wait
-from ejbd.core.bundling.parameters import BundlingParameters
-from ejbd.core.state import ElasticState
+from ejbd.core.decision import no_room
 from ejbd.manager.context import Context
 from ejbd.manager.guard import guarded
-from ejbd.manager.planning import giving
+from ejbd.manager.planning import giving, inway
 from ejbd.manager.planning.decide import Decider
 from ejbd.manager.planning.decisions import verdict
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.poll.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import JobState, SubjobState
+from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events
 from ejbd.wire.kinds import JobKind, SubjobRole
 
 JOBS_AT_ONCE = 8  # that are loaded together, and decided one after the other
 ASKED_AT_ONCE = 16  # of those that are not loaded, between two chances for others to write
 ROWS_AT_ONCE = 200
-NO_ROOM = verdict(plan_wait(ElasticState("", 1, 1.0), (), 0.0, BundlingParameters()))
+NO_ROOM = verdict(no_room("", 0.0))
 """What every waiting job is told while nothing is free."""
 _KEY = (
     update(Job.__table__)  # type: ignore[arg-type]
@@ -105,16 +103,26 @@ class Round:
         yield from self._give_back()
 
     def _give_back(self) -> Iterator[None]:
-        """Over-subscribed jobs into whose room somebody who waits would fit are suspended, and give it back."""
+        """Over-subscribed jobs into whose room somebody who waits would fit are suspended, and give it back; and before
+        them those that are in the way of a batch job by a limit."""
         ids = [row.id for row in self._roster.jobs.values() if row.elastic and row.state == JobState.RUNNING]
-        if not ids or not giving.anybody_waits(self.ctx):
+        stands = inway.anybody_stands(self.ctx)
+        if not ids or not (stands or giving.anybody_waits(self.ctx)):
             return
         holders: list[giving.Holder] = []
+        ways: list[inway.Way] = []
         for at in range(0, len(ids), JOBS_AT_ONCE):
             worlds = self._load(ids[at : at + JOBS_AT_ONCE])
             for id in ids[at : at + JOBS_AT_ONCE]:
                 if id in worlds:
                     guarded(worlds[id], partial(giving.look, found=holders))
+                    if stands:
+                        guarded(worlds[id], partial(inway.look, found=ways))
+            yield
+        for id, standing in inway.asked_to_make_way(self.ctx, ways):
+            holders = [one for one in holders if one.borrower.job != id]
+            for world in self._load([id]).values():
+                guarded(world, partial(inway.make_way, stands=standing))
             yield
         for id, what in giving.asked_back(self.ctx, holders):
             for world in self._load([id]).values():
@@ -135,7 +143,7 @@ class Round:
         if row.decision_key != NO_ROOM or row.members_text != "[]" or len(subjobs) != 1:
             return None
         j0 = subjobs[0]
-        if j0.role != SubjobRole.PLACEHOLDER or j0.releasing or j0.state == SubjobState.RUNNING:
+        if j0.role != SubjobRole.PLACEHOLDER or j0.releasing or j0.state in STARTED_SUBJOB:
             return None
         return str(row.queue)
 

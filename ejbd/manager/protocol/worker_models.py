@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ejbd.engines import known_engines
 
 PROTOCOL = "2"
 
@@ -52,10 +54,16 @@ class Registered(Wire):
     poll_s: float
 
 
-class ResultReport(Wire):
-    """The answer to an operation, once."""
+class OneReport(Wire):
+    """What all reports have: their number, and when they were told, by the node's clock (seconds since the epoch)."""
 
     n: Count
+    told_s: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
+
+
+class ResultReport(OneReport):
+    """The answer to an operation, once."""
+
     kind: Literal["result"]
     seq: Count
     ok: bool
@@ -63,10 +71,9 @@ class ResultReport(Wire):
     data: dict[str, Any]
 
 
-class RankExitReport(Wire):
+class RankExitReport(OneReport):
     """A rank ended by itself (`code` 128+signal for a signal). `memory`: the kernel killed it for memory."""
 
-    n: Count
     kind: Literal["rank-exit"]
     epoch: Count
     rank: Count
@@ -74,10 +81,9 @@ class RankExitReport(Wire):
     memory: bool = False
 
 
-class LaunchReport(Wire):
+class LaunchReport(OneReport):
     """The script asked for a launch."""
 
-    n: Count
     kind: Literal["launch"]
     ordinal: Count
     size: Positive
@@ -85,18 +91,16 @@ class LaunchReport(Wire):
     together: bool = True
 
 
-class LaunchCancelReport(Wire):
+class LaunchCancelReport(OneReport):
     """The script ended the shim of a launch that runs."""
 
-    n: Count
     kind: Literal["launch-cancel"]
     ordinal: Count
 
 
-class LaunchRefusedReport(Wire):
+class LaunchRefusedReport(OneReport):
     """A shim refused a launch that srun or mpirun would have taken. `line` of the script; 0: not known."""
 
-    n: Count
     kind: Literal["launch-refused"]
     run: Count
     name: Name
@@ -104,36 +108,35 @@ class LaunchRefusedReport(Wire):
     reason: Text
 
 
-class ScriptExitReport(Wire):
+class ScriptExitReport(OneReport):
     """The script ended."""
 
-    n: Count
     kind: Literal["script-exit"]
     run: Count
     code: Code
 
 
-class LeavingReport(Wire):
+class LeavingReport(OneReport):
     """The last report of a worker that ends by itself; `exits`: epoch -> rank -> code of what it stopped."""
 
-    n: Count
     kind: Literal["leaving"]
     reason: Text
     exits: dict[str, dict[str, Code]]
 
 
-class WarnedReport(Wire):
+class WarnedReport(OneReport):
     """The batch system has warned of the subjob's end: TERM has come, and it is not the end itself."""
 
-    n: Count
     kind: Literal["warned"]
     signal: Annotated[str, Field(max_length=16)]
 
 
-class SampleReport(Wire):
-    """How the ranks of an epoch are doing: bytes of memory on this node; what they tell of their progress, and when."""
+class SampleReport(OneReport):
+    """How the ranks of an epoch are doing: bytes of memory on this node; what they tell of their progress, and when.
 
-    n: Count
+    `passed`: the obstacle that was told before is no longer seen.
+    """
+
     kind: Literal["sample"]
     epoch: Count
     resident: Annotated[int, Field(ge=0, le=2**60)]
@@ -141,12 +144,29 @@ class SampleReport(Wire):
     total: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] | None
     at_s: Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)] | None
     obstacle: Text = ""
+    passed: bool = False
 
 
-class LogReport(Wire):
+class StuckReport(OneReport):
+    """A rank got on before its restart, and has stood still since, for so long."""
+
+    kind: Literal["stuck"]
+    epoch: Count
+    rank: Count
+    seconds: Seconds
+
+
+class CoordinatorLostReport(OneReport):
+    """What coordinates the checkpoints of an epoch's ranks has ended by itself, and they end with it."""
+
+    kind: Literal["coordinator-lost"]
+    epoch: Count
+    reason: Text
+
+
+class LogReport(OneReport):
     """Something a person should know."""
 
-    n: Count
     kind: Literal["log"]
     level: Annotated[str, Field(max_length=16)]
     message: Text
@@ -162,6 +182,8 @@ Report = Annotated[
     | LeavingReport
     | WarnedReport
     | SampleReport
+    | CoordinatorLostReport
+    | StuckReport
     | LogReport,
     Field(discriminator="kind"),
 ]
@@ -218,12 +240,18 @@ class Launcher(Wire):
     env: dict[str, str]
 
 
+def _known_engine(name: str) -> str:
+    if name != "auto" and name in known_engines():
+        return name
+    raise ValueError(f"there is no engine {name[:40]!r}")
+
+
 class LaunchPayload(Wire):
     """Start ranks, anew or from a checkpoint."""
 
     epoch: Count
     size: Positive
-    engine: Literal["application", "dmtcp", "none"]
+    engine: Annotated[str, AfterValidator(_known_engine)]
     argv: list[str]
     cwd: str
     launch_file: str
@@ -306,7 +334,9 @@ class SignalPayload(Wire):
 
 
 class ExitPayload(Wire):
-    """Leave."""
+    """Leave. `code`: the exit code, where jobs of the batch system may wait for the job's own."""
+
+    code: int = 0
 
 
 class _Operation(Wire):

@@ -15,10 +15,11 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager.actions.operations import add_operation
+from ejbd.manager.actions.subjobs import exit_payload
 from ejbd.manager.context import Context
 from ejbd.manager.ends import deaths, ending
 from ejbd.manager.ends.concluding import conclude
-from ejbd.manager.ends.outcomes import ApplicationEnded, OutputRefused
+from ejbd.manager.ends.outcomes import Again, ApplicationEnded, LeadFailed, OutputRefused
 from ejbd.manager.learning import measuring
 from ejbd.manager.placements import application, setbacks
 from ejbd.manager.planning.jobworld import JobWorld
@@ -106,7 +107,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     if subjob.state != SubjobState.RUNNING:
         wake(session, STARTED_TOPIC)
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
-        add_operation(ctx, worker, OperationKind.EXIT, {})
+        add_operation(ctx, worker, OperationKind.EXIT, exit_payload(job, subjob))
     else:
         application.advance(world)
     return worker.id
@@ -178,6 +179,9 @@ def take_left_behind(world: JobWorld, subjob: Subjob) -> None:
             reports = _read_reports(file)
         for report in reports:
             if report["n"] == worker.reports_stored + 1:
+                if report["kind"] == "leaving":  # it may have come long after what was told before
+                    world.ctx.session.flush()
+                    application.advance(world)
                 _take(world, worker, report)
                 worker.reports_stored = report["n"]
     world.ctx.session.flush()
@@ -227,7 +231,9 @@ def _number_of(line: bytes) -> int | None:
 
 
 def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
-    kind = report["kind"]
+    kind, told_s = report["kind"], report.get("told_s")
+    if report.get("code") and told_s is not None:
+        world.told_s = min(told_s, world.told_s or told_s)
     if kind == "result":
         _result(world, worker, report)
     elif kind == "rank-exit":
@@ -245,11 +251,23 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
         _script_exit(world, worker, report)
     elif kind == "leaving":
         wake(world.ctx.session, LEFT_TOPIC)
-        setbacks.lost_worker(world, worker, f"it left: {report['reason']}")
+        left_s = world.ctx.now if told_s is None else told_s
+        setbacks.lost_worker(world, worker, f"it left: {report['reason']}", left_s=left_s)
     elif kind == "warned":
         warnings.take_warning(world, worker)
     elif kind == "sample":
         measuring.take_sample(world, worker, report)
+    elif kind == "stuck":
+        application.stands_still(world, int(report["epoch"]), int(report["rank"]), float(report["seconds"]))
+    elif kind == "coordinator-lost":
+        add_event(
+            world.ctx.session,
+            EventKind.COORDINATOR_LOST,
+            world.ctx.now,
+            job_id=world.job.id,
+            epoch=int(report["epoch"]),
+            reason=str(report["reason"]),
+        )
     elif kind == "log":
         add_event(
             world.ctx.session,
@@ -273,9 +291,15 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     operation.result = report.get("data") or {}
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
+    if report.get("told_s") is not None:  # a daemon that was away hears of it late
+        operation.done_s = min(now, max(operation.created_s, report["told_s"]))
     if operation.kind == OperationKind.EXIT:
         wake(session, LEFT_TOPIC)
-    if operation.kind == OperationKind.LEAD and not report["ok"] and world.job.lead_worker == worker.id:
+    begins = operation.kind == OperationKind.LEAD and world.job.state != JobState.ENDING
+    if begins and not report["ok"] and world.job.lead_worker == worker.id:
+        if operation.result.get("own"):
+            _not_begun(world, operation.error)
+            return
         code = ending.OUTPUT_LOST if operation.result.get("output") else None
         conclude(world, OutputRefused(code, operation.error))
         return
@@ -283,6 +307,15 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     if exits and operation.epoch is not None:
         _rank_exits(world, worker, operation.epoch, {str(rank): int(code) for rank, code in exits.items()})
     session.flush()
+
+
+def _not_begun(world: JobWorld, why: str) -> None:
+    """The lead could not begin the script, for want of what EJB itself keeps: the next one is appointed."""
+    job = world.job
+    decided = conclude(world, LeadFailed(job.setbacks, why))
+    if isinstance(decided, Again) and not decided.whole:
+        job.lead_worker = None
+        job.script_run -= 1
 
 
 def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, int]) -> None:
@@ -332,7 +365,7 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
         return
     code = int(report["code"])
     add_event(world.ctx.session, EventKind.SCRIPT_ENDED, world.ctx.now, job_id=job.id, code=code, run=report["run"])
-    if code and setbacks.end_if_time_is_up(world, [worker.subjob_id]):
+    if code and setbacks.end_if_time_is_up(world, [worker.subjob_id], report.get("told_s")):
         return
     refused = deaths.refusal_that_was_passed_over(world) if code == 0 else ""
     if refused:  # nobody is to take for done what never ran

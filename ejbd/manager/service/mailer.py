@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Mailing, mailing
@@ -135,13 +135,18 @@ def due(session: Session, after: int) -> tuple[list[Letter], int, bool]:
             Job.submit_s, Job.start_s, Job.end_s, Job.exit_code, Job.spec["mail"].label("mail"),
         )
         .join(Job, Event.job_id == Job.id)
-        .where(Event.id > after, Event.kind.in_(_KINDS), Job.elastic)
+        .where(Event.id > after, Event.kind.in_(_KINDS), or_(Job.elastic, Job.id.in_(_begun_alone())))
         .order_by(Event.id)
         .limit(AT_ONCE)
     )  # fmt: skip
     rows = session.execute(query).all()
     letters = [letter for row in rows if row.mail for letter in _letters(session, row, Mail.from_json(row.mail))]
     return letters, rows[-1].id if rows else after, len(rows) == AT_ONCE
+
+
+def _begun_alone() -> Select[str | None]:
+    """Jobs that were elastic when the batch system was told of them, and so not of their mails."""
+    return select(Event.job_id).where(Event.kind == EventKind.JOB_ALONE)
 
 
 def _letters(session: Session, row: Any, mail: Mail) -> list[Letter]:

@@ -12,16 +12,17 @@ from ejbd.config import Elasticity
 from ejbd.core.needs import seen_by
 from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
+from ejbd.core.walltime import format_walltime
+from ejbd.engines import known_engines
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
-from ejbd.manager.jobspec import JobSpec, Reading
+from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
+from ejbd.manager.jobspec.ownwords import check_words
 from ejbd.manager.linked import dependencies, elements
 from ejbd.manager.placements.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.placements.mpi import is_open_mpi
 from ejbd.manager.poll import auto
 from ejbd.manager.submission.fitting import fitted
-
-ENGINES = ("auto", "application", "dmtcp", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,11 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
     queue = queue_for(ctx.view, job.spec)
     first = queue.partition(",")[0]
     fit = fitted(job.spec, ctx.view, first, job.spec.omax or ctx.queue_settings(first).parameters.omax)
+    words = job.spec.settings
+    given, job = job, _in_default_time(job, ctx.view, first)
     if job.spec.elastic and fit.obstacle and not job.refusals:
         raise EjbError(Code.UNSUPPORTED, fit.obstacle, hint="ask for what the nodes have, or submit with --elastic off")
-    job = replace(job, spec=fit.spec)
+    job = replace(job, spec=replace(fit.spec, walltime_s=job.spec.walltime_s))
     spec = job.elastic_spec() if job.spec.elastic else job.spec
     elastic, why = queue_allows(ctx, first, spec.processes * spec.threads, spec.elastic)
     if not elastic and _waits_until_on(ctx, first, spec):
@@ -74,8 +77,10 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
         raise _cannot_ask(ctx, first, spec, why)
     if spec.elastic is False and spec.asked is not None and spec.asked.why:
         why = spec.asked.why
-    if spec.engine not in ENGINES:
-        raise EjbError(Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(ENGINES)}")
+    if spec.engine not in known_engines():
+        raise EjbError(
+            Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(known_engines())}"
+        )
     engine = "none"
     if elastic:
         check_mpi(ctx.settings, spec)
@@ -89,16 +94,32 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
                 f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
             )
             elastic, why = not obstacle, obstacle or why
+        if job.spec.walltime_s != given.spec.walltime_s:
+            default = format_walltime(job.spec.walltime_s)
+            about = "; ".join(
+                part for part in (about, f"it asks for no walltime and takes the queue's, {default}") if part
+            )
         why = "; ".join(part for part in (why, about) if part) if elastic else why
     if elastic and fit.obstacle:
         elastic, why = False, fit.obstacle
     if elastic and job.refusals and not spec.elastic:
         elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
     if not elastic:
-        return Admission(job.passed_through(why), queue, False, "none", why)
+        spec = replace(job.spec, walltime_s=given.spec.walltime_s)
+        return Admission(replace(job, spec=spec).passed_through(why), queue, False, "none", why)
+    check_words(words, first, ctx.queue_settings(first))
     if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
         _check_shape(found, spec)
     return Admission(job.elastic_spec(), queue, True, engine, why)
+
+
+def _in_default_time(job: Reading, view: ClusterView | None, queue: str) -> Reading:
+    """A job that asks for no walltime, with what the batch system would give it there; as it is, where that is none."""
+    found = view.queue(queue) if view is not None else None
+    if NO_WALLTIME not in job.refusals or found is None or found.default_walltime_s is None:
+        return job
+    refusals = tuple(one for one in job.refusals if one != NO_WALLTIME)
+    return replace(job, spec=replace(job.spec, walltime_s=found.default_walltime_s), refusals=refusals)
 
 
 def queue_allows(ctx: Context, queue: str, processes: int, wanted: bool | None = None) -> tuple[bool, str]:
@@ -169,6 +190,9 @@ def queue_for(view: ClusterView | None, spec: JobSpec) -> str:
         found = view.queue(spec.queue)
         if found is None:
             raise EjbError(Code.INVALID, f"there is no queue {spec.queue!r}", hint=f"the queues are: {names}")
+    if found.fed_by:
+        text = f"queue {found.name} takes jobs from the routing queue {found.fed_by} alone"
+        raise EjbError(Code.INVALID, text, hint=f"submit to {found.fed_by} with -q or -p")
     return found.name
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
-
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ejbd.core.memory import NONE_FITS, ranks_by_memory
 from ejbd.core.needs import Needs, features_of
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.jobspec.hostlists import hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,11 @@ def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fi
     if view is None or found is None:
         return Fitted(spec)
     wants = spec.wants
-    where = Needs(only=_names(wants.nodelist), never=_names(wants.exclude), **_features(wants.constraint))
+    where = Needs(
+        only=_names(wants.nodelist, view) or frozenset(filter(None, (wants.nodelist,))),
+        never=_names(wants.exclude, view),
+        **_features(wants.constraint),
+    )
     sizes = _sizes(view, queue, where)
     if sizes is None:
         return Fitted(spec, "no node of the queue is one of those that it asks for")
@@ -97,13 +101,17 @@ def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fi
     return _with_memory(spec, needs, sizes, view, omax)
 
 
-def _names(expression: str) -> tuple[str, ...]:
-    if not expression:
-        return ()
-    try:
-        return tuple(str(node) for node in NodeSet(expression, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return (expression,)
+def _names(expression: str, view: ClusterView) -> frozenset[str]:
+    """Those of the named nodes that there are."""
+    if not expression or "/" in expression:
+        return frozenset()
+    return _unfolded(expression).intersection(node.name for node in view.nodes)
+
+
+@functools.lru_cache(maxsize=64)
+def _unfolded(expression: str) -> frozenset[str]:
+    """Many jobs of a user name the same nodes."""
+    return frozenset(hosts(expression, ""))
 
 
 def _features(expression: str) -> dict[str, Any]:
@@ -198,7 +206,9 @@ def request_of(spec: JobSpec, processors: int, view: ClusterView | None, queue: 
             words.append(f"--mem={wants.memory_per_node_mb}M")
         words += wants.shape
         words += wants.first if first else ()
-        return Asked(spec.processes, spec.threads, spec.nodes, spec.processors_per_node, tuple(words), needs.never)
+        return Asked(
+            spec.processes, spec.threads, spec.nodes, spec.processors_per_node, tuple(words), tuple(sorted(needs.never))
+        )
     tasks = needs.places(processors)
     threads = needs.processors if needs.per_node is None else spec.threads
     if needs.memory_mb and needs.per_node is None:
@@ -207,5 +217,5 @@ def request_of(spec: JobSpec, processors: int, view: ClusterView | None, queue: 
         words.append(f"--mem={needs.memory_mb * needs.per_node}M")
     # A part of the user's nodes will do for a subjob, where -w would ask for all of them.
     others = [node.name for node in (view.nodes if view and needs.only else ()) if queue in node.queues]
-    without = (*needs.never, *(name for name in others if name not in needs.only and name not in needs.never))
-    return Asked(tasks, threads, None, needs.per_node, tuple(words), without)
+    without = needs.never.union(name for name in others if name not in needs.only)
+    return Asked(tasks, threads, None, needs.per_node, tuple(words), tuple(sorted(without)))

@@ -7,6 +7,7 @@ writer. Each is admitted by itself: what is refused, and what is at fault, is it
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -165,6 +166,22 @@ def new_id() -> str:
     return id
 
 
+def _account(spec: JobSpec) -> str:
+    """The account that a submission names, in the words of sbatch or qsub; "" where it names none."""
+    words = [*spec.options, *spec.rigid_options]
+    if spec.asked is not None:
+        words = [*words, *spec.asked.options]
+    found = ""
+    for word, behind in itertools.pairwise([*words, ""]):
+        if word.startswith("--account="):
+            found = word.partition("=")[2]
+        elif word in ("--account", "-A"):
+            found = behind
+        elif word.startswith("-A") and len(word) > 2:
+            found = word[2:]
+    return found[:256]
+
+
 def columns(
     taken: Admission, spec: JobSpec, user: str, now: float, walltimes: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -174,6 +191,7 @@ def columns(
         "name": spec.name,
         "user": user,
         "queue": taken.queue,
+        "account": _account(spec),
         "elastic": taken.elastic,
         "kind": (JobKind.ARRAY if taken.array is not None else spec.kind).value,
         "engine": taken.engine,

@@ -23,13 +23,14 @@ def expand(
     user: str,
     node: str,
     element: tuple[str, int] | None = None,
+    server: str = "",
 ) -> str:
     """Expand %j %J (the batch system's number), %A and %a (of an `element`: its array's number, and its index; else as
-    %j, and 0), %x (name), %u (user), %N (first node), %n %t %s (0) and %%; %i, which only the default name has, is
-    EJB's own id. Others stay.
+    %j, and 0), %x (name), %u (user), %N (first node), %n %t %s (0), %S (the server's name with a dot before it, of PBS)
+    and %%; %i, which only the default name has, is EJB's own id. Others stay.
     """
     array, index = element if element is not None else (number, 0)
-    values = {"i": job_id, "j": number, "J": number, "A": array, "x": name, "u": user, "N": node, "%": "%"}
+    values = {"i": job_id, "j": number, "J": number, "A": array, "x": name, "u": user, "N": node, "S": server, "%": "%"}
     values.update(dict.fromkeys("nst", "0"), a=str(index))
 
     def one(match: re.Match[str]) -> str:
@@ -103,6 +104,12 @@ def literally(path: str) -> Path:
     return Path(path.replace("%", "%%"))
 
 
+def server_in(batch_id: str | None) -> str:
+    """`.head` of PBS's `128.head`; "" where a batch job's id names no server."""
+    _, dot, server = (batch_id or "").partition(".")
+    return dot + server
+
+
 def output_paths(
     spec: JobSpec,
     job_id: str,
@@ -111,10 +118,12 @@ def output_paths(
     node: str,
     number: str | None = None,
     element: tuple[str, int] | None = None,
+    server: str = "",
 ) -> tuple[str, str | None]:
     """Absolute paths of standard output and standard error (None: into standard output).
 
     `number`: what the job knows as SLURM_JOB_ID; without it, its id. `element`: its array's number, and its index.
+    `server`: of PBS, its name with a dot before it.
     """
     safe_name = spec.name.replace("/", "_")  # a name is not a way into another folder
 
@@ -129,6 +138,7 @@ def output_paths(
                 user=user,
                 node=node,
                 element=element,
+                server=server,
             )
         )
 

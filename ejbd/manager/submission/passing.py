@@ -19,13 +19,14 @@ from ejbd.core.walltime import format_walltime
 from ejbd.manager.actions.spool import write_atomically
 from ejbd.manager.ends.exithook import write_exit
 from ejbd.manager.jobspec import Asked, JobKind, JobSpec, exported
+from ejbd.manager.jobspec.patterns import SBATCHS_ARRAY_OUTPUT, SBATCHS_OUTPUT
+from ejbd.manager.jobspec.pbsfiles import SERVER
 from ejbd.manager.placements.mpi import Profile
 from ejbd.manager.submission import pbsvariables
 from ejbd.manager.submission.output import literally, output_paths
 
 TRIAL_TAG = "ejb-0.0"
-_NUMBER = "\x01"  # no path holds it
-DEFAULT_OUTPUT, DEFAULT_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"  # of sbatch
+_NUMBER, _SERVER = "\x01", "\x02"  # no path holds them
 
 
 def lowered_limits(spec: JobSpec) -> tuple[str, ...]:
@@ -114,16 +115,18 @@ class Names:
 
 def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None) -> SubmitRequest:
     """The submission of a passed-through job. `hook`: what its bash reads first."""
-    # Where PBS's own names of files are asked for, whoever runs the job puts its number in.
-    number = _NUMBER if spec.pbs else None
+    # Whoever runs the job puts its number in.
     output, error = (
-        None if path is None else Path(str(literally(path)).replace(_NUMBER, "%j"))
-        for path in output_paths(spec, names.job_id, names.user, node="", number=number, element=names.element)
+        None if path is None else Path(str(literally(path)).replace(_NUMBER, "%j").replace(_SERVER, SERVER))
+        for path in output_paths(
+            spec, names.job_id, names.user, node="", number=_NUMBER, element=names.element, server=_SERVER
+        )
     )
     assert output is not None
     asked = spec.asked
     plain = SubmitRequest(
         tag=names.tag,
+        name=spec.name,
         comment=asked.comment if asked is not None else "",
         queue=names.queue,
         processors=spec.processes * spec.threads,
@@ -165,7 +168,7 @@ def _environment(spec: JobSpec, asked: Asked, hook: Path | None) -> dict[str, st
 
 def output_of(spec: JobSpec, asked: Asked, batch_id: str, user: str, nodes: list[str]) -> tuple[str, str | None]:
     """The files that Slurm writes a passed-through job's output to, as far as EJB knows them (None: one for both)."""
-    default = DEFAULT_ARRAY_OUTPUT if asked.array is not None else DEFAULT_OUTPUT
+    default = SBATCHS_ARRAY_OUTPUT if asked.array is not None else SBATCHS_OUTPUT
     output = asked.output if asked.output is not None else f"{spec.cwd.replace('%', '%%')}/{default}"
     found = replace(spec, output=output, error=asked.error)
     return output_paths(found, batch_id, user, node=nodes[0] if nodes else "")

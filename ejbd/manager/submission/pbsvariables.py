@@ -16,7 +16,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.submission import variables
 from ejbd.store.models import Subjob, Worker
-from ejbd.wire.kinds import SubjobRole
+from ejbd.wire.kinds import J0_ROLES
 
 _OF_SUBMITTER = ("HOME", "LANG", "LOGNAME", "MAIL", "PATH", "SHELL", "TZ")
 
@@ -98,6 +98,6 @@ def of_array(world: JobWorld) -> dict[str, str]:
 
 def _id(world: JobWorld) -> str:
     """Of the first J0, as PBS spells it (`12.head`); in front of Slurm its number."""
-    first = next((s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER), None)
+    first = next((s for s in world.subjobs if s.role in J0_ROLES), None)
     given = first.batch_id if first is not None else None
     return given if given and "." in given else variables.job_number(world)

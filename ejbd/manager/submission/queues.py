@@ -15,11 +15,12 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
 from ejbd.manager.planning.promises import Promises
-from ejbd.manager.poll import drains, queuepause
+from ejbd.manager.poll import queuepause
 from ejbd.manager.submission.admission import queue_allows
 from ejbd.policies import known_policies
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import QUEUES_TOPIC, add_event, wake
+from ejbd.wire.hostlists import fold
 from ejbd.wire.kinds import EventKind
 
 
@@ -32,8 +33,8 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
             "up": q.up,
             "settings": ctx.queue_settings(q.name).model_dump(mode="json"),
             "overridden": overridden.get(q.name, []),
-            "waiting": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.PENDING),
-            "running": sum(1 for j in view.jobs if j.queue == q.name and j.state is BatchState.RUNNING),
+            "waiting": sum(1 for j in view.jobs if j.queue in view.names_of(q.name) and j.state is BatchState.PENDING),
+            "running": sum(1 for j in view.jobs if j.queue in view.names_of(q.name) and j.state is BatchState.RUNNING),
             "elastic_now": queue_allows(ctx, q.name, q.total_processors)[0],
             "paused": queuepause.pauses_of(ctx.session, q.name, default=q.default),
         }
@@ -64,6 +65,7 @@ def windows_of(view: ClusterView, queue: str | None, promises: Promises) -> list
                 "free": sum(n.free for n in nodes),
                 "total": q.total_processors,
                 "by": view.windows_by,
+                "blind": view.blind,
                 "kept_for": {"job": kept.to, "user": kept.who} if kept is not None else None,
             }
         )
@@ -76,7 +78,7 @@ def _closed(view: ClusterView, nodes: set[str]) -> list[dict[str, Any]]:
         {
             "what": one.what,
             "name": one.name,
-            "nodes": drains.fold(nodes.intersection(one.nodes)),
+            "nodes": fold(nodes.intersection(one.nodes)),
             "until_s": None if one.end_s == UNLIMITED else one.end_s,
         }
         for one in view.site_reservations

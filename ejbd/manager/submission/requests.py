@@ -14,13 +14,15 @@ from ejbd.manager.context import Context
 from ejbd.manager.ends.concluding import conclude
 from ejbd.manager.ends.outcomes import CancelAsked
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.jobspec.indices import unfolded
+from ejbd.manager.jobspec.endsignal import EndSignal
+from ejbd.manager.jobspec.indices import chosen
 from ejbd.manager.learning import gaps
 from ejbd.manager.learning.speculating import asked_first_s
 from ejbd.manager.linked import elements
 from ejbd.manager.planning.asking import ask
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.planning.room import Room
+from ejbd.manager.poll.endsignal import to_ranks, to_script
 from ejbd.manager.submission.admission import Admission, admit
 from ejbd.manager.submission.intake import columns
 from ejbd.manager.submission.queues import told_slots
@@ -99,14 +101,15 @@ def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> None:
     job = _live(ctx, array_id, "cancelled").job
     if job.kind != JobKind.ARRAY:
         raise EjbError(Code.NOT_FOUND, f"job {array_id} is no array of EJB's own")
+    query = select(Job.id, Job.array_index).where(Job.array_id == array_id, Job.state.not_in(TERMINAL_JOB))
+    open_ones = {index or 0: id for id, index in ctx.session.execute(query.order_by(Job.seq))}
     try:
-        which = unfolded(wanted)
+        which = chosen(wanted, open_ones)
     except ValueError:
         hint = f"such as {array_id}_[1-5,7]"
         raise EjbError(Code.INVALID, f"{wanted!r} names no elements", where=array_id, hint=hint) from None
     dropped = elements.drop(ctx.session.get_one(Array, array_id), wanted)
-    query = select(Job.id, Job.array_index).where(Job.array_id == array_id, Job.state.not_in(TERMINAL_JOB))
-    living = [id for id, index in ctx.session.execute(query.order_by(Job.seq)).all() if str(index) in which]
+    living = [open_ones[index] for index in which.intiter()]
     if not dropped and not living:
         raise EjbError(Code.CONFLICT, f"no element of {array_id}_[{wanted}] is left to be cancelled")
     add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=array_id, by=by, elements=wanted)
@@ -153,6 +156,39 @@ def unhold(ctx: Context, job_id: str, by: str) -> None:
             unhold(ctx, element.id, by)
     wake(ctx.session, NEW_JOBS_TOPIC)
     _tell_first(ctx, world, IntentKind.RELEASE)
+
+
+def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> None:
+    """Send a signal to the ranks of an elastic job, to the shell of its script, or to both (`to`: ranks, script, all).
+
+    Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a job that is passed through, CONFLICT where nothing
+    runs that it could be sent to.
+    """
+    try:
+        told = EndSignal.read(name)
+    except ValueError:
+        raise EjbError(Code.INVALID, f"{name!r} is no signal", where="signal", hint="such as USR1") from None
+    world = _live(ctx, job_id, "signalled")
+    job = world.job
+    if job.kind == JobKind.ARRAY:
+        query = select(Job).where(Job.array_id == job.id, Job.state == JobState.RUNNING)
+        worlds = [JobWorld(ctx, element) for element in ctx.session.scalars(query)]
+    else:
+        worlds = [world]
+    if not job.elastic:
+        raise EjbError(Code.UNSUPPORTED, f"job {job.id} is passed through", hint="the batch system signals it: scancel")
+    reached = False
+    for one in worlds:
+        here = to in ("ranks", "all") and to_ranks(one, told.number)
+        shell = one.spec.script is not None and to in ("script", "all")
+        here = (shell and to_script(one, told.number)) or here
+        if here:
+            add_event(
+                ctx.session, EventKind.JOB_SIGNAL_ASKED, ctx.now, job_id=one.job.id, by=by, signal=told.name, to=to
+            )
+        reached = reached or here
+    if not reached:
+        raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
 
 
 def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:

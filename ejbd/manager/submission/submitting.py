@@ -1,8 +1,9 @@
-"""A submission on its way: looked at, admitted, shown to the batch system where it is passed through, stored."""
+"""A submission on its way: looked at, admitted, shown to the batch system, stored."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem, Identity, mailing
+from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, mailing
 from ejbd.config import Settings
+from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -19,15 +21,17 @@ from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.learning.speculating import Wanted, note_for, walltimes_of, wanted
 from ejbd.manager.placements.checkpointing import with_mpi
 from ejbd.manager.placements.mpi import LOOK_S
-from ejbd.manager.submission import passing, requests
+from ejbd.manager.submission import passing, requests, subjobrequests
 from ejbd.manager.submission.admission import Admission, admit
 from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.submission.output import Outputs, check_output
+from ejbd.manager.submission.pbsfolders import into_folders
 from ejbd.manager.submission.together import Together
 from ejbd.store.store import Store
 from ejbd.userfiles import apart
 
 _Look = tuple[Accepted | None, Admission, Wanted | None]
+GOOD_FOR_S = 30.0  # so long what the batch system has not refused is not shown again, whatever it said
 OVER_S = 1.0  # that a check may take beyond its limit, until its batch command is ended
 
 
@@ -41,6 +45,7 @@ class Submissions:
         batch: BatchSystem,
         runs_as: str,
         context: Callable[[Session], Context],
+        view: Callable[[], ClusterView | None],
     ) -> None:
         self._mail_program = settings.mail_program
         self._limits = settings.limits
@@ -48,13 +53,17 @@ class Submissions:
         self._batch = batch
         self._runs_as = runs_as
         self._context = context
+        self._view = view
+        self._python = settings.worker_python
+        # When a shape of J0 was last shown to the batch system, which did not refuse it, and the notes for its user.
+        self._answers: dict[tuple[object, ...], tuple[float, tuple[str, ...]]] = {}
         self._intake = Intake(store, context)
         self._looks: Together[Submission, _Look] = Together(self._look, "submissions")
         self._outputs = Outputs()
         self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
 
     async def submit(self, submission: Submission) -> Accepted:
-        """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
+        """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
         job = await _looked_at(submission.job)
         submission, elastic_notes = replace(submission, job=job), job.notes
         notes: tuple[str, ...] = ()
@@ -68,11 +77,19 @@ class Submissions:
             if not taken.elastic and job.spec.asked is not None:
                 notes = await self._check(taken.spec)
                 submission = replace(submission, job=Reading(taken.spec))
+            elif taken.elastic:
+                try:
+                    notes = await self._check_placeholder(taken)
+                except BatchError:
+                    before = await self._store.read(lambda s: answered(s, submission))
+                    if before is None:
+                        raise
+                    return replace(before, notes=elastic_notes)
         answer = await self._intake.store(submission)
         reach(CrashPoint.JOB_AFTER_COMMIT)
         said = note_for(submission.walltimes)
         if answer.elastic:
-            notes = (*elastic_notes, *await self._unsent(job.spec))
+            notes = (*notes, *elastic_notes, *await self._unsent(job.spec), *self._unseen())
         return replace(answer, notes=(*notes, *([said] if said else ())))
 
     async def _admitted(self, submission: Submission) -> _Look:
@@ -119,19 +136,33 @@ class Submissions:
 
         Raises EjbError (BATCH_REFUSED) where it would not take it. Where it does not answer in time, that is noted.
         """
-        notes = passing.lowered_limits(spec)
+        shown = await self._shown(lambda: passing.trial(spec, self._runs_as, self._batch))
+        return (*passing.lowered_limits(spec), *shown)
+
+    async def _check_placeholder(self, taken: Admission) -> tuple[str, ...]:
+        """The same about J0 of a job that would be elastic. Of many of one shape the first is shown."""
+        request = subjobrequests.trial(taken.spec, taken.queue, self._view(), self._batch, self._python)
+        shape, now = subjobrequests.shape_of(request), time.monotonic()
+        if (known := self._answers.get(shape)) is not None and now - known[0] < GOOD_FOR_S:
+            return known[1]
+        notes = await self._shown(lambda: request)
+        fresh = {one: told for one, told in self._answers.items() if now - told[0] < GOOD_FOR_S}
+        self._answers = fresh | {shape: (now, notes)}
+        return notes
+
+    async def _shown(self, make: Callable[[], SubmitRequest]) -> tuple[str, ...]:
+        """What the batch system says of a request: nothing, or a note where it says nothing in time."""
         limit_s = self._limits.check_timeout_s
         try:
             async with asyncio.timeout(limit_s + OVER_S), self._checks:
-                request = await asyncio.to_thread(passing.trial, spec, self._runs_as, self._batch)
-                await self._batch.check(Identity(self._runs_as), request, limit_s)
+                await self._batch.check(Identity(self._runs_as), await asyncio.to_thread(make), limit_s)
         except TimeoutError:
-            return (*notes, f"not checked by the batch system: it did not answer within {limit_s:g} s")
+            return (f"not checked by the batch system: it did not answer within {limit_s:g} s",)
         except BatchError as error:
             if not error.transient:
                 raise
-            return (*notes, f"not checked by the batch system: {error.sentence()}")
-        return notes
+            return (f"not checked by the batch system: {error.sentence()}",)
+        return ()
 
     async def _unsent(self, spec: JobSpec) -> tuple[str, ...]:
         """A note for the user of an elastic job whose mails nobody will send."""
@@ -142,6 +173,12 @@ class Submissions:
             return ()  # it may be known by the time
         return ("--mail-type: nothing here sends the mails of elastic jobs (an admin can set mail_program)",)
 
+    def _unseen(self) -> tuple[str, ...]:
+        """A note for the user of an elastic job to which no window can be given."""
+        view = self._view()
+        blind = view.blind if view is not None else ""
+        return (f"the job is not started early, since no window is used: {blind}",) if blind else ()
+
     async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         """What submitting would do now (dry run)."""
         job = await _looked_at(job)
@@ -151,7 +188,8 @@ class Submissions:
         if taken.elastic:
             await asyncio.to_thread(check_output, taken.spec, user)
         if taken.elastic:
-            notes = (*job.notes, *await self._unsent(job.spec))
+            checked = await self._check_placeholder(taken)
+            notes = (*checked, *job.notes, *await self._unsent(job.spec), *self._unseen())
         else:
             notes = await self._check(taken.spec)
         return {**found, "notes": list(notes)}
@@ -167,9 +205,10 @@ class Submissions:
 
 
 async def _looked_at(job: Reading) -> Reading:
-    if job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND:
+    look = into_folders if job.spec.pbs else with_mpi
+    if not job.spec.pbs and (job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND):
         return job
     try:
-        return replace(job, spec=await apart(lambda: with_mpi(job.spec), LOOK_S))
+        return replace(job, spec=await apart(lambda: look(job.spec), LOOK_S))
     except TimeoutError:
         return job

@@ -12,36 +12,30 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from sqlalchemy import select
 
 from ejbd.core.placing import Seat
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.indices import Indices
 from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.store.models import Array, Job, Launch, Subjob, Worker
-from ejbd.wire.kinds import SubjobRole
+from ejbd.manager.submission import numbers
+from ejbd.store.models import Job, Launch, Subjob, Worker
+from ejbd.wire.hostlists import fold
 
 
 def job_number(world: JobWorld) -> str:
-    """SLURM_JOB_ID: the number of the job's first J0, also where J0 was asked for again, so that it never changes.
-
-    A job whose J0 has no number (nobody answered yet) has its own serial number.
-    """
-    first = next((s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER), None)
-    given = (first.batch_id or "").partition(".")[0] if first is not None else ""  # PBS: `12.head`
-    return given if given.isdigit() else str(world.job.seq)
+    """SLURM_JOB_ID: the number that the job goes by, which never changes from now on."""
+    return numbers.settled(world.ctx.session, world.job)
 
 
 def element_of(world: JobWorld) -> tuple[str, int] | None:
-    """Of an array's element: SLURM_ARRAY_JOB_ID and its index. That of the whole is the number of the element that
-    begins first, from when it does; of those that are passed through, which are told before they have one, one of
-    EJB's own."""
+    """Of an array's element: SLURM_ARRAY_JOB_ID and its index. That of the whole is the number of the element that the
+    batch system had first; of those that are passed through, which are told before they have one, one of EJB's own."""
     job = world.job
     if job.array_id is None or job.array_index is None:
         return None
-    array = world.ctx.session.get_one(Array, job.array_id)
-    if array.number is None:
-        array.number = job_number(world)
-    return array.number, job.array_index
+    array = world.ctx.session.scalars(select(Job).where(Job.id == job.array_id)).one()
+    return numbers.settled(world.ctx.session, array), job.array_index
 
 
 def of_array(world: JobWorld) -> dict[str, str]:
@@ -86,7 +80,7 @@ def of_launch(
         "SLURM_DISTRIBUTION": "cyclic" if launch.size <= len(nodes) > 1 else "block",
         "SLURM_STEP_ID": step,
         "SLURM_STEPID": step,
-        "SLURM_STEP_NODELIST": _folded(nodes),
+        "SLURM_STEP_NODELIST": fold(nodes),
         "SLURM_STEP_NUM_NODES": str(len(nodes)),
         "SLURM_STEP_NUM_TASKS": size,
         "SLURM_STEP_TASKS_PER_NODE": _counts(counts),
@@ -148,15 +142,15 @@ def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
         "SLURM_JOB_NAME": spec.name,
         "SLURM_JOB_PARTITION": job.queue,
         "SLURM_JOB_USER": job.user,
-        "SLURM_JOB_NODELIST": _folded(nodes),
-        "SLURM_NODELIST": _folded(nodes),
+        "SLURM_JOB_NODELIST": fold(nodes),
+        "SLURM_NODELIST": fold(nodes),
         "SLURM_JOB_NUM_NODES": str(len(tasks)),
         "SLURM_NNODES": str(len(tasks)),
         "SLURM_JOB_CPUS_PER_NODE": _counts(processors),
         "SLURM_CPUS_ON_NODE": str(processors[0]) if processors else "1",
         "SLURM_TASKS_PER_NODE": _counts(tasks),
         "SLURM_SUBMIT_DIR": spec.cwd,
-        "EJB_NODELIST": _folded(here),
+        "EJB_NODELIST": fold(here),
         "EJB_NNODES": str(len(here)),
         "EJB_CPUS_PER_NODE": _counts(held[node] for node in here),
         **_user(job),
@@ -237,11 +231,3 @@ def _in_order(nodes: Iterable[str], first: Sequence[str] = ()) -> list[str]:
         return [str(node) for node in NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP)]
     except NodeSetException:
         return sorted(names)
-
-
-def _folded(nodes: Sequence[str]) -> str:
-    """`n[1-2]` for n1 and n2."""
-    try:
-        return str(NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return ",".join(nodes)

@@ -103,6 +103,13 @@ def openpbs_job(world: World, job: Job, now: float) -> dict[str, Any]:
     if job.status is not None:
         found["Exit_status"] = job.status
     found["Submit_arguments"] = job.arguments
+    if job.indices:
+        of = [each for each in world.jobs.values() if each.array == job.number]
+        counts = {"Queued": len(job.remaining), "Running": sum(e.state == "R" for e in of)}
+        counts |= {"Exiting": sum(e.state == "E" for e in of), "Expired": sum(e.ended for e in of)}
+        found["array"] = "True"
+        found["array_state_count"] = " ".join(f"{name}:{count}" for name, count in counts.items())
+        found["array_indices_submitted"] = f"{job.indices[0]}-{job.indices[-1]}"
     if job.estimate is not None and world.scheduler == "easy":
         at, shares = job.estimate
         found["estimated"] = {"exec_vnode": placed(shares), "start_time": clock(at)}
@@ -112,7 +119,7 @@ def openpbs_job(world: World, job: Job, now: float) -> dict[str, Any]:
 
 def openpbs_jobs(world: World, jobs: Iterable[Job], now: float) -> str:
     found: dict[str, Any] = {"timestamp": int(now), "pbs_version": VERSION["openpbs"], "pbs_server": world.head}
-    listed = {f"{job.number}.{world.head}": openpbs_job(world, job, now) for job in jobs}
+    listed = {job.id(world.head): openpbs_job(world, job, now) for job in jobs}
     if listed:
         found["Jobs"] = listed
     return as_json(found) + "\n"
@@ -136,7 +143,7 @@ def openpbs_rows(world: World, jobs: Iterable[Job], now: float) -> str:
             f"{key}={value.replace(chr(92), chr(92) * 2).replace('|', chr(92) + '|')}"
             for key, value in fields(openpbs_job(world, job, now))
         ]
-        rows += "|".join([f"Job Id: {job.number}.{world.head}", *words]) + "\n\n"
+        rows += "|".join([f"Job Id: {job.id(world.head)}", *words]) + "\n\n"
     return rows
 
 
@@ -151,7 +158,7 @@ def openpbs_nodes(world: World, now: float) -> str:
             "ntype": "PBS",
             "state": shown,
             "pcpus": world.processors,
-            **({"jobs": [f"{number}.{world.head}" for number in here]} if here else {}),
+            **({"jobs": [world.jobs[number].id(world.head) for number in here]} if here else {}),
             "resources_available": {
                 "arch": "linux",
                 "host": name,
@@ -246,16 +253,27 @@ def torque_nodes(world: World) -> str:
 
 
 def queues(world: World) -> str:
-    text = "Queue: batch\n    queue_type = Execution\n"
-    text += f"    total_jobs = {sum(not job.ended for job in world.jobs.values())}\n"
-    text += "    state_count = Transit:0 Queued:0 Held:0 Waiting:0 Running:0 Exiting:0 Begun\n\t:0 \n"
-    return text + "    enabled = True\n    started = True\n\n"
+    text = ""
+    for queue in world.queues.values():
+        text += f"Queue: {queue.name}\n    queue_type = {'Route' if queue.destinations else 'Execution'}\n"
+        there = (job for job in world.jobs.values() if job.queue == queue.name)
+        text += f"    total_jobs = {sum(not job.ended for job in there)}\n"
+        text += "    state_count = Transit:0 Queued:0 Held:0 Waiting:0 Running:0 Exiting:0 Begun\n\t:0 \n"
+        if queue.destinations:
+            text += f"    route_destinations = {','.join(queue.destinations)}\n"
+        if queue.from_route_only:
+            text += "    from_route_only = True\n"
+        for name, most in queue.most.items():
+            text += f"    resources_max.{name} = {length(most) if name == 'walltime' else int(most)}\n"
+        text += f"    enabled = True\n    started = {queue.started}\n\n"
+    return text
 
 
 def server(world: World) -> str:
     keeps = "    job_history_enable = True\n" if world.dialect == "openpbs" else "    keep_completed = 300\n"
     return (
-        f"Server: {world.head}\n    server_state = Active\n    scheduling = True\n    default_queue = batch\n"
+        f"Server: {world.head}\n    server_state = Active\n    scheduling = {world.scheduling}\n"
+        f"    default_queue = {world.default_queue}\n"
         f"    query_other_jobs = True\n    resources_default.walltime = 01:00:00\n{keeps}"
         f"    pbs_version = {VERSION[world.dialect]}\n\n"
     )

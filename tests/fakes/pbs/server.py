@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
@@ -65,7 +66,7 @@ class Server:
         """Ends of jobs, and starts of others."""
         world, changed = self.world, False
         for job in list(world.jobs.values()):
-            if job.runs:
+            if job.runs and not job.indices:
                 end = self.folder / "jobs" / f"{job.number}.end"
                 if end.exists():
                     found = json.loads(end.read_text())
@@ -79,6 +80,9 @@ class Server:
                     changed = True
         for job in world.schedule(time.time()):
             self.launch(job)
+            changed = True
+        for job in world.resumed():
+            self.tell(job, do="signal", number=int(signal.SIGCONT))
             changed = True
         for number in [n for n, mom in self.moms.items() if mom.poll() is not None]:
             del self.moms[number]
@@ -205,6 +209,9 @@ class Server:
             if job is not None and request.get("kill"):  # its mom has been told that nobody knows it
                 later = partial(self.tell, job, do="signal", number=int(signal.SIGKILL))
                 asyncio.get_running_loop().run_in_executor(None, later)
+        elif what == "server":
+            world.default_queue = request.get("default_queue", world.default_queue)
+            world.scheduling = request.get("scheduling", world.scheduling)
         elif what == "unreserve":
             world.reservations.clear()
         world.save()
@@ -247,11 +254,17 @@ class Server:
         self.world.save()
         self.look()
         quiet = "z" in submit.parse(words, self.world.dialect).flags
-        return "" if quiet else f"{job.number}.{self.world.head}\n", "", 0
+        return "" if quiet else f"{job.id(self.world.head)}\n", "", 0
 
     def job(self, word: str) -> Job | None:
+        """An element of an array that has not begun is made for the answer, and for nothing else."""
         number = job_number(word)
-        return None if number is None else self.world.jobs.get(number)
+        found = None if number is None else self.world.jobs.get(number)
+        if found is None and (match := re.match(r"([0-9]+)\[([0-9]+)\]", word)):
+            whole = self.world.jobs.get(int(match[1]))
+            if whole is not None and int(match[2]) in whole.remaining:
+                return self.world.element(whole, int(match[2]))
+        return found
 
     def qstat(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
         world, openpbs = self.world, self.world.dialect == "openpbs"
@@ -272,7 +285,7 @@ class Server:
                 number = job_number(id)
                 if number is None:
                     return "", f"qstat: Unknown queue destination {id}\n", 170 if openpbs else 172
-                job = world.jobs.get(number)
+                job = self.job(id)
                 if job is None:
                     word = "Unknown Job Id" if openpbs else "Unknown Job Id Error"
                     err, code = err + f"qstat: {word} {number}.{world.head}\n", 153
@@ -289,6 +302,10 @@ class Server:
                 or (openpbs and "x" in letters)
                 or (not openpbs and (job.end_s or 0) > now - FORGOTTEN_S)
             ]
+            if "t" in letters:
+                found += [world.element(job, index) for job in found for index in job.remaining]
+            else:
+                found = [job for job in found if job.array is None]
         if openpbs:
             if "dsv" in words:
                 out = listings.openpbs_rows(world, found, now)
@@ -340,7 +357,15 @@ class Server:
             if job is None:
                 err, code = err + said[1], said[2]
                 continue
-            if job.runs:
+            if job.indices:
+                job.deleted, job.remaining = True, []
+                elements = [each for each in self.world.jobs.values() if each.array == job.number and each.runs]
+                for each in elements:
+                    each.deleted, each.state = True, "E"
+                    asyncio.get_running_loop().run_in_executor(None, partial(self.tell, each, do="delete"))
+                if not elements:
+                    self.world.ended(job, None, now)
+            elif job.runs:
                 job.deleted, job.state, job.changed_s = True, "E", now
                 asyncio.get_running_loop().run_in_executor(None, partial(self.tell, job, do="delete"))
             else:
@@ -392,12 +417,28 @@ class Server:
             return said
         id = f"{job.number}.{self.world.head}"
         word = words[words.index("-s") + 1].removeprefix("SIG")
+        if word in ("suspend", "resume") and openpbs:
+            return self.suspend(job, id, word == "suspend", now)
         if not job.runs:
             return "", f"qsig: Request invalid for state of job {id}\n", 168 if openpbs else 170
         number = getattr(signal, f"SIG{word}", None)
         if number is None:
             return "", f"qsig: Unknown/illegal signal name {id}\n", 165 if openpbs else 167
         self.tell(job, do="signal", number=int(number))
+        return "", "", 0
+
+    def suspend(self, job: Job, id: str, stop: bool, now: float) -> Answer:
+        """Its processors are others' until it runs on, which it does once they are free again."""
+        if job.state != ("R" if stop else "S"):
+            return "", f"qsig: Request invalid for state of job {id}\n", 168
+        job.changed_s = now
+        if stop:
+            self.tell(job, do="signal", number=int(signal.SIGSTOP))
+            job.state, job.resumes = "S", False
+        else:
+            job.resumes = True
+        self.world.save()
+        self.look()
         return "", "", 0
 
     # ---- Maui

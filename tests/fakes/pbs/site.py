@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,8 +156,13 @@ def pbs_site(
     head: str = "head",
     first: int = 1,
     node_fail_requeue_s: float = 310.0,
+    queues: Sequence[Mapping[str, Any]] = (),
+    default_queue: str = "batch",
 ) -> Iterator[PbsSite]:
-    """OpenPBS orders strictly; Torque has Maui's backfilling, or a scheduler that starts whatever fits."""
+    """OpenPBS orders strictly; Torque has Maui's backfilling, or a scheduler that starts whatever fits.
+
+    `queues`: as :class:`tests.fakes.pbs.world.Queue` has them; none: an execution queue `batch`.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ejb-pbs-"))
     site = PbsSite(folder, dialect, nodes, cpus, maui)
     try:
@@ -174,6 +179,8 @@ def pbs_site(
             "kill_delay": 5.0,
             "first": first,
             "node_fail_requeue": node_fail_requeue_s,
+            "queues": list(queues),
+            "default_queue": default_queue,
         }
         (folder / "site.json").write_text(json.dumps(settings))
         for name in (*COMMANDS, *(MAUI if maui else ()), *(("pbs_rstat",) if dialect == "openpbs" else ())):

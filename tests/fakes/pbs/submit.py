@@ -129,13 +129,16 @@ def job_of(world: World, request: dict[str, Any], now: float) -> Job:
     _check(world, values, asked)
     environment = request["environment"]
     variables = {f"PBS_O_{key}": environment.get(key, "") for key in ("HOME", "LOGNAME", "PATH", "SHELL", "LANG")}
-    variables |= {"PBS_O_WORKDIR": str(cwd), "PBS_O_HOST": world.head, "PBS_O_QUEUE": values.get("q", "batch")}
+    queue = values.get("q", world.default_queue)
+    variables |= {"PBS_O_WORKDIR": str(cwd), "PBS_O_HOST": world.head, "PBS_O_QUEUE": queue}
     if "V" in flags:
         variables |= environment
     variables |= listed(values.get("v", ""), environment)
     number, world.next = world.next, world.next + 1
     name = values.get("N", name[:15])
-    output = target(values.get("o"), cwd, f"{name}.o{number}")
+    indices = array_indices(values["J"]) if "J" in values and dialect == "openpbs" else []
+    behind = f"{number}.^array_index^" if indices else str(number)
+    output = target(values.get("o"), cwd, f"{name}.o{behind}")
     length = asked.get("walltime")
     holds = ("u" if "h" in flags or "h" in values else "") + ("s" if values.get("Wdepend") else "")
     begin = float(values["a"]) if re.fullmatch(r"[0-9]{9,}", values.get("a", "")) else 0.0
@@ -151,11 +154,14 @@ def job_of(world: World, request: dict[str, Any], now: float) -> Job:
         changed_s=now,
         arguments=" ".join(request["words"]),
         output=output,
-        error=target(values.get("e"), cwd, f"{name}.e{number}"),
+        error=target(values.get("e"), cwd, f"{name}.e{behind}"),
         join=values.get("j", "n"),
         script=script,
         directory=values.get("d", ""),
-        queue=values.get("q", "batch"),
+        queue=queue,
+        submitted_to=queue,
+        indices=indices,
+        remaining=list(indices),
         state="H" if holds else "W" if begin > now or values.get("a") == "2359" else "Q",
         holds=holds,
         depend=values.get("Wdepend", ""),
@@ -196,6 +202,13 @@ def listed(text: str, environment: dict[str, str]) -> dict[str, str]:
     return found
 
 
+def array_indices(text: str) -> list[int]:
+    """`0-9`, `1-7:2`."""
+    span, _, step = text.partition("%")[0].partition(":")
+    first, _, last = span.partition("-")
+    return list(range(int(first), int(last or first) + 1, int(step or 1)))
+
+
 def seconds(text: str) -> float:
     total = 0.0
     for part in text.split(":"):
@@ -213,8 +226,11 @@ def _check(world: World, values: dict[str, str], asked: dict[str, str]) -> None:
             else Refused(f"qsub: {openpbs}\n", openpbs_code)
         )
 
-    if values.get("q", "batch") != "batch":
+    queue = world.queues.get(values.get("q", world.default_queue))
+    if queue is None:
         raise submit_error("Unknown queue", 170, "Unknown queue MSG=requested queue not found", 172)
+    if queue.from_route_only:
+        raise Refused("qsub: Access to queue is denied\n", 174)
     for key in asked:
         if key not in _RESOURCES:
             raise submit_error(

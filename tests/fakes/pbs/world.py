@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,18 @@ class Job:
     estimate: tuple[float, list[tuple[str, int]]] | None = None
     session: int | None = None
     rerunable: bool = True
+    resumes: bool = False  # suspended, and wanted to run on
+    submitted_to: str = ""  # the queue that qsub named, which may be a routing one
+    indices: list[int] = field(default_factory=list)  # of an array
+    remaining: list[int] = field(default_factory=list)  # of them those that have not begun
+    array: int | None = None  # of an element: its array, and which it is
+    index: int | None = None
+
+    def id(self, head: str) -> str:
+        """`12.head`, `12[].head`, `12[3].head`."""
+        if self.array is not None:
+            return f"{self.array}[{self.index}].{head}"
+        return f"{self.number}[].{head}" if self.indices else f"{self.number}.{head}"
 
     @property
     def processors(self) -> int:
@@ -61,6 +73,21 @@ class Job:
     @property
     def ended(self) -> bool:
         return self.state in "FC"
+
+
+@dataclass(slots=True)
+class Queue:
+    """A queue; `destinations` make it a routing one. `most`: the greatest `ncpus` and `walltime` (seconds) of a job."""
+
+    name: str
+    destinations: list[str] = field(default_factory=list)
+    from_route_only: bool = False
+    most: dict[str, float] = field(default_factory=dict)
+    started: bool = True
+
+    def takes(self, job: Job) -> bool:
+        of = {"ncpus": float(job.processors), "walltime": job.walltime_s}
+        return all(of[name] <= most for name, most in self.most.items())
 
 
 @dataclass(slots=True)
@@ -89,6 +116,11 @@ class World:
         self.lost: dict[str, float] = {}  # nodes whose mom is away, since when
         self.jobs: dict[int, Job] = {}
         self.reservations: list[Reservation] = []
+        self.queues: dict[str, Queue] = {
+            each["name"]: Queue(**each) for each in settings.get("queues") or [{"name": "batch"}]
+        }
+        self.default_queue: str = settings.get("default_queue", "batch")
+        self.scheduling = True
         self.next: int = settings["first"]
         self.load()
 
@@ -100,6 +132,7 @@ class World:
         except FileNotFoundError:
             return
         self.next = stored["next"]
+        self.default_queue, self.scheduling = stored["default_queue"], stored["scheduling"]
         self.nodes.update(stored["nodes"])
         self.lost = stored["lost"]
         self.reservations = [Reservation(**each) for each in stored["reservations"]]
@@ -112,6 +145,8 @@ class World:
     def save(self) -> None:
         stored = {
             "next": self.next,
+            "default_queue": self.default_queue,
+            "scheduling": self.scheduling,
             "nodes": self.nodes,
             "lost": self.lost,
             "reservations": [asdict(each) for each in self.reservations],
@@ -155,10 +190,11 @@ class World:
         apart = "nodes" in job.asked and sum(count for count, _ in chunks) <= len(self.nodes)
         left = dict(free)
         found: list[tuple[str, int]] = []
-        for count, each in sorted(chunks, key=lambda chunk: -chunk[1]):
+        hosts = hosts_of(job.asked)
+        for (count, each), host in sorted(zip(chunks, hosts, strict=True), key=lambda one: -one[0][1]):
             for _ in range(count):
                 used = {name for name, _ in found} if apart else set()
-                fitting = [name for name in left if left[name] >= each and name not in used]
+                fitting = [name for name in left if left[name] >= each and name not in used and host in ("", name)]
                 if not fitting:
                     return None
                 # On where this job is already, then where it fits tightest.
@@ -169,15 +205,43 @@ class World:
 
     # ---- scheduling
 
+    def route(self, job: Job) -> bool:
+        """Hand a job in a routing queue on to the first queue behind it that takes it; a held one stays there.
+
+        False: none takes it. The server forgets such a job, though qsub has told its number.
+        """
+        queue = self.queues[job.queue]
+        if not queue.destinations or job.holds:
+            return True
+        for name in queue.destinations:
+            if self.queues[name].takes(job):
+                job.queue = name
+                return self.route(job)
+        return False
+
     def due(self, job: Job, now: float) -> bool:
-        return job.state == "Q" and not job.holds and not job.depend and job.begin_s <= now
+        if self.queues[job.queue].destinations or not self.queues[job.queue].started or job.array is not None:
+            return False
+        return (
+            job.state in "QB"
+            and bool(not job.indices or job.remaining)
+            and not job.holds
+            and not job.depend
+            and job.begin_s <= now
+        )
 
     def schedule(self, now: float) -> list[Job]:
         """The jobs that start now, with their shares."""
-        for job in self.jobs.values():
+        for job in list(self.jobs.values()):
             if job.state == "W" and job.begin_s <= now:
                 job.state = "Q"
-        waiting = sorted((job for job in self.jobs.values() if self.due(job, now)), key=lambda job: job.number)
+            if job.state == "Q" and not self.route(job):
+                del self.jobs[job.number]
+        if not self.scheduling:
+            return []
+        due = sorted((job for job in self.jobs.values() if self.due(job, now)), key=lambda job: job.number)
+        candidates = {each.number: each for job in due for each in self.next_of(job)}
+        waiting = list(candidates.values())
         running = [job for job in self.jobs.values() if job.runs]
         for job in self.jobs.values():
             job.estimate = None
@@ -192,9 +256,9 @@ class World:
                 ActiveJob(str(j.number), j.processors, max(now, (j.start_s or now) + j.walltime_s)) for j in running
             ]
             plan = easy_pass(queued, active, sum(free.values()), now)
-            chosen = [self.jobs[int(id)] for id in plan.starts]
+            chosen = [candidates[int(id)] for id in plan.starts]
             if plan.head is not None and plan.shadow_s is not None:
-                self._estimate(self.jobs[int(plan.head)], plan.shadow_s, running, now)
+                self._estimate(candidates[int(plan.head)], plan.shadow_s, running, now)
         started = []
         for job in chosen:
             kept = self.kept(now, now + job.walltime_s)
@@ -206,6 +270,11 @@ class World:
             for name, count in placed:
                 free[name] -= count
             job.state, job.start_s, job.changed_s, job.estimate = "R", now, now, None
+            if job.array is not None and job.index is not None:
+                whole = self.jobs[job.array]
+                self.jobs[job.number] = job
+                whole.remaining.remove(job.index)
+                whole.state, whole.start_s = "B", whole.start_s or now
             started.append(job)
         return started
 
@@ -218,7 +287,30 @@ class World:
                         free[node] += count
         placed = self.place(job, free)
         if placed is not None:
-            job.estimate = (shadow_s, placed)
+            (job if job.array is None else self.jobs[job.array]).estimate = (shadow_s, placed)
+
+    def next_of(self, job: Job) -> list[Job]:
+        """The job itself, or of an array the elements that could begin next: it makes none before."""
+        if not job.indices:
+            return [job]
+        most = self.processors * len(self.nodes) // max(1, job.processors) + 1
+        return [self.element(job, index) for index in job.remaining[:most]]
+
+    def element(self, job: Job, index: int) -> Job:
+        return replace(
+            job,
+            number=element_number(job.number, index),
+            array=job.number,
+            index=index,
+            variables={**job.variables, "PBS_ARRAY_INDEX": str(index), "PBS_ARRAY_ID": job.id(self.head)},
+            output=job.output.replace("^array_index^", str(index)),
+            error=job.error.replace("^array_index^", str(index)),
+            indices=[],
+            remaining=[],
+            state="Q",
+            start_s=None,
+            estimate=None,
+        )
 
     def slots(self, placed: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
         """The lowest slots of each node that nobody holds."""
@@ -239,6 +331,10 @@ class World:
         """The job is over, and those that depend on it are told."""
         job.state = "F" if self.dialect == "openpbs" else "C"
         job.status, job.end_s, job.changed_s, job.estimate = status, now, now, None
+        if job.array is not None:
+            whole = self.jobs[job.array]
+            if not whole.remaining and all(each.ended for each in self.jobs.values() if each.array == job.array):
+                self.ended(whole, 0, now)
         for other in self.jobs.values():
             kind, _, ids = other.depend.partition(":")
             if other.ended or str(job.number) not in [id.partition(".")[0] for id in ids.split(":")]:
@@ -252,6 +348,19 @@ class World:
     def led_from(self, node: str) -> list[Job]:
         """The jobs that run with their mother superior on this node."""
         return [job for job in self.jobs.values() if job.runs and job.shares and job.shares[0][0] == node]
+
+    def resumed(self) -> list[Job]:
+        """Suspended jobs that run on from now: their processors are free again."""
+        found = []
+        for job in self.jobs.values():
+            if job.state == "S" and job.resumes:
+                free = self.free()
+                for node, _, count in job.shares:
+                    free[node] -= count
+                if min(free.values()) >= 0:
+                    job.state = "R"
+                    found.append(job)
+        return found
 
     def given_up(self, job: Job, status: int, now: float) -> None:
         """A job whose mom was lost: ended with what the server makes of it, or back in its queue if it may be."""
@@ -299,10 +408,27 @@ def chunks_of(asked: dict[str, str], dialect: str) -> list[Chunk]:
     return [(1, int(asked.get("ncpus", "1")))]
 
 
+def hosts_of(asked: dict[str, str]) -> list[str]:
+    """The host that each of :func:`chunks_of` names, "" where it names none."""
+    if "select" in asked:
+        words = (part.split(":") for part in asked["select"].split("+"))
+        return [next((word[5:] for word in each if word.startswith("host=")), "") for each in words]
+    if "nodes" in asked:
+        return ["" if part[0].isdigit() else part.partition(":")[0] for part in asked["nodes"].split("+")]
+    return [""]
+
+
+def element_number(array: int, index: int) -> int:
+    """By what the server itself knows an element."""
+    return 10**9 + array * 10**6 + index
+
+
 def job_number(word: str) -> int | None:
-    """12 of `12`, `12.head`, `12.head@head`."""
-    match = re.fullmatch(r"([0-9]{1,9})(\.[A-Za-z0-9.@-]+)?", word)
-    return int(match[1]) if match else None
+    """12 of `12`, `12.head`, `12.head@head` and `12[].head`; for `12[3]` what the server knows that element by."""
+    match = re.fullmatch(r"([0-9]{1,9})(\[([0-9]*)\])?(\.[A-Za-z0-9.@-]+)?", word)
+    if match is None:
+        return None
+    return element_number(int(match[1]), int(match[3])) if match[3] else int(match[1])
 
 
 def clock() -> float:

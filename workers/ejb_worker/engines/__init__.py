@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Dict
+import sys
+from typing import Dict, List
 
 from .application import ApplicationEngine
 from .base import Engine, EngineError
 from .dmtcp import DmtcpEngine
 from .dmtcp_tools import build_of_node
 from .none import NoneEngine
+from .site import MODULES
 
 __all__ = ["ENGINES", "build_of_node", "engine"]
 
-ENGINES: Dict[str, Engine] = {engine.name: engine for engine in (ApplicationEngine(), DmtcpEngine(), NoneEngine())}
+
+def _site_engines() -> List[Engine]:
+    """Those of the site. One that cannot be loaded is not offered, and this worker says why in its log."""
+    found: List[Engine] = []
+    if not MODULES:
+        return found
+    import importlib
+
+    for module in MODULES:
+        try:
+            found.append(importlib.import_module("." + module, __name__).ENGINE)
+        except Exception as error:
+            sys.stderr.write("ejb worker: engine module %s cannot be loaded: %s\n" % (module, error))
+    return found
+
+
+ENGINES: Dict[str, Engine] = {
+    engine.name: engine for engine in (*_site_engines(), ApplicationEngine(), DmtcpEngine(), NoneEngine())
+}
 
 
 def engine(name: str) -> Engine:

@@ -28,7 +28,8 @@ class EpochContext:
     coordinator, the PMI server). `services`: the helpers that belong to the computation, by name. `scratch`: makes and
     names a folder of this machine for this epoch, the same for all of the job's workers here. `launched`: how many
     processes the workers start for the epoch's ranks: one each, or one in all where a launcher starts them (and
-    `launcher` is true); `ranks` has that one as rank 0.
+    `launcher` is true); `ranks` has that one as rank 0. `lost` is called, with a sentence, where something that every
+    rank depends on has ended by itself.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class EpochContext:
         "home",
         "launched",
         "launcher",
+        "lost",
         "node",
         "payload",
         "ranks",
@@ -61,12 +63,14 @@ class EpochContext:
         address: str,
         scratch: Callable[[], str],
         run_tool: Callable[[str, List[str], Dict[str, str], Callable[[int], None]], Child],
+        lost: Callable[[str], None],
     ) -> None:
         self.epoch = epoch
         self.payload = payload
         self.checkpoint_dir = checkpoint_dir
         self.restart_dir = restart_dir
         self.run_tool = run_tool
+        self.lost = lost
         self.node = node
         self.address = address
         self.scratch = scratch
@@ -134,6 +138,8 @@ class Engine:
     name = ""
     keeps_services = False
     """Whether helpers are members of the computation, checkpointed and restored along with the ranks."""
+    may_hang = False
+    """Whether ranks that were brought back by it may hang, though nothing tells."""
     gave_up: Optional[int] = None
     """The exit code of a process that the engine itself has ended because it could not go on."""
 

@@ -25,6 +25,7 @@ from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, libr
 class DmtcpEngine(Engine):
     name = "dmtcp"
     keeps_services = True
+    may_hang = True
     gave_up = 99
 
     def probe(self) -> str:
@@ -118,7 +119,8 @@ class DmtcpEngine(Engine):
     def obstacle(self, epoch: EpochContext) -> str:
         if epoch.launcher:
             return ""  # an mpirun has much that looks so, and is moved
-        return obstacle({rank: child.pid for rank, child in epoch.ranks.items() if child.code is None})
+        pids = {rank: child.pid for rank, child in epoch.ranks.items() if child.code is None}
+        return obstacle(pids, held=os.path.exists(tools().library))
 
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         if epoch.home and "commander" not in epoch.state:
@@ -132,6 +134,7 @@ class DmtcpEngine(Engine):
     def close(self, epoch: EpochContext) -> None:
         coordinator = epoch.state.get("coordinator")
         if coordinator is not None:
+            epoch.state["closed"] = True
             coordinator.send_group(9)
 
     # -- processes ----------------------------------------------------------------------------------------------------
@@ -151,7 +154,9 @@ class DmtcpEngine(Engine):
         words += ["--coord-logfile", os.path.join(epoch.folder, "coordinator.log")]
         env = clean(os.environ)
         env["DMTCP_COORD_HOST"] = epoch.address
-        epoch.state["coordinator"] = epoch.run_tool("dmtcp-coordinator", words, env, lambda _code: None)
+        epoch.state["coordinator"] = epoch.run_tool(
+            "dmtcp-coordinator", words, env, lambda code: _coordinator_ended(epoch, code)
+        )
         epoch.state["port_file"] = port_file
         epoch.state["port_until"] = time.monotonic() + PORT_FILE_TIMEOUT_S
 
@@ -202,6 +207,11 @@ class DmtcpEngine(Engine):
         env = clean(env)
         env["DMTCP_TMPDIR"] = epoch.scratch()
         return Command(words, env)
+
+
+def _coordinator_ended(epoch: EpochContext, code: int) -> None:
+    if epoch.ranks and not epoch.state.get("closed"):
+        epoch.lost("the DMTCP coordinator ended with code %d" % code)
 
 
 def _check_program(program: str, path: str) -> None:

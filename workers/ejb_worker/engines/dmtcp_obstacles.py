@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import time
 from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
 
 _NAMELESS = re.compile(r"/#\d+ \(deleted\)$")
@@ -14,15 +16,30 @@ _NAMELESS = re.compile(r"/#\d+ \(deleted\)$")
 _SHARED = re.compile(r"^\S+ rw.s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.MULTILINE)
 LONGEST_MAPS = 4 << 20
 LASTING_S = 1.0
+ENDING_S = 0.05
+"""Of a process that was told to end no thread is left after so long, or the kernel's signal for it is still seen."""
+FEWEST_FILES = 1024
+"""DMTCP keeps descriptors from 821 on for itself, and ends what it restarts with a limit below 1024."""
+LIBRARY = "libdmtcp.so"
+_NOT_YET = ("dmtcp_launch", "dmtcp_restart", "mtcp_restart")
+_SEEN_AS_FILES = {
+    "anon_inode:[timerfd]": "a timer of timerfd_create",
+    "anon_inode:[io_uring]": "an io_uring",
+    "anon_inode:[userfaultfd]": "a userfaultfd",
+}
 
 
 class Process(NamedTuple):
-    """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's; `began`: seconds since the boot."""
+    """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's; `began`: seconds since the boot.
+
+    `threads`: how many it has; the main one counts also when it has ended before the others.
+    """
 
     pid: int
     parent: int
     state: str
     began: float
+    threads: int
 
 
 def processes() -> Dict[int, Process]:
@@ -36,7 +53,7 @@ def processes() -> Dict[int, Process]:
             except OSError:
                 continue
             began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-            found[int(entry)] = Process(int(entry), int(fields[1]), fields[0], began)
+            found[int(entry)] = Process(int(entry), int(fields[1]), fields[0], began, int(fields[17]))
     return found
 
 
@@ -53,12 +70,16 @@ def family(root: int, known: Dict[int, Process]) -> List[Process]:
     return found
 
 
-def obstacle(ranks: Dict[int, int]) -> str:
-    """Why these ranks (their process ids) cannot be moved, in a sentence, or "" where nothing is seen against it."""
+def obstacle(ranks: Dict[int, int], *, held: bool = True) -> str:
+    """Why these ranks (their process ids) cannot be moved, in a sentence, or "" where nothing is seen against it.
+
+    `held`: whether DMTCP's library is looked for in them.
+    """
     known = processes()
     for rank, root in sorted(ranks.items()):
         mine = family(root, known)
-        why = _open_files(mine) or _shared_memory(mine) or _inherited(mine)
+        why = _main_threads(mine) or (_not_held(mine) if held else "") or _limits(mine)
+        why = why or _open_files(mine) or _shared_memory(mine) or _inherited(mine)
         if why:
             return "rank %d %s" % (rank, why)
     return ""
@@ -68,6 +89,82 @@ def restless(roots: Iterable[int]) -> bool:
     """Whether a process of these has just ended and was not waited for: its end would be lost at the restart."""
     known = processes()
     return any(one.state == "Z" for root in roots for one in family(root, known)[1:])
+
+
+def _main_threads(mine: List[Process]) -> str:
+    """A process that ends looks so for a moment, too: its other threads, DMTCP's one among them, end a little later."""
+    if any(_outlived(one) for one in mine):
+        return "has a process whose main thread has ended before the others, and a checkpoint of it hangs"
+    return ""
+
+
+def _outlived(one: Process) -> bool:
+    if one.state != "Z" or one.threads < 2:
+        return False
+    left = _living_threads(one.pid)
+    if not left:
+        return False
+    time.sleep(ENDING_S)
+    return bool(left & _living_threads(one.pid))
+
+
+def _living_threads(pid: int) -> Set[str]:
+    """Of its threads those that have not ended, and are not about to be killed with the process."""
+    found = set()
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/status" % (pid, thread), encoding="ascii", errors="replace") as status:
+                fields = dict(line.split(":", 1) for line in status if ":" in line)
+            if fields["State"].split()[0] not in "ZX" and not int(fields["SigPnd"], 16) >> (signal.SIGKILL - 1) & 1:
+                found.add(thread)
+    except (OSError, ValueError, KeyError, IndexError):
+        return set()  # it has ended meanwhile
+    return found
+
+
+def _not_held(mine: List[Process]) -> str:
+    """A program without DMTCP's library: it is never checkpointed, and a checkpoint waits for it until it is killed.
+
+    A process that a rank has started is left out while it is young: it may not have loaded its libraries yet.
+    """
+    for one in mine:
+        program = _program(one.pid)
+        if one.state == "Z" or not program or program in _NOT_YET or _young(one):
+            continue
+        maps = _maps(one.pid)
+        if maps and LIBRARY not in maps:
+            return (
+                "runs %s, which DMTCP does not hold: it is linked statically (as every program in Go), or was started "
+                "with an environment of its own" % program
+            )
+    return ""
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.path.basename(os.readlink("/proc/%d/exe" % pid))
+    except OSError:
+        return ""
+
+
+def _maps(pid: int) -> str:
+    try:
+        with open("/proc/%d/maps" % pid, encoding="utf-8", errors="replace") as maps:
+            return maps.read(LONGEST_MAPS)
+    except OSError:
+        return ""
+
+
+def _limits(mine: List[Process]) -> str:
+    for one in mine:
+        try:
+            with open("/proc/%d/limits" % one.pid, encoding="ascii", errors="replace") as limits:
+                found = next((line.split() for line in limits if line.startswith("Max open files")), None)
+        except OSError:
+            continue
+        if found is not None and found[3].isdigit() and int(found[3]) < FEWEST_FILES:
+            return "may have no more than %s files open, and DMTCP needs %d to bring it back" % (found[3], FEWEST_FILES)
+    return ""
 
 
 def _targets(pid: int) -> Dict[int, str]:
@@ -87,8 +184,10 @@ def _targets(pid: int) -> Dict[int, str]:
 def _open_files(mine: List[Process]) -> str:
     for one in mine:
         for fd, target in sorted(_targets(one.pid).items()):
-            if target == "anon_inode:[timerfd]":
-                return "has a timer of timerfd_create, which DMTCP does not bring back"
+            if target in _SEEN_AS_FILES:
+                return "has %s, which DMTCP does not bring back" % _SEEN_AS_FILES[target]
+            if target.startswith("/memfd:"):
+                return "has a file in memory open (memfd_create), which DMTCP does not bring back: %s" % target
             if target.startswith(("/dev/pts/", "/dev/ptmx")) and fd > 2:
                 return "has a pseudo-terminal of its own, which DMTCP does not bring back"
             if _NAMELESS.search(target):
@@ -104,11 +203,7 @@ def _shared_memory(mine: List[Process]) -> str:
         return ""
     seen: Set[Tuple[str, str]] = set()
     for one in mine:
-        try:
-            with open("/proc/%d/maps" % one.pid, encoding="utf-8", errors="replace") as maps:
-                here = set(_SHARED.findall(maps.read(LONGEST_MAPS)))
-        except OSError:
-            continue
+        here = set(_SHARED.findall(_maps(one.pid)))
         if here & seen:
             return "shares memory with a process that it has started, and DMTCP gives each its own copy"
         seen |= here

@@ -1,0 +1,101 @@
+"""Whose connections there are, and which goes where there are too many: a user, or an address, locks out only itself.
+
+A connection is its address's, or on the unix socket its peer's, until a request on it has said more. Workers and
+administrators have a quarter for themselves, and no other party has more than a quarter.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+from fastapi import Request
+
+WORKERS = "workers"
+ADMINISTRATORS = "administrators"
+_FIRST = frozenset({WORKERS, ADMINISTRATORS})
+SHARES = 4
+
+
+class Use(IntEnum):
+    """What a connection is used for; of one party's those of the lowest go first, and of these the oldest."""
+
+    IDLE = 0  # between two requests, which the client repeats elsewhere
+    STREAM = 1  # events or output, which the client takes up again where they ended
+    REQUEST = 2
+
+
+def mark_as_stream(request: Request) -> None:
+    """The answer to this request goes on for long, and its client can take it up again where it ended."""
+    if (connection := getattr(request.state, "connection", None)) is not None:
+        connection.streams = True
+
+
+class Held(Protocol):
+    """A connection. `since`: when it was made, by a clock that nobody sets."""
+
+    party: str
+    since: float
+
+    @property
+    def use(self) -> Use: ...
+
+    def cut(self) -> None:
+        """End it at once."""
+        ...
+
+
+class Shares:
+    """The connections of one server, by party."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, set[Held]] = {}
+        self._total = self._ordinary = 0
+
+    def enter(self, one: Held, most: int) -> None:
+        """A new connection of `one.party`; another is cut where there are more than `most`, or too many of a party."""
+        self._count(one, 1)
+        self._held.setdefault(one.party, set()).add(one)
+        self._make_room(one, most)
+
+    def leave(self, one: Held) -> None:
+        """It has ended. Repeatable."""
+        of_party = self._held.get(one.party, set())
+        if one not in of_party:
+            return
+        of_party.remove(one)
+        if not of_party:
+            del self._held[one.party]
+        self._count(one, -1)
+
+    def move(self, one: Held, party: str, most: int) -> None:
+        """A request on it has said whose it is."""
+        if one.party == party:
+            return
+        self.leave(one)
+        one.party = party
+        self.enter(one, most)
+
+    def _count(self, one: Held, by: int) -> None:
+        self._total += by
+        if one.party not in _FIRST:
+            self._ordinary += by
+
+    def _make_room(self, newest: Held, most: int) -> None:
+        share = max(1, most // SHARES)
+        if newest.party not in _FIRST and len(self._held[newest.party]) > share:
+            self._cut_of(newest.party)
+        if self._total <= most and self._ordinary <= most - share:
+            return
+        ordinary = self._held.keys() - _FIRST
+        if ordinary:
+            self._cut_of(max(ordinary, key=lambda party: len(self._held[party])))
+        else:
+            self._cut(newest)
+
+    def _cut_of(self, party: str) -> None:
+        self._cut(min(self._held[party], key=lambda one: (one.use, one.since)))
+
+    def _cut(self, one: Held) -> None:
+        self.leave(one)
+        one.cut()

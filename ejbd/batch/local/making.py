@@ -1,0 +1,10 @@
+"""The adapter of the embedded cluster, by the configuration."""
+
+from __future__ import annotations
+
+from ejbd.batch.local.adapter import LocalBatch
+from ejbd.config import LocalSettings, Settings
+
+
+def make(settings: Settings, own: LocalSettings) -> LocalBatch:
+    return LocalBatch(settings.cluster_dir, nodes=own.nodes, processors_per_node=own.processors_per_node)

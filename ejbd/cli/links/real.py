@@ -1,0 +1,32 @@
+"""The site's own command of the name by which `ejb` was called: it answers for jobs that are not EJB's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def own_command(name: str) -> str | None:
+    """The first program of that name on the PATH that is no link to an `ejb`; None where there is none."""
+    ours = Path(sys.argv[0]).resolve() if "/" in sys.argv[0] else None
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found = shutil.which(name, path=folder) if folder else None
+        if found is None:
+            continue
+        target = Path(found).resolve()
+        if target != ours and target.name != "ejb":
+            return found
+    return None
+
+
+def ask(name: str, words: Sequence[str]) -> int | None:
+    """Run the site's own command; its exit code, None where there is none."""
+    command = own_command(name)
+    if command is None:
+        return None
+    sys.stdout.flush()
+    return subprocess.run([command, *words], check=False).returncode

@@ -1,0 +1,175 @@
+"""Jobs as squeue and sacct list them: one row a job, and of an array one for each element that is not just waiting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ejbd.cli.links.states import word_of
+from ejbd.client.client import Client
+from ejbd.client.messages import job_path
+from ejbd.errors import Code, EjbError
+from ejbd.wire.kinds import JobKind
+from ejbd.wire.numbers import is_number
+from ejbd.wire.payloads import JobDetail, JobView
+from ejbd.wire.states import JobState
+
+TO_COME = "to come"  # elements that are no jobs yet
+MOST_AT_ONCE = 100  # numbers a request
+_NAMED = re.compile(r"(?P<number>[0-9]+)(?:_(?:(?P<one>[0-9]+)|\[(?P<some>[0-9,:%-]+)\]))?(?:\+[0-9]+)?(?:\..*)?")
+
+_ID = re.compile(r"[0-9a-f]{8}(?:_[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a listing. `index`: of an array which element, or which elements (`[4-9]`)."""
+
+    job: JobView
+    state: str  # as Slurm writes it, in full
+    index: str | None = None
+
+    @property
+    def number(self) -> str:
+        """The job's own number; its id, by which its user knows it, where it was told none yet."""
+        return self.job["number"] or self.job["id"]
+
+    @property
+    def array(self) -> str:
+        """The number of the whole."""
+        return self.job["array_number"] or self.number
+
+    @property
+    def id(self) -> str:
+        return self.number if self.index is None else f"{self.array}_{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Jobs as a line names them: those that are EJB's, and the words for others."""
+
+    rows: list[Row]
+    others: list[str]
+
+
+def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
+    """What these words mean: numbers, `N_7`, `N_[1-3]`; an array with its elements (`apart`).
+
+    A row for several elements that wait together stands for those alone that a word names.
+    """
+    matches = {word: _NAMED.fullmatch(word) for word in words}
+    numbers = dict.fromkeys(m["number"] for m in matches.values() if m and is_number(m["number"]))
+    jobs = by_number(daemon, list(numbers))
+    rows: dict[tuple[str, str | None], Row] = {}
+    others: list[str] = []
+    for word, match in matches.items():
+        job = jobs.get(match["number"]) if match else None
+        if job is None:
+            job = _of_id(daemon, word)
+        if job is None:
+            others.append(word)
+            continue
+        wanted = _indices(match["one"] or match["some"]) if match else None
+        for row in rows_of(daemon, job) if apart or wanted is not None else [Row(job, word_of(job))]:
+            if (meant := row if wanted is None else _narrowed(row, wanted)) is not None:
+                rows.setdefault((row.job["id"], meant.index), meant)
+    return Named(list(rows.values()), others)
+
+
+def _narrowed(row: Row, wanted: set[int]) -> Row | None:
+    """The row for those of its elements that are wanted; None where none is."""
+    some = sorted(wanted & (_indices((row.index or "").strip("[]")) or set()))
+    if not some:
+        return None
+    index = ",".join(map(str, some))
+    return Row(row.job, row.state, index if len(some) == 1 else f"[{index}]")
+
+
+def _of_id(daemon: Client, word: str) -> JobView | None:
+    """The job of this id of EJB's, which `ejb submit` prints."""
+    if _ID.fullmatch(word) is None or is_number(word):
+        return None
+    try:
+        job: JobView = daemon.get(job_path(word))
+    except EjbError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+        return None
+    return job
+
+
+def by_number(daemon: Client, numbers: Sequence[str]) -> dict[str, JobView]:
+    """The jobs of EJB that have these numbers; a job that goes by another one has had this in the batch system."""
+    found: dict[str, JobView] = {}
+    for at in range(0, len(numbers), MOST_AT_ONCE):
+        some = numbers[at : at + MOST_AT_ONCE]
+        page: list[JobView] = daemon.get("/v1/jobs", number=list(some))["jobs"]
+        found |= {number: job for job in page if (number := job["number"]) is not None and number in some}
+        missing = [number for number in some if number not in found]
+        if len(some) == 1 and page:
+            found[some[0]] = page[0]
+        elif len(some) > 1 and len(page) > len(some) - len(missing):
+            for number in missing:
+                found |= by_number(daemon, [number])
+    return found
+
+
+def rows_of(daemon: Client, job: JobView) -> Iterator[Row]:
+    """The rows of a job: of an array one for each element, and one for all that wait together."""
+    if job["array"] is not None:
+        yield Row(job, word_of(job), str(job["index"]))
+        return
+    if not is_array(job):
+        yield Row(job, word_of(job))
+        return
+    detail: JobDetail = daemon.get(job_path(job["id"]))
+    states = detail["element_indices"] or {}
+    if job["kind"] == JobKind.ARRAY:
+        made: set[int | None] = set()
+        for element in daemon.jobs(array=job["id"]):
+            made.add(element["index"])
+            yield Row(element, word_of(element), str(element["index"]))
+        for index in sorted((_indices(states.get(JobState.CANCELLED, "")) or set()) - made):
+            yield Row(job, "CANCELLED", str(index))  # before it was a job
+        if ahead := states.get(TO_COME):
+            yield Row(job, "PENDING", f"[{ahead}]")
+        return
+    for state, indices in states.items():
+        if state == JobState.WAITING:
+            yield Row(job, "PENDING", f"[{indices}]" if not indices.isdigit() else indices)
+            continue
+        for index in sorted(_indices(indices) or ()):
+            yield Row(job, state.upper(), str(index))
+
+
+def is_array(job: JobView) -> bool:
+    """Whether a job stands for elements: of EJB's own array, or one of the batch system's."""
+    return job["kind"] == JobKind.ARRAY or job["elements"] is not None
+
+
+def apart(row: Row) -> list[Row]:
+    """A row for each of the elements that wait together."""
+    if row.index is None or not row.index.startswith("["):
+        return [row]
+    return [Row(row.job, row.state, str(index)) for index in sorted(_indices(row.index.strip("[]")) or ())]
+
+
+def _indices(text: str | None) -> set[int] | None:
+    """`1-3,7,9-20:2%4`; None for no text."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in filter(None, text.partition("%")[0].split(",")):
+        ends, _, step = part.partition(":")
+        first, dash, last = ends.partition("-")
+        found.update(range(int(first), int(last if dash else first) + 1, int(step or 1)))
+    return found
+
+
+def listed(daemon: Client, most_ended: int | None, **query: Any) -> Iterable[JobView]:
+    """Jobs that live and, as many as that, those that have ended."""
+    yield from daemon.jobs(alive="true", **query)
+    if most_ended is not None:
+        yield from daemon.jobs(most_ended, alive="false", **query)

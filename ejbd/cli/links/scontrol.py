@@ -1,0 +1,114 @@
+"""`scontrol show job`, `hold` and `release` of EJB's jobs; all else is the site's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ejbd.cli.links import fields, real
+from ejbd.cli.links.fields import NONE
+from ejbd.cli.links.rows import Row, named
+from ejbd.cli.output import printable
+from ejbd.client.client import Client
+from ejbd.client.messages import job_path
+from ejbd.errors import Code, EjbError
+from ejbd.wire.payloads import JobDetail
+
+_VALUED = ("-M", "--clusters")
+_JOB = ("jobs", "jobid", "jobids")
+
+
+def run(words: Sequence[str]) -> int:
+    """Do it for EJB's jobs, and leave the rest to the site's own command; the exit code."""
+    flags, said = _split(words)
+    command, jobs = _asked(said)
+    if not jobs:
+        return _others(words)
+    daemon = Client()
+    found = named(daemon, jobs, apart=command == "show")
+    code = 0
+    for row in found.rows:
+        if command != "show":
+            daemon.request("POST", job_path(row.job["id"], f"/{command}"))
+            continue
+        # Slurm itself tells more of a job that it has by this number, as long as it remembers it.
+        if row.job["elastic"] or row.job["array"] is not None or not _shown_by_slurm(flags, row):
+            lines = _lines(row, daemon.get(job_path(row.job["id"])))
+            print(" ".join(lines) if {"-o", "--oneliner"} & set(flags) else "\n   ".join(lines), end="\n\n")
+    if found.others:
+        code = _others([*flags, *(("show", "job") if command == "show" else (command,)), ",".join(found.others)])
+    return code
+
+
+def _shown_by_slurm(flags: Sequence[str], row: Row) -> bool:
+    import subprocess
+
+    command = real.own_command("scontrol")
+    if command is None:
+        return False
+    done = subprocess.run([command, *flags, "show", "job", row.id], check=False, capture_output=True, text=True)
+    if done.returncode == 0:
+        print(done.stdout, end="")
+    return done.returncode == 0
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options, and the words of the command."""
+    flags: list[str] = []
+    said: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        (flags if word.startswith("-") else said).append(word)
+        if word in _VALUED and rest:
+            flags.append(rest.pop(0))
+    return flags, said
+
+
+def _asked(said: Sequence[str]) -> tuple[str, list[str]]:
+    """What is to be done with which jobs; none where that is no affair of EJB's."""
+    if not said:
+        return "", []
+    if said[0] in ("hold", "uhold", "release"):
+        jobs = [part for word in said[1:] for part in word.split(",") if part]
+        return said[0].removeprefix("u"), jobs if all(part.partition("_")[0].isdigit() for part in jobs) else []
+    if "show".startswith(said[0]) and len(said) > 1:
+        entity, _, value = said[1].partition("=")
+        if len(entity) >= 3 and any(name.startswith(entity.lower()) for name in _JOB):
+            return "show", [part for word in (value, *said[2:]) for part in word.split(",") if part]
+    return "", []
+
+
+def _others(words: Sequence[str]) -> int:
+    code = real.ask("scontrol", words)
+    if code is None:
+        raise EjbError(
+            Code.UNSUPPORTED, "there is no scontrol of the site's on the PATH, and this is about no job of EJB's"
+        )
+    return code
+
+
+def _lines(row: Row, detail: JobDetail) -> list[str]:
+    job = row.job
+    number = row.number
+    array = f"ArrayJobId={row.array} ArrayTaskId={row.index.strip('[]')} " if row.index is not None else ""
+    uid = fields.uid(row)
+    nodes = fields.nodes(row)
+    count = max(1, len(job["nodes"]))
+    lines = [
+        f"JobId={number} {array}JobName={printable(job['name'])}",
+        f"UserId={job['user']}({uid}) MCS_label=N/A",
+        f"JobState={row.state} Reason={fields.reason(row).replace(' ', '_')} Dependency={NONE}",
+        f"Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode={fields.exit_code(row)}",
+        f"RunTime={fields.lasting(fields.elapsed_s(row), whole=True)} TimeLimit={fields.limit(row, whole=True)}"
+        " TimeMin=N/A",
+        f"SubmitTime={fields.moment(job['submit_s'])} EligibleTime={fields.moment(job['submit_s'])}",
+        f"StartTime={fields.start(row, 'Unknown')} EndTime={fields.end(row, 'Unknown')} Deadline=N/A",
+        f"Partition={job['queue']}",
+        f"NodeList={nodes or NONE}",
+        *([f"BatchHost={job['nodes'][0]}"] if job["nodes"] else []),
+        f"NumNodes={count} NumCPUs={job['processes']} NumTasks={job['processes']} CPUs/Task=1",
+        f"WorkDir={printable(detail['cwd'])}",
+        "StdIn=/dev/null",
+        f"Comment=ejb:{job['id']}",
+    ]
+    return [printable(line) for line in lines]

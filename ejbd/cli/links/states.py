@@ -1,0 +1,52 @@
+"""What Slurm calls the states of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ejbd.errors import Code, EjbError
+from ejbd.wire.payloads import JobView
+from ejbd.wire.states import JobState
+
+_WORDS = {
+    JobState.RECEIVED: "PENDING",
+    JobState.WAITING: "PENDING",
+    JobState.RUNNING: "RUNNING",
+    JobState.ENDING: "COMPLETING",
+    JobState.UNKNOWN: "COMPLETING",
+    JobState.COMPLETED: "COMPLETED",
+    JobState.FAILED: "FAILED",
+    JobState.TIMEOUT: "TIMEOUT",
+    JobState.CANCELLED: "CANCELLED",
+}
+SUSPENDED = "SUSPENDED"
+SHORT = {
+    "PENDING": "PD", "RUNNING": "R", "COMPLETING": "CG", "COMPLETED": "CD", "FAILED": "F", "TIMEOUT": "TO",
+    "CANCELLED": "CA", SUSPENDED: "S", "PREEMPTED": "PR", "NODE_FAIL": "NF",
+}  # fmt: skip
+_NEVER = {  # of a job of EJB
+    "BOOT_FAIL", "BF", "CONFIGURING", "CF", "DEADLINE", "DL", "OUT_OF_MEMORY", "OOM", "REQUEUED", "RQ", "RESIZING",
+    "RS", "REVOKED", "RV", "SIGNALING", "SI", "SPECIAL_EXIT", "SE", "STAGE_OUT", "SO", "STOPPED", "ST",
+}  # fmt: skip
+LIVING = frozenset({"PENDING", "RUNNING", "COMPLETING", SUSPENDED})
+
+
+def word_of(job: JobView) -> str:
+    """The state of a job; one that has begun and waits again, its work kept, is suspended."""
+    state = JobState(job["state"])
+    return SUSPENDED if state is JobState.WAITING and job["start_s"] is not None else _WORDS[state]
+
+
+def read(words: Iterable[str], where: str) -> frozenset[str] | None:
+    """The states that are asked for, in full; None: all. Raises EjbError (INVALID) for a word that is none."""
+    found: set[str] = set()
+    of_short = {short: word for word, short in SHORT.items()}
+    for given in words:
+        word = given.upper()
+        if word == "ALL":
+            return None
+        if word not in SHORT and word not in of_short and word not in _NEVER:
+            known = ", ".join([*SHORT, *SHORT.values()])
+            raise EjbError(Code.INVALID, f"{given!r} is not the state of a job", where=where, hint=f"all, or {known}")
+        found.add(of_short.get(word, word))
+    return frozenset(found)

@@ -1,0 +1,7 @@
+"""The variables by which a client finds its daemon; a job gets them from its submission, so that it may submit, too."""
+
+from __future__ import annotations
+
+URL, SOCKET, TOKEN = "EJB_URL", "EJB_SOCKET", "EJB_TOKEN"
+PLACES = (URL, SOCKET)
+REACHING = (*PLACES, TOKEN)

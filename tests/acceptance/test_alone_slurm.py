@@ -1,0 +1,117 @@
+"""A real Slurm while no daemon is there: jobs begin, run and end, are cancelled, and are told rightly afterwards.
+
+One small Slurm for all of it, whose Epilog takes as long as a test says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.journeys import nothing_left
+from tests.acceptance.sites import POLL_S, SlurmSite
+from tests.fakes.daemon import FAST, Daemon, until
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("alone-slurm")]
+ALONE_S = 3  # instead of a minute
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=mine --nodes=2 --ntasks-per-node=1 --time=5
+#SBATCH --output=%x-%j.out
+echo "$SLURM_JOB_NAME $SLURM_NTASKS_PER_NODE $GREETING"
+srun sh -c 'echo task $SLURM_PROCID'
+exit 5
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with slurm_cluster(2, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Daemon]:
+    fast = FAST.replace("alone_after_s = 0", f"alone_after_s = {ALONE_S}")
+    assert fast != FAST
+    top = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n'
+    daemon = Daemon(tmp_path, top + fast, {"SLURM_CONF": str(cluster.conf)})
+    try:
+        daemon.start()
+        yield daemon
+    finally:
+        daemon.stop()
+        cluster.empty()
+
+
+def full(cluster: SlurmCluster) -> str:
+    """Somebody's job on the whole cluster; its id."""
+    id = cluster.sbatch("--ntasks=4", "--time=60", script="sleep 3600")
+    cluster.until(lambda: cluster.states().get(id) == "RUNNING", "the cluster is not taken")
+    return id
+
+
+def waits(cluster: SlurmCluster, daemon: Daemon, *jobs: str) -> list[str]:
+    """The batch ids of J0s of jobs that wait in Slurm's queue."""
+
+    def ids() -> list[str]:
+        return [daemon.job(job)["subjobs"][0].get("batch_id") or "" for job in jobs]
+
+    until(lambda: all(ids()), "J0 was not submitted", 60, daemon.trace(jobs[0]))
+    found = ids()
+    assert all(cluster.states()[id] == "PENDING" for id in found)
+    return found
+
+
+def ended(cluster: SlurmCluster, ids: list[str]) -> Callable[[], bool]:
+    over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+    return lambda: all(cluster.states().get(id, "gone") in over for id in ids)
+
+
+def script_job(daemon: Daemon, **body: Any) -> str:
+    env = {"PATH": os.environ["PATH"], "GREETING": "hello"}
+    request = {"script": SCRIPT, "cwd": str(daemon.folder), "env": env, "overrides": {"engine": "none"}, **body}
+    answer = daemon.client.post("/v1/jobs", json=request)
+    assert answer.status_code in (200, 201), answer.text
+    return str(answer.json()["id"])
+
+
+def test_jobs_whose_j0_starts_while_nobody_is_there_run_as_under_sbatch(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """A script and a command begin, and end, without a daemon. It is killed twice more on its way to take them up."""
+    others = full(cluster)
+    script = script_job(daemon)
+    command = daemon.submit(
+        "sh", "-c", "echo rank $SLURM_PROCID; exit 0", ranks=2, time="5", overrides={"engine": "none"}
+    )
+    ids = waits(cluster, daemon, script, command)
+    daemon.kill()
+    cluster.run("scancel", others)
+    cluster.until(ended(cluster, ids), "they did not begin by themselves", 120)
+    for point in ("alone.before-commit", "tick.after-commit"):
+        daemon.start(EJBD_CRASH_AT=point)
+        until(daemon.ended, f"{point} was not reached", 60)
+    daemon.start()
+    first, second = daemon.wait(script), daemon.wait(command)
+    assert (first["state"], first["exit_code"]) == ("failed", 5), first
+    assert (second["state"], second["exit_code"]) == ("completed", 0), second
+    said = (daemon.folder / f"mine-{ids[0]}.out").read_text().splitlines()
+    assert said[0] == "mine 1 hello" and sorted(said[1:]) == ["task 0", "task 1"], said
+    (output,) = (path for path in daemon.folder.glob("*.out") if not path.name.startswith("mine"))
+    assert sorted(output.read_text().split("\n")) == ["", "rank 0", "rank 1"]
+    assert daemon.client.get(f"/v1/jobs/{script}/logs").text.splitlines() == said
+    for job, id in zip((script, command), ids, strict=True):
+        assert daemon.kinds(job).count("job.alone") == 1
+        assert [subjob["batch_id"] for subjob in daemon.job(job)["subjobs"]] == [id], "it is run once"
+        times = cluster.run("scontrol", "show", "job", id)
+        assert re.search(r"StartTime=\S+", times)
+        row = daemon.job(job)
+        assert row["submit_s"] <= row["start_s"] <= row["end_s"]
+    nothing_left(daemon, SlurmSite(cluster, daemon.folder), script)

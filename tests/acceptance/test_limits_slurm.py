@@ -1,0 +1,163 @@
+"""Limits of Slurm's accounts on a real Slurm of 8 x 4: nothing of an elastic job stands in the way of its own J0."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.daemon import FAST, Daemon, until
+from tests.fakes.me import ME
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("limits-slurm")]
+POLL_S = 0.5
+EVERY = os.environ.get("EJB_TEST_SCRIPTS") == "all"  # every limit: some twenty seconds each
+ENFORCED = "AccountingStorageEnforce=associations,limits,qos\n"
+
+
+@dataclass
+class Site:
+    """`ours` is the account of the elastic jobs, which has the limits; others' jobs run in `others`."""
+
+    cluster: SlurmCluster
+    folder: Path
+    daemon: Daemon
+
+    def limit(self, *words: str, account: str = "ours") -> None:
+        """Change limits of the user in an account (-1: none), and wait until the controller knows."""
+        self.cluster.run("sacctmgr", "-i", "modify", "user", ME.user, "where", f"account={account}", "set", *words)
+
+    def limit_qos(self, *words: str) -> None:
+        self.cluster.run("sacctmgr", "-i", "modify", "qos", "normal", "set", *words)
+
+    def filler(self, processors: int) -> str:
+        """Somebody else's job, which ends when it is told to."""
+        script = f"while [ ! -e {self.folder}/end ]; do sleep 0.1; done"
+        id = self.cluster.sbatch(f"-n{processors}", "-t30", "--account=others", script=script)
+        self.cluster.until(lambda: self.cluster.states()[id] == "RUNNING", "the filler does not run")
+        return id
+
+    def end_filler(self) -> None:
+        (self.folder / "end").touch()
+
+    def submit(self, steps: int = 200, ranks: int = 32, time: str = "4:00") -> str:
+        heat = self.daemon.heat(steps, self.folder / "result", pace="50ms", size=64)
+        return self.daemon.submit(*heat, ranks=ranks, time=time, overrides={"account": "ours"})
+
+    def j0(self, job: str) -> dict[str, Any]:
+        """{"batch_id": None} before it is planned."""
+        found = [s for s in self.daemon.job(job)["subjobs"] if s["role"] == "placeholder"]
+        return found[0] if found else {"batch_id": None}
+
+    def subjobs(self, job: str) -> list[dict[str, Any]]:
+        return [s for s in self.daemon.job(job)["subjobs"] if s["role"] == "subjob"]
+
+    def reason(self, batch_id: str) -> str:
+        return self.cluster.run("squeue", "--noheader", "--format=%r", f"--jobs={batch_id}").strip()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm(accounting=True):
+        pytest.skip(reason)
+    with slurm_cluster(8, 4, "--profile=acct", more=ENFORCED) as cluster:
+        for account in ("ours", "others"):
+            cluster.run("sacctmgr", "-i", "add", "account", account)
+            cluster.run("sacctmgr", "-i", "add", "user", ME.user, f"account={account}")
+        yield cluster
+
+
+@pytest.fixture
+def site(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Site]:
+    settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{FAST}'
+    daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
+    site = Site(cluster, tmp_path, daemon)
+    site.limit("MaxJobs=-1", "MaxSubmitJobs=-1", "GrpTRES=cpu=-1", "GrpJobs=-1")
+    try:
+        yield site
+    finally:
+        daemon.stop()
+        cluster.empty()
+
+
+def test_a_limit_that_leaves_one_job_leaves_it_to_j0(site: Site) -> None:
+    """A subjob on what is free would take the only slot, and J0 stand on AssocMaxJobsLimit on an idle cluster."""
+    site.limit("MaxJobs=1")
+    site.daemon.start()
+    site.filler(28)
+    job = site.submit()
+    until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
+    until(lambda: "MaxJobs" in site.daemon.explain(job)["now"], "the limit is not named", 60, site.daemon.trace(job))
+    print(site.daemon.explain(job)["now"])
+    assert site.subjobs(job) == []
+    site.end_filler()
+    site.daemon.wait(job, "completed", timeout_s=180)
+    assert site.subjobs(job) == [] and "AssocMaxJobsLimit" not in str(site.daemon.events(job))
+
+
+def test_what_runs_is_given_back_where_j0_could_start_but_for_it(site: Site) -> None:
+    """The limit is lowered while a subjob runs: J0 stands on it as soon as there is room, and gets its way."""
+    site.limit("MaxJobs=2")
+    site.daemon.start()
+    site.filler(28)
+    job = site.submit(steps=1500)
+    site.daemon.wait(job, "running", timeout_s=60)
+    until(lambda: [s["state"] for s in site.subjobs(job)] == ["running"], "no subjob", 60, site.daemon.trace(job))
+    site.limit("MaxJobs=1")
+    site.end_filler()
+    until(lambda: site.j0(job)["state"] == "running", "J0 does not start", 120, site.daemon.trace(job))
+    (subjob,) = site.subjobs(job)
+    assert subjob["state"] in ("completed", "cancelled"), subjob
+    told = [e["data"] for e in site.daemon.events(job) if e["kind"] == "decision.suspend"]
+    print(told[0]["reason"])
+    assert "AssocMaxJobsLimit" in told[0]["reason"]
+
+
+LIMITS = {
+    "MaxJobs": ("user", "MaxJobs=1"),
+    "MaxSubmitJobs": ("user", "MaxSubmitJobs=1"),
+    "GrpTRES": ("user", "GrpTRES=cpu=32"),
+    "GrpJobs": ("user", "GrpJobs=1"),
+    "MaxTRESPerUser of the QOS": ("qos", "MaxTRESPerUser=cpu=33"),
+    "MaxJobsPerUser of the QOS": ("qos", "MaxJobsPerUser=1"),
+}
+USUAL = ("GrpTRES", "MaxTRESPerUser of the QOS")
+
+
+@pytest.mark.parametrize("limit", [
+    pytest.param(name, marks=() if EVERY or name in USUAL else pytest.mark.skip(reason="EJB_TEST_SCRIPTS is not all"))
+    for name in LIMITS
+])  # fmt: skip
+def test_an_elastic_job_begins_when_a_rigid_one_would_under_any_limit(site: Site, limit: str) -> None:
+    """The same job, rigid and elastic, with four processors free beside somebody's: under no limit does what EJB asks
+    for keep J0 from the room, as a job that waits on a limit with idle processors around it."""
+    whose, words = LIMITS[limit]
+    change = site.limit if whose == "user" else site.limit_qos
+    change(words)
+    try:
+        site.daemon.start()
+        site.filler(28)
+        job = site.submit(steps=60, time="2:00")
+        until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
+        time.sleep(6 * POLL_S)  # the time in which a subjob would be asked for
+        subjobs = site.subjobs(job)
+        site.end_filler()
+        stood: list[str] = []
+
+        def over() -> bool:
+            stood.append(site.reason(site.j0(job)["batch_id"]))
+            return bool(site.daemon.job(job)["state"] == "completed")
+
+        until(over, "it did not complete", 180, site.daemon.trace(job))
+        print(limit, "subjobs:", [(s["processors"], s["state"]) for s in subjobs], "J0:", sorted(set(stood)))
+        assert not [reason for reason in stood if reason.startswith(("Assoc", "QOS"))], "J0 stood on the limit"
+        assert not [s for s in site.subjobs(job) if s["start_s"] is None], "what could never start was asked for"
+    finally:
+        change(words.rpartition("=")[0] + "=-1")

@@ -1,0 +1,65 @@
+"""How long a restart may take: it follows what the checkpoint took, and grows where it was too short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from ejbd.store.models import Operation
+from ejbd.store.store import Store
+from tests.fakes.dmtcp_commands import install
+from tests.fakes.live import LiveWorld, Worker
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> LiveWorld:
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'dmtcp')}:/usr/bin:/bin")
+    return LiveWorld(tmp_path, store)
+
+
+async def moved(live: LiveWorld, checkpoint_s: float, *, deaf: bool = False) -> tuple[str, Worker]:
+    """A job whose first checkpoint took so long, and whose ranks are being restarted from it."""
+    job = await live.submit(engine="dmtcp", walltime_s=100_000.0, checkpoint=600.0)
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.work()
+    live.manager.spool.checkpoint_dir(job, 1).mkdir(parents=True, exist_ok=True)
+    worker.takes["checkpoint"] = checkpoint_s
+    await live.poll(601)
+    if deaf:
+        worker.deaf.add("launch")
+    await live.work()
+    return job, worker
+
+
+def told_s(worker: Worker) -> list[float]:
+    return [payload["timeout_s"] for kind, payload in worker.done if kind == "launch"]
+
+
+async def test_a_restart_has_several_times_what_its_checkpoint_took(live: LiveWorld) -> None:
+    """It was 54 s whatever was to be read: larger restarts lost both checkpoints, and began anew again and again."""
+    _job, worker = await moved(live, 110.0)
+    first_s, restart_s = told_s(worker)
+    assert first_s == pytest.approx(54.0) and restart_s == pytest.approx(0.9 * 4 * 110.0)
+
+
+async def test_a_small_restart_has_what_is_configured(live: LiveWorld) -> None:
+    _job, worker = await moved(live, 2.0)
+    assert told_s(worker) == pytest.approx([54.0, 54.0])
+
+
+async def test_the_daemon_waits_as_long_and_the_next_restart_has_twice_the_time(live: LiveWorld) -> None:
+    job, _worker = await moved(live, 110.0, deaf=True)
+    await live.poll(400)
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["stopped", "launching"], "440 s are not over"
+    await live.poll(50)
+    await live.work()
+    epochs = live.epochs(job)
+    assert epochs[1].reason == "not up within 440 s" and epochs[2].restart_from == 1
+    query = select(Operation.payload).where(Operation.job_id == job, Operation.kind == "launch", Operation.epoch == 3)
+    payload = live.store.read_sync(lambda session: session.scalars(query).one())
+    assert payload["timeout_s"] == pytest.approx(2 * 0.9 * 4 * 110.0)

@@ -1,0 +1,77 @@
+"""What the daemon remembers between transactions: one thread changes it, and those who read beside it see no change."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from ejbd.manager.context import Context
+from ejbd.manager.planning.promises import Promise
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+
+async def test_what_is_read_does_not_change_while_it_is_read(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    promise = Promise("1", "eve", (), (), 4, 0.0)
+
+    def learn(context: Context, number: int) -> None:
+        context.fitting["batch", str(number)] = float(number)
+        context.auto_on[f"queue-{number}"] = True
+        context.seen[f"worker-{number}"] = float(number)
+        context.offers.append((f"n{number}", {}))
+        context.promises.standing[str(number)] = promise
+        context.promises.in_vain[str(number)] = 1.0
+
+    await store.write(lambda s: learn(live.manager._context(s), 1))
+    reads: Context = await store.read(lambda s: live.manager._context(s))
+    six = reads.fitting, reads.auto_on, reads.seen, reads.offers, reads.promises.standing, reads.promises.in_vain
+    begun = [iter(one) for one in six]
+    first = [next(one) for one in begun]
+    await store.write(lambda s: learn(live.manager._context(s), 2))
+    assert [list(one) for one in begun] == [[]] * 6, "half-way through, and nothing has come"
+    assert len(first) == 6 and len(live.manager._memory.fitting) == 2, "the writer's own has it"
+
+
+async def test_who_only_looks_leaves_no_trace(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    await live.poll(1)
+    before = live.manager._memory.snapshot()
+    reads: Context = await store.read(lambda s: live.manager._context(s))
+    reads.auto_on["batch"] = True
+    reads.fitting["batch", "7"] = 1.0
+    assert live.manager._memory == before
+
+
+async def test_reading_in_a_loop_beside_a_writer_never_fails(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    memory, over, errors = live.manager._memory, threading.Event(), []
+    for number in range(200):
+        memory.fitting["batch", str(number)] = 0.0
+
+    def read() -> None:
+        while not over.is_set():
+            try:
+                sum(since for (_, _), since in memory.snapshot().fitting.items())
+            except RuntimeError as error:
+                errors.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(4000):
+        memory.fitting["batch", str(number)] = 1.0
+        memory.fitting.pop(("batch", str(number - 150)), None)
+    over.set()
+    for reader in readers:
+        reader.join(10)
+    assert errors == []
+
+
+async def test_a_clock_that_is_set_moves_what_is_remembered(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    memory = live.manager._memory
+    memory.seen["w"], memory.fitting["batch", "1"] = 10.0, 20.0
+    memory.promises.standing["1"] = Promise("1", "eve", (), (), 4, 30.0)
+    memory.shift(5.0)
+    assert (memory.seen["w"], memory.fitting["batch", "1"], memory.promises.standing["1"].since_s) == (15.0, 25.0, 35.0)

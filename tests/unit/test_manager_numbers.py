@@ -1,0 +1,162 @@
+"""The number that a job goes by: its J0's, one of EJB's own where that is not there, and never another afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from ejbd.core.view import BatchJobView, BatchState
+from ejbd.errors import EjbError
+from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
+from ejbd.manager.linked import arrays
+from ejbd.manager.submission import intake
+from ejbd.store import queries
+from ejbd.store.models import Subjob
+from ejbd.store.store import Store
+from ejbd.wire.numbers import OWN, batch_number, is_number, own_number
+from tests.fakes.live import LiveWorld
+
+SCRIPT: dict[str, Any] = {"kind": JobKind.SCRIPT, "argv": (), "script": "#!/bin/bash\nsrun ./heat\n"}
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+def named(live: LiveWorld, word: str) -> str:
+    return live.store.read_sync(lambda s: queries.resolve_job(s, word, "ada").id)
+
+
+async def test_a_job_is_told_and_found_by_the_number_of_its_j0(live: LiveWorld) -> None:
+    job = await live.submit(engine="none", **SCRIPT)
+    number = await live.manager.number(job, 0.0)
+    assert number == live.batch.of(f"ejb-{job}.0").id
+    assert named(live, number) == job
+
+
+async def test_a_submission_is_told_the_number_that_comes_while_it_waits(live: LiveWorld) -> None:
+    await live.poll()
+    given = JobSpec(name="heat", processes=16, walltime_s=100.0, cwd=str(live.folder), output="o", **SCRIPT)
+    job = (await live.manager.submit(Reading(given), "ada", None, "body")).id
+    waiting = asyncio.create_task(live.manager.number(job, 60.0))
+    assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
+    await live.act()
+    live.manager._woken(frozenset({"events"}))
+    assert await asyncio.wait_for(waiting, 30) == live.batch.of(f"ejb-{job}.0").id
+
+
+async def test_a_job_that_waits_for_another_is_told_a_number_at_once_and_keeps_it(live: LiveWorld) -> None:
+    await live.poll()
+    first = await live.submit(engine="none", **SCRIPT)
+    words = ("-n", "2", "-t", "1", "-d", f"afterok:{await live.manager.number(first, 0.0)}")
+    wanted = read(JobRequest(cwd=str(live.folder), command=("./heat",), overrides=Overrides(options=words)))
+    second = (await live.manager.submit(wanted, "ada", None, "body")).id
+    number = await asyncio.wait_for(live.manager.number(second, 60.0), 10)
+    assert int(number) >= OWN and named(live, number) == second
+    with pytest.raises(EjbError, match="there is no job"):
+        named(live, str(int(number) + 2**32))
+
+
+async def test_a_job_that_cannot_reach_slurm_is_told_a_number_all_the_same(live: LiveWorld) -> None:
+    await live.poll()
+    live.batch.silent = True
+    job = await live.submit(engine="none", **SCRIPT)
+    number = await asyncio.wait_for(live.manager.number(job, 0.1), 10)
+    live.batch.silent = False
+    await live.poll(600)
+    assert live.batch.of(f"ejb-{job}.0").id != number == await live.manager.number(job, 0.0)
+
+
+async def test_another_j0_is_another_number_by_which_the_job_is_found_too(live: LiveWorld) -> None:
+    job = await live.submit(engine="none", **SCRIPT | {"restartable": True})
+    first = await live.manager.number(job, 0.0)
+    live.batch.free = 0
+    await live.begin(f"{job}.0")
+    await live.poll(1)
+    live.batch.end(f"ejb-{job}.0", BatchState.NODE_FAIL, None)
+    await live.poll(1)
+    await live.poll(30)
+    again = live.batch.of(f"ejb-{job}.1").id
+    assert again != first == await live.manager.number(job, 0.0)
+    assert named(live, first) == named(live, again) == job
+
+
+async def test_a_number_goes_before_the_beginning_of_an_id(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter(("aaaaaaaa", "12ab34cd"))
+    monkeypatch.setattr(intake, "new_id", lambda: next(ids))
+    one, other = await live.submit(**SCRIPT), await live.submit(**SCRIPT)
+    assert named(live, "12") == other
+    await live.store.write(lambda s: setattr(queries.job(s, one), "number", "12"))
+    assert named(live, "12") == one
+
+
+async def test_a_number_that_was_given_twice_means_the_job_that_lives(live: LiveWorld) -> None:
+    one, other = await live.submit(**SCRIPT), await live.submit(**SCRIPT)
+
+    def same(session: Session) -> None:
+        for id in (one, other):
+            queries.job(session, id).number = "77"
+        queries.job(session, other).state = "completed"
+
+    await live.store.write(same)
+    assert named(live, "77") == one
+
+
+def test_numbers_of_ejbs_own_are_none_of_slurms_in_32_bits() -> None:
+    for serial in (1, 2**20, 2**31, 2**40):
+        number = int(own_number(serial))
+        assert 2**26 <= OWN <= number < 2**32 - 2
+    assert own_number(1) != own_number(2)
+    assert is_number("140") and not any(map(is_number, ("0140", "1a2b3c4d", "", "12_3", "99999999999")))
+    assert [batch_number(word) for word in ("12", "12.head", "12[].head", None, "abc")] == ["12"] * 3 + [None, None]
+
+
+def test_an_array_of_slurms_own_tells_which_elements_are_in_which_state() -> None:
+    new = arrays.new_elements("0-5:1%2")
+    assert new is not None and arrays.which(new) == {"waiting": "0-5"}
+    kept = {"all": "0-5", "ended": {"completed": "0", "failed": "1,3"}, "code": 3, "running": 1, "now": "2"}
+    assert arrays.which(kept) == {"completed": "0", "failed": "1,3", "running": "2", "waiting": "4-5"}
+    assert arrays.which({"all": "0", "ended": {"completed": "0"}, "code": 0}) == {"completed": "0"}
+
+
+def test_the_elements_of_an_array_that_was_cancelled_before_it_began_are_cancelled_too() -> None:
+    def waiting(state: BatchState) -> BatchJobView:
+        return BatchJobView("8_[1-2,4]", "", "", "", state, 2)
+
+    subjob = Subjob(batch_id="8", processors=2, tag="", elements=arrays.new_elements("1-4"))
+    arrays.note(subjob, [waiting(BatchState.PENDING)], {})
+    assert subjob.elements is not None and arrays.which(subjob.elements) == {"waiting": "1-4"}
+    arrays.note(subjob, [waiting(BatchState.CANCELLED)], {})
+    assert arrays.which(subjob.elements) == {"cancelled": "1-2,4", "waiting": "3"}
+    assert arrays.as_one(subjob, [waiting(BatchState.CANCELLED)]) is None  # nobody knows of the third
+    arrays.rest_ended(subjob, BatchState.CANCELLED)
+    assert arrays.which(subjob.elements) == {"cancelled": "1-4"}
+    unseen = Subjob(batch_id="9", processors=2, tag="", elements=arrays.new_elements("1-2"))
+    arrays.rest_ended(unseen, BatchState.CANCELLED)
+    assert unseen.elements is not None and arrays.which(unseen.elements) == {"cancelled": "1-2"}
+
+
+def test_an_element_that_is_cancelled_while_others_wait_with_it_is_cancelled_though_slurm_forgets_it() -> None:
+    def row(id: str, state: BatchState) -> BatchJobView:
+        return BatchJobView(id, "", "", "", state, 2)
+
+    pending, runs = BatchState.PENDING, BatchState.RUNNING
+    subjob = Subjob(batch_id="8", processors=2, tag="", elements=arrays.new_elements("1-4"))
+    arrays.note(subjob, [row("8_[1,3-4]", pending)], {}, lately=True)
+    assert subjob.elements is not None
+    assert arrays.which(subjob.elements) == {"cancelled": "2", "waiting": "1,3-4"}
+    arrays.note(subjob, [row("8_1", runs), row("8_[4]", pending)], {}, lately=False)  # it may have run meanwhile
+    assert arrays.which(subjob.elements) == {"cancelled": "2", "running": "1", "waiting": "3-4"}
+    arrays.note(subjob, [row("8_1", runs), row("8_4", BatchState.COMPLETED)], {}, lately=True)
+    assert arrays.which(subjob.elements) == {"cancelled": "2", "completed": "4", "running": "1", "waiting": "3"}
+    cut = Subjob(batch_id="9", processors=2, tag="", elements=arrays.new_elements("1-4"))
+    arrays.note(cut, [row("9_[1,...]", pending)], {}, lately=True)
+    elsewhere = Subjob(batch_id="7", processors=2, tag="", elements=arrays.new_elements("1-4"))
+    arrays.note(elsewhere, [row("7_1", runs)], {}, lately=True)  # a listing of those that matter alone
+    for other in (cut, elsewhere):
+        assert other.elements is not None and "cancelled" not in arrays.which(other.elements)

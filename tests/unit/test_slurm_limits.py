@@ -1,0 +1,195 @@
+"""Limits of accounts as Slurm tells them (recorded outputs of 22.05.8), and reasons that are limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ejbd.batch.slurm.associations import ShowAssociations, ShowPartitions, ShowQos, limits_of
+from ejbd.batch.slurm.charging import Charge, examine
+from ejbd.batch.slurm.limits import AccountLimits, enforced, is_limit
+from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted
+from ejbd.errors import BatchError
+
+RECORDED = Path(__file__).parent / "recorded" / "slurm-22.05"
+ASSOCIATIONS = (RECORDED / "assoc_mgr.txt").read_text()
+QOS = (RECORDED / "qos.txt").read_text()
+ENFORCED = {"AccountingStorageEnforce": "associations,limits,qos"}
+
+
+def recorded(partitions: str = "", *, safe: bool = False, text: str = ASSOCIATIONS) -> dict[str, AccountLimit]:
+    found = limits_of(
+        *ShowAssociations("root").parse(text),
+        ShowQos().parse(QOS),
+        ShowPartitions().parse(partitions),
+        "root",
+        0,
+        safe=safe,
+    )
+    return {limit.name: limit for limit in found}
+
+
+def test_recorded_limits() -> None:
+    """Two jobs run: 4 processors in account root under QOS normal, 2 in account proj under QOS ejb."""
+    assert {name: (one.counted, one.most, one.used) for name, one in recorded().items()} == {
+        "GrpTRES=cpu of QOS normal": (Counted.PROCESSORS, 24, 4),
+        "MaxJobsPU of QOS normal, root": (Counted.JOBS, 3, 1),
+        "MaxSubmitJobsPU of QOS normal, root": (Counted.SUBMITTED, 7, 1),
+        "MaxTRESPU=cpu of QOS normal, root": (Counted.PROCESSORS, 16, 4),
+        "MaxJobs of root in account root": (Counted.JOBS, 2, 1),
+        "MaxSubmitJobs of root in account root": (Counted.SUBMITTED, 5, 1),
+        "MaxTRESPJ=cpu of root in account root": (Counted.OF_A_JOB, 30, 0),
+        "MaxWallPJ of root in account root": (Counted.WALLTIME_S, 3600, 0),
+        "GrpTRES=cpu of root in account root": (Counted.PROCESSORS, 20, 4),
+        "GrpJobs of account root": (Counted.JOBS, 9, 2),
+        "GrpTRES=cpu of account proj": (Counted.PROCESSORS, 40, 2),
+    }
+
+
+def test_whose_jobs_a_limit_counts() -> None:
+    found = recorded()
+    assert set(found["GrpJobs of account root"].accounts) == {"root", "proj", "other"}, "and all below it"
+    mine = found["MaxJobs of root in account root"]
+    assert mine.own and mine.other_rules == ("normal",), "that QOS has a MaxJobs of its own for each user"
+    assert mine.holds_for("root", "ejb", "batch") and not mine.holds_for("root", "normal", "batch")
+    assert mine.counts("root", "normal", "batch") and not mine.counts("root", "ejb", "batch", foreign=True)
+
+
+def test_a_user_without_jobs_has_the_limits_of_a_qos_too() -> None:
+    """The controller tells of a QOS's users only while they have jobs in it."""
+    gone = ASSOCIATIONS[: ASSOCIATIONS.index("    Account Limits")] + "    User Limits\n        No Users\n"
+    found = recorded(text=gone)
+    assert (found["MaxJobsPU of QOS normal, root"].most, found["MaxJobsPU of QOS normal, root"].used) == (3, 0)
+    assert found["MaxTRESPU=cpu of QOS normal, root"].most == 16
+
+
+def test_the_qos_of_a_partition_holds_for_all_of_its_jobs() -> None:
+    line = "PartitionName=batch AllowQos=ALL Default=YES QoS=normal MaxTime=UNLIMITED\nPartitionName=free QoS=N/A\n"
+    one = recorded(line)["GrpTRES=cpu of QOS normal"]
+    assert one.holds_for("any", "ejb", "batch") and not one.holds_for("any", "ejb", "free")
+
+
+def test_minutes_of_processors_count_where_the_site_lets_nothing_exceed_them() -> None:
+    text = ASSOCIATIONS.replace("GrpTRESMins=cpu=N(", "GrpTRESMins=cpu=100(", 1)
+    assert not any("GrpTRESMins" in name for name in recorded(text=text))
+    one = recorded(safe=True, text=text)["GrpTRESMins=cpu of account root"]
+    assert (one.counted, one.most) == (Counted.PROCESSOR_SECONDS, 6000)
+    assert one.used == 1200, "what the one that runs may still use"
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit"),
+    [
+        ("AssocMaxJobsLimit", True),
+        ("AssocGrpCpuLimit", True),
+        ("AssocGrpNodeLimit", True),
+        ("AssocGrpMemLimit", True),
+        ("AssocGrpCPUMinutesLimit", True),
+        ("QOSMaxJobsPerUserLimit", True),
+        ("QOSMaxCpuPerUserLimit", True),
+        ("QOSGrpCpuLimit", True),
+        ("QOSMaxGRESPerUser", True),
+        ("Licenses", True),
+        ("AssocMaxCpuPerJobLimit", False),
+        ("QOSMaxWallDurationPerJobLimit", False),
+        ("QOSMinCpuNotSatisfied", False),
+        ("Priority", False),
+        ("Resources", False),
+        ("Dependency", False),
+        ("BeginTime", False),
+        ("PartitionTimeLimit", False),
+        ("None", False),
+    ],
+)
+def test_reasons_that_are_limits(reason: str, limit: bool) -> None:
+    assert is_limit(reason) is limit
+
+
+def test_limits_that_nobody_enforces_are_not_read() -> None:
+    assert enforced(ENFORCED) and enforced({"AccountingStorageEnforce": "safe"})
+    assert not enforced({"AccountingStorageEnforce": "associations,qos"}) and not enforced({})
+
+
+class Slurm:
+    """Answers the three commands, and counts them."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fails = ""
+
+    async def query(self, argv: Sequence[str], timeout_s: float, doing: str) -> str:
+        self.asked.append(argv[0])
+        if self.fails and self.fails in argv:
+            raise BatchError(f"Slurm did not {doing}", transient=True)
+        return {"assoc_mgr": ASSOCIATIONS, "qos": QOS}.get(next((w for w in argv if w in ("assoc_mgr", "qos")), ""), "")
+
+
+RUNS = BatchJobView(
+    "3", "wrap", "root", "batch", BatchState.RUNNING, 4, 300.0, nodes=("n1",), account="root", qos="normal"
+)
+WAITS = BatchJobView("5", "x", "root", "batch", BatchState.PENDING, 4, 300.0, account="root", qos="normal")
+
+
+async def test_between_two_readings_listings_count_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("ejbd.batch.slurm.limits.time.monotonic", lambda: now)
+    slurm = Slurm()
+    limits = AccountLimits(slurm.query, "root", 0, 20.0)
+
+    async def used(*jobs: BatchJobView) -> float:
+        found = await limits.look(ENFORCED, jobs)
+        return next(one.used for one in found if one.name == "MaxJobs of root in account root")
+
+    assert await used(RUNS) == 1 and len(slurm.asked) == 3
+    now = 10.0
+    another = BatchJobView("6", "y", "root", "batch", BatchState.RUNNING, 4, 300.0, account="root", qos="normal")
+    assert await used(RUNS, another) == 2 and await used() == 0 and len(slurm.asked) == 3
+    assert await used(RUNS, WAITS) == 1 and len(slurm.asked) == 3, "a new job waits, but not so soon"
+    now = 16.0
+    await used(RUNS, WAITS)
+    now = 40.0
+    await used(RUNS, WAITS)
+    assert len(slurm.asked) == 6
+    now = 80.0
+    slurm.fails = "assoc_mgr"
+    assert await used(RUNS, WAITS) == 1 and "did not tell the limits of its accounts" in limits.unknown
+    assert await limits.look({}, [RUNS]) == ()
+
+
+async def test_what_a_qos_allows_may_stay_unknown() -> None:
+    slurm = Slurm()
+    slurm.fails = "qos"
+    limits = AccountLimits(slurm.query, "root", 0, 20.0)
+    assert await limits.look(ENFORCED, [RUNS]) and limits.unknown == "Slurm did not tell what its QOS allow"
+
+
+FAIR = {"PriorityType": "priority/multifactor", "PriorityWeightFairShare": "100000"}
+
+
+@pytest.mark.parametrize(
+    ("charge", "config", "good", "says"),
+    [
+        (Charge("batch"), {}, None, ""),
+        (Charge("batch"), FAIR, True, "sacctmgr -i add qos ejb UsageFactor=0"),
+        (Charge("batch", "ejb"), FAIR, True, "charged to QOS ejb, UsageFactor 0"),
+        (Charge("batch", "ejb", "proj"), FAIR, True, "charged to QOS ejb, UsageFactor 0, proj"),
+        (Charge("batch", "normal"), FAIR, False, "sacctmgr -i modify qos normal set UsageFactor=0"),
+        (Charge("batch", "normal"), {}, True, "charged to QOS normal"),
+        (Charge("batch", "gone"), FAIR, False, "sacctmgr -i modify user root set qos+=gone"),
+        (Charge("batch", "", "gone"), FAIR, False, "sacctmgr -i add user root account=gone"),
+    ],
+)
+async def test_doctor_says_what_makes_the_qos_and_the_account_of_subjobs(
+    charge: Charge, config: dict[str, str], good: bool | None, says: str
+) -> None:
+    async def query(argv: Sequence[str], timeout_s: float, doing: str) -> str:
+        return QOS if "qos" in argv else "proj|ejb,normal\nroot|ejb,normal\n"
+
+    found = await examine([charge], config, query, "root", 20.0)
+    if good is None:
+        assert found == []
+    else:
+        ((_, is_good, text),) = found
+        assert is_good is good and says in text
