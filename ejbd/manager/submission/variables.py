@@ -40,8 +40,7 @@ def element_of(world: JobWorld) -> tuple[str, int] | None:
 
 def of_array(world: JobWorld) -> dict[str, str]:
     """What an array's element is told of itself."""
-    element, found = element_of(world), Indices.read(world.spec.array or "")
-    if element is None or found is None:
+    if (element := element_of(world)) is None or (found := Indices.read(world.spec.array or "")) is None:
         return {}
     every = found.all
     return {
