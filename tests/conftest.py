@@ -9,11 +9,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
-from tests.store_fixtures import postgres_server, postgres_url, sqlite_url, sqlite_with_tables, store, store_url
+from tests.store_fixtures import (
+    postgres_server,
+    postgres_url,
+    pytest_generate_tests,
+    sqlite_url,
+    sqlite_with_tables,
+    store,
+    store_url,
+)
 
 __all__ = [
     "postgres_server",
     "postgres_url",
+    "pytest_generate_tests",
     "pytest_runtest_call",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
@@ -35,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"soak: EJB_SOAK_SEED={os.environ['EJB_SOAK_SEED']}")
+    if os.environ.get("EJB_TEST_DATABASES") != "all":
+        terminalreporter.write_line(
+            "unit tests without the mark `sql` ran on SQLite alone (EJB_TEST_DATABASES=all: on both)"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

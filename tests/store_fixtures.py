@@ -1,7 +1,12 @@
-"""Fixtures around the database: `store_url` and `store` run a test on SQLite and on PostgreSQL."""
+"""Fixtures around the database: `store_url` and `store` run a test on SQLite, or where SQL is its matter on both.
+
+SQL is the matter of the integration tests, and of the unit tests that are marked `sql`: between them they run what the
+daemon asks of its database. With EJB_TEST_DATABASES=all every test runs on both.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +40,19 @@ def postgres_url(postgres_server: PostgresServer) -> str:
     return postgres_server.new_database()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store_url" not in metafunc.fixturenames:
+        return
+    item = metafunc.definition
+    about_sql = "unit" not in item.path.parts or item.get_closest_marker("sql") is not None
+    everywhere = about_sql or os.environ.get("EJB_TEST_DATABASES") == "all"
+    metafunc.parametrize("store_url", BOTH if everywhere else BOTH[:1], indirect=True)
+
+
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of an empty database."""
     return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))

@@ -27,6 +27,8 @@ from ejbd.store.states import JobState
 from ejbd.store.store import Store
 from tests.fakes.port import FakeManager, job_row, new_store, subjob_row
 
+pytestmark = pytest.mark.sql
+
 MOST = 100_000
 SCRIPT = "#!/bin/bash\n#SBATCH -n 16 -t 10\nsrun ./app\n"
 

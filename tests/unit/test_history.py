@@ -33,6 +33,8 @@ from tests.fakes.live import LiveWorld
 from tests.fakes.me import ME
 from tests.fakes.shell import Shell
 
+pytestmark = pytest.mark.sql
+
 HEADING = "JobIDRaw|User|JobName|AllocCPUS|ElapsedRaw|TimelimitRaw|State|Start|End\n"
 
 

@@ -15,6 +15,8 @@ from ejbd.store.models import Worker as WorkerRow
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
+pytestmark = pytest.mark.sql
+
 HOUR = 3600.0
 SET = pytest.mark.parametrize("by_s", [HOUR, -HOUR], ids=["forward", "back"])
 WHOSE = pytest.mark.parametrize("together", [False, True], ids=["daemon-alone", "batch-system-too"])

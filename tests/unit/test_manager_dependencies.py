@@ -19,6 +19,8 @@ from ejbd.store.store import Store
 from ejbd.store.transitions import move_job
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:

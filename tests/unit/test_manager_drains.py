@@ -16,6 +16,8 @@ from ejbd.store.models import Event
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:

@@ -21,6 +21,8 @@ from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 from tests.unit.test_manager_speculating import learn, only, past, submit
 
+pytestmark = pytest.mark.sql
+
 GAP_S = 700.0
 
 

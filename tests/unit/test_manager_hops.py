@@ -13,6 +13,8 @@ from ejbd.manager.planning.hops import moves
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:

@@ -21,6 +21,8 @@ from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.sql
+
 MANY = 120
 
 

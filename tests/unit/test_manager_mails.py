@@ -19,6 +19,8 @@ from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 from tests.unit.test_manager_arrays import end, settle
 
+pytestmark = pytest.mark.sql
+
 ALL = Mail(("BEGIN", "END", "FAIL", "REQUEUE"), "ada@example.org")
 
 

@@ -17,6 +17,8 @@ from ejbd.store.queries import overheads, pace
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:

@@ -17,6 +17,8 @@ from ejbd.store.store import Store
 from ejbd.wire.kinds import IntentKind
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.sql
+
 BUSY = BatchError("Slurm did not take the job: Slurm's controller does not answer", transient=True)
 
 

@@ -21,6 +21,8 @@ from ejbd.store.shifting import shift
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:
