@@ -59,7 +59,7 @@ def test_every_command_works_from_the_clone(clone: Path) -> None:
         socket = clone / "state" / "ejbd" / "ejbd.sock"
         until(lambda: socket.exists() or daemon.poll() is not None, "the daemon did not come up", 60)
         assert daemon.poll() is None, (clone / "ejbd.log").read_text()
-        assert len(others) > 6
+        assert len(others) >= 6
 
         def run(line: str) -> str:
             done = subprocess.run(
