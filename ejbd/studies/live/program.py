@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ejbd.compiling import compile_c
+from ejbd.doctor.compiling import compile_c
 from ejbd.errors import Code, EjbError
 
 EXPECT_S = 60.0

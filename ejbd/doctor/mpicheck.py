@@ -14,7 +14,7 @@ import tomllib
 from importlib import resources
 from pathlib import Path
 
-from ejbd.compiling import compile_c
+from ejbd.doctor.compiling import compile_c
 from ejbd.errors import Code, EjbError
 
 RANKS = 4

@@ -11,9 +11,9 @@ import functools
 import importlib
 from collections.abc import Mapping, Sequence
 
-from ejbd import entrypoints
 from ejbd.core.parameters import Declared, declared, per_job
 from ejbd.core.policy import Policy, UnknownPolicy, policy_named, register, registered
+from ejbd.plugins import entrypoints
 
 __all__ = ["Declared", "declared_by", "import_policies", "job_words", "known_policies", "known_policy", "per_job"]
 

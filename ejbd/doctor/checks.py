@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ejbd import mpicheck, plugin
 from ejbd.batch.base import BatchSystem, Mailing, mailing
 from ejbd.config import Settings
-from ejbd.engines import site_engines
+from ejbd.doctor import mpicheck, plugin
 from ejbd.errors import EjbError
-from ejbd.paths import distrusted, distrusted_entry
+from ejbd.files.paths import distrusted, distrusted_entry
+from ejbd.plugins.engines import site_engines
 
 LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
 ENOUGH_BYTES = 1 << 30

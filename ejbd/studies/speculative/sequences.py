@@ -77,10 +77,3 @@ def _asked(where: str, question: Any) -> Any:
         return question()
     except (ValueError, OverflowError) as error:
         raise EjbError(Code.INVALID, str(error), where=where) from None
-
-
-def application_of_job_name(name: str) -> str:
-    """What a job of this name is a run of, where nobody says it."""
-    from ejbd.core.speculation.naming import application_name
-
-    return application_name(name)

@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ejbd import mpicheck
-from ejbd.compiling import compile_c, writable_folder
+from ejbd.doctor import mpicheck
+from ejbd.doctor.compiling import compile_c, writable_folder
 from ejbd.errors import Code, EjbError
 
 PLUGIN = "libejbmove.so"
@@ -113,7 +113,7 @@ def _compile(source: str, target: Path, options: list[str]) -> None:
 def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
     """Whether restarts over two addresses work with this plugin, why not, and what became of two MPI ranks.
 
-    `rank` is their program (see :func:`ejbd.mpicheck.build_moved_rank`). Takes about ten seconds.
+    `rank` is their program (see :func:`ejbd.doctor.mpicheck.build_moved_rank`). Takes about ten seconds.
     """
     words = ["unshare", "--net", "--uts", "--fork", "--kill-child"]
     if os.getuid() != 0:
@@ -121,7 +121,7 @@ def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
     mpi = None
     if rank is not None:
         mpi = {"program": str(rank), "workers": str(resources.files("workers")), "env": mpicheck.rank_environment()}
-    words += [sys.executable, "-m", "ejbd.moveprobe", str(bin), str(plugin), json.dumps(mpi)]
+    words += [sys.executable, "-m", "ejbd.doctor.moveprobe", str(bin), str(plugin), json.dumps(mpi)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except FileNotFoundError:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ejbd import entrypoints
+from ejbd.plugins import entrypoints
 from ejbd.wire.kinds import ENGINES, MOVING_ENGINES
 
 GROUP = "ejbd.engines"
@@ -64,7 +64,7 @@ def _installed() -> tuple[Mapping[str, EngineKind], Mapping[str, str]]:
 
     def take(name: str, one: object) -> None:
         if not isinstance(one, EngineKind):
-            raise TypeError("it is no EngineKind of ejbd.engines")
+            raise TypeError("it is no EngineKind of ejbd.plugins.engines")
         if one.name != name or not _NAME.fullmatch(name):
             raise ValueError(f"it is called {one.name!r}; an entry point has the engine's name, in lower case")
         if name in ENGINES or name in found:

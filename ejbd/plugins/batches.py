@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ejbd import entrypoints
+from ejbd.plugins import entrypoints
 
 GROUP = "ejbd.batch"
 
@@ -183,7 +183,7 @@ def _installed() -> tuple[Mapping[str, BatchKind], Mapping[str, str]]:
 
     def take(name: str, one: object) -> None:
         if not isinstance(one, BatchKind):
-            raise TypeError("it is no BatchKind of ejbd.batches")
+            raise TypeError("it is no BatchKind of ejbd.plugins.batches")
         if one.name != name:
             raise ValueError(f"it is called {one.name!r}; an entry point has the batch system's name")
         if name in OWN or name in found:
