@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -79,8 +80,10 @@ def room_of(path: Path) -> str:
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
 
-def graph_of(paths: list[Path]) -> dict[str, set[str]]:
+@functools.cache
+def house() -> dict[str, set[str]]:
     """Each module outside the manager, and the modules that it imports when it runs, wherever in it."""
+    paths = modules("ejbd")
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     names = {name: path for name, path in names.items() if not name.startswith("ejbd.manager")}
     graph: dict[str, set[str]] = {}
@@ -137,13 +140,12 @@ def test_no_room_may_import_one_that_stands_below_it() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {name: others - ON_PURPOSE.get(name, set()) for name, others in graph_of(modules("ejbd")).items()}
+    graph = {name: others - ON_PURPOSE.get(name, set()) for name, others in house().items()}
     assert circle_in(graph) == []
 
 
 def test_what_is_let_off_is_still_there() -> None:
-    graph = graph_of(modules("ejbd"))
-    assert {name: others & graph[name] for name, others in ON_PURPOSE.items()} == ON_PURPOSE
+    assert {name: others & house()[name] for name, others in ON_PURPOSE.items()} == ON_PURPOSE
 
 
 def test_a_circle_is_seen() -> None:
