@@ -44,14 +44,12 @@ class StochasticJob:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """`utilisation`: work of use over processors x makespan. `response_s`: of the large jobs; `all_response_s` of all,
-    with `large_end_s` when the last large one is done. `failed`: reservations; `speculative`: runs in gaps, of which
-    `hits` came to their end."""
+    """`utilisation`: work of use over processors x makespan. `response_s`: of the large jobs; `all_response_s` of all.
+    `failed`: reservations; `speculative`: runs in gaps, of which `hits` came to their end."""
 
     utilisation: float
     response_s: float
     all_response_s: float
-    large_end_s: float
     makespan_s: float
     failed: int
     speculative: int
@@ -293,6 +291,6 @@ class _Rounds:
         response = [job.end_s - job.submit_s for job in self.large]
         every = response + [job.end_s - job.submit_s for job in self.small]
         return Played(
-            work / (self.total * makespan), sum(response) / len(response), sum(every) / len(every), large_end, makespan,
+            work / (self.total * makespan), sum(response) / len(response), sum(every) / len(every), makespan,
             self.failed, self.attempts, self.hits,
         )  # fmt: skip
