@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ejbd.sim.live import pooled
-from ejbd.sim.live_figure import draw
-from ejbd.sim.live_pairs import GROUPS, LEVEL, Pair, change_percent, errors, interval, turnarounds
-from ejbd.sim.live_run import simulated_again
+from ejbd.studies.live.comparison import pooled
+from ejbd.studies.live.figure import draw
+from ejbd.studies.live.pairs import GROUPS, LEVEL, Pair, change_percent, errors, interval, turnarounds
+from ejbd.studies.live.run import simulated_again
 from harness import ROOT, machine
 
 SCALE = "1/75"  # a move of 0.8 s is a minute of the log

@@ -25,16 +25,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ejbd.batches import OWN, BatchKind, UnknownBatch, known_batch, on_or_off
-from ejbd.batches import BatchTraits as BatchTraits
-from ejbd.batches import LocalSettings as LocalSettings
-from ejbd.batches import PbsSettings as PbsSettings
-from ejbd.batches import SlurmSettings as SlurmSettings
 from ejbd.core.parameters import Declared, Parameters, declared
 from ejbd.core.policy import Policy, UnknownPolicy
 from ejbd.errors import Code, EjbError
-from ejbd.paths import SOCKET_NAME, default_state_dir
-from ejbd.policies import BUNDLING, import_policies, known_policies, known_policy
+from ejbd.files.paths import SOCKET_NAME, default_state_dir
+from ejbd.plugins.batches import OWN, BatchKind, UnknownBatch, known_batch, on_or_off
+from ejbd.plugins.batches import BatchTraits as BatchTraits
+from ejbd.plugins.batches import LocalSettings as LocalSettings
+from ejbd.plugins.batches import PbsSettings as PbsSettings
+from ejbd.plugins.batches import SlurmSettings as SlurmSettings
+from ejbd.plugins.policies import BUNDLING, import_policies, known_policies, known_policy
 
 
 class Elasticity(StrEnum):

@@ -25,13 +25,13 @@ import structlog
 
 from ejbd import __version__
 from ejbd.batch.base import BatchSystem
-from ejbd.batches import broken_batches
 from ejbd.config import Settings, load
-from ejbd.engines import broken_engines
 from ejbd.errors import EXIT_CODE, Code, EjbError
-from ejbd.logfile import Unbreakable
-from ejbd.lograte import Equal, EqualRecords, Rate
-from ejbd.policies import broken_policies
+from ejbd.log.rate import Equal, EqualRecords, Rate
+from ejbd.log.stream import Unbreakable
+from ejbd.plugins.batches import broken_batches
+from ejbd.plugins.engines import broken_engines
+from ejbd.plugins.policies import broken_policies
 
 STOP_BOUND_S = 30.0  # from a signal until the process is gone; systemd and its like wait for 90
 
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging(options.log_level)
     try:
         if options.command == "doctor":
-            from ejbd.doctor import examine, examine_moving
+            from ejbd.doctor.checks import examine, examine_moving
 
             settings = load(options.doctor_config or options.config)
             if options.build_plugin or options.mpi:

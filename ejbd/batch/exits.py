@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import BatchState
-from ejbd.userfiles import apart, read_plain
+from ejbd.files.userfiles import apart, read_plain
 
 _LONGEST = 64  # bytes
 

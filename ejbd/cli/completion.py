@@ -8,8 +8,8 @@ import typer
 
 from ejbd.client.client import Client
 from ejbd.client.messages import LostConnection
-from ejbd.engines import known_engines
 from ejbd.errors import EjbError
+from ejbd.plugins.engines import known_engines
 from ejbd.wire.states import JobState
 
 ANSWER_S = 2.0  # nobody waits longer for a line to be completed

@@ -34,7 +34,7 @@ def sequence(
     as_json: AsJson = False,
 ) -> None:
     """Compute the walltimes to ask for, one after the other, where the law of the run times is known."""
-    from ejbd.sequences import sequence_for
+    from ejbd.studies.speculative.sequences import sequence_for
 
     out = output(as_json, False)
     found = sequence_for(law, points=points, zeta=zeta, checkpoint=checkpoint, restart=restart, limit=limit)
@@ -133,7 +133,7 @@ def show(
 ) -> None:
     """Draw the law of an application's run times and the walltimes that follow from it."""
     from ejbd.cli.history_chart import law_chart, law_svg
-    from ejbd.sequences import time_of
+    from ejbd.studies.speculative.sequences import time_of
 
     out = output(as_json, False)
     daemon = client(context)

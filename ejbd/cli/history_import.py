@@ -12,7 +12,7 @@ from ejbd.accounting.reading import STANDARD, Format, read_runs
 from ejbd.accounting.rows import Oddities
 from ejbd.cli.sim_progress import Shown
 from ejbd.client.client import Client
-from ejbd.sequences import application_of_job_name
+from ejbd.wire.naming import application_name
 from ejbd.wire.toldruns import ToldRun
 
 AT_ONCE = 10_000  # runs in one request
@@ -122,7 +122,7 @@ def _of_accounting(
         if application is None:
             if len(names) > 100_000:
                 names.clear()
-            application = names[run.name] = application_of_job_name(_plain(run.name)) or "job"
+            application = names[run.name] = application_name(_plain(run.name)) or "job"
         user = users.get(run.user)
         if user is None:
             user = users[run.user] = _plain(run.user)[:256]

@@ -27,7 +27,6 @@ MaybeText = Optional[str]  # noqa: UP045
 MaybePath = Optional[Path]  # noqa: UP045
 MaybeInt = Optional[int]  # noqa: UP045
 MaybeFloat = Optional[float]  # noqa: UP045
-MaybeBool = Optional[bool]  # noqa: UP045
 
 
 def client(context: typer.Context) -> Client:

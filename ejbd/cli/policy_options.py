@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional, get_type_hints
 import typer
 
 from ejbd.errors import Code, EjbError
-from ejbd.policies import Declared, declared_by
+from ejbd.plugins.policies import Declared, declared_by
 
 Command = Callable[..., None]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ejbd.errors import Code, EjbError
 
 if TYPE_CHECKING:
-    from ejbd.sbatch import Option
+    from ejbd.options.sbatch import Option
 
 # The table of sbatch's options is imported where a line has one that the command does not: most lines have none.
 
@@ -52,7 +52,7 @@ def behind_the_script(words: Sequence[str], known: Known) -> str | None:
 
 
 def _is_of_sbatch(spelling: str) -> bool:
-    from ejbd.sbatch import BY_NAME
+    from ejbd.options.sbatch import BY_NAME
 
     return spelling.removeprefix("--") in BY_NAME
 
@@ -61,7 +61,7 @@ def _long(word: str, rest: list[str], known: Known) -> list[str]:
     spelling, equals, value = word.partition("=")
     if spelling in known:
         return [word, *_value_of(spelling, not equals, rest, known)]
-    from ejbd.sbatch import matching
+    from ejbd.options.sbatch import matching
 
     options = matching(spelling.removeprefix("--"))
     if not options:
@@ -82,7 +82,7 @@ def _short(word: str, rest: list[str], known: Known) -> list[str]:
         if known[spelling]:
             return [word, *_value_of(spelling, not attached, rest, known)]
         return [spelling, *(_short(f"-{attached}", rest, known) if attached else ())]
-    from ejbd.sbatch import BY_LETTER, Argument
+    from ejbd.options.sbatch import BY_LETTER, Argument
 
     option = BY_LETTER.get(spelling[1])
     if option is None:
@@ -98,7 +98,7 @@ def _value_of(spelling: str, apart: bool, rest: list[str], known: Known) -> list
 
 
 def _other(option: Option, value: str | None, rest: list[str]) -> list[str]:
-    from ejbd.sbatch import Argument
+    from ejbd.options.sbatch import Argument
 
     if value is None and option.argument is Argument.REQUIRED:
         if not rest:

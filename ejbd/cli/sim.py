@@ -203,33 +203,33 @@ def reproduce(
 ) -> None:
     """Make every table and figure of a paper's evaluation, the paper's values beside ours; or our own."""
     if what == "speculative":
-        from ejbd.sim.speculative.reproduce import reproduce_speculative
+        from ejbd.studies.speculative.reproduce import reproduce_speculative
 
         with shown():
             paths = reproduce_speculative(out_dir, runs=runs)
     elif what == "sc15":
-        from ejbd.sim.reproduce import reproduce_sc15
+        from ejbd.studies.paper.reproduce import reproduce_sc15
 
         if traces is None:
             raise EjbError(Code.INVALID, "sc15 is made of the four logs; say where they are", where="--traces")
         with shown():
             paths = reproduce_sc15(traces, out_dir, limit=limit)
     elif what == "learned":
-        from ejbd.sim.speculative.learned import reproduce_learned
+        from ejbd.studies.speculative.learned import reproduce_learned
 
         if traces is None:
             raise EjbError(Code.INVALID, "learned is made of the logs; say where they are", where="--traces")
         with shown():
             paths = reproduce_learned(traces, out_dir, limit=limit)
     elif what == "overhead":
-        from ejbd.sim.speculative.overhead import reproduce_overhead
+        from ejbd.studies.speculative.overhead import reproduce_overhead
 
         if traces is None:
             raise EjbError(Code.INVALID, "overhead is made of the logs; say where they are", where="--traces")
         with shown():
             paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
-        from ejbd.sim.guarded import reproduce_guard
+        from ejbd.studies.paper.guard import reproduce_guard
 
         if traces is None:
             raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces")

@@ -22,8 +22,8 @@ from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
 if TYPE_CHECKING:
-    from ejbd.sim.live_batch import BatchRuns
-    from ejbd.sim.live_program import Program
+    from ejbd.studies.live.batch import BatchRuns
+    from ejbd.studies.live.program import Program
 
 PARTS = 2  # windows of a log
 BATCHES = {"slurm": "slurm.conf", "openpbs": "bin", "torque": "bin"}  # and where a cluster's folder has it
@@ -82,10 +82,10 @@ def live(
     ] = None,
 ) -> None:
     """Play a log against a real Slurm or PBS (and a real EJB), and compare with its simulation."""
-    from ejbd.sim.live import pooled
-    from ejbd.sim.live_figure import draw
-    from ejbd.sim.live_program import program_at
-    from ejbd.sim.live_run import LiveSetting, live_comparison
+    from ejbd.studies.live.comparison import pooled
+    from ejbd.studies.live.figure import draw
+    from ejbd.studies.live.program import program_at
+    from ejbd.studies.live.run import LiveSetting, live_comparison
 
     if show:
         _show(trace, procs, onto, min_procs)
@@ -148,8 +148,8 @@ def live(
 
 
 def _batch_runs(batch: str, found: Path | None, folder: Path, program: Program | None) -> BatchRuns:
-    from ejbd.sim.live_pbs import PbsRuns
-    from ejbd.sim.live_slurm import SlurmRuns
+    from ejbd.studies.live.pbs import PbsRuns
+    from ejbd.studies.live.slurm import SlurmRuns
 
     if batch == "slurm":
         return SlurmRuns(folder, found, program)
@@ -173,9 +173,9 @@ def _batch_toml(batch: str, cluster: Path | None, folder: Path) -> str:
 
 
 def _show(trace: Path, procs: int | None, onto: int | None, min_procs: int) -> None:
-    from ejbd.sim.live_windows import Rule, on_cluster, pick
     from ejbd.sim.swf import read_swf
     from ejbd.sim.workload import workload_of
+    from ejbd.studies.live.windows import Rule, on_cluster, pick
 
     log = workload_of(read_swf(trace), trace.name, processors=procs)
     workload = on_cluster(log, onto or log.processors)
@@ -204,7 +204,7 @@ def factor(text: str) -> float:
 
 
 class _Rest:
-    """The daemon's API for :class:`ejbd.sim.live_ejb.ElasticRuns`."""
+    """The daemon's API for :class:`ejbd.studies.live.ejb.ElasticRuns`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -13,7 +13,7 @@ import typer
 
 from ejbd.cli.options import MaybeInt, MaybeText
 from ejbd.errors import Code, EjbError
-from ejbd.policies import declared_by, known_policies
+from ejbd.plugins.policies import declared_by, known_policies
 
 if TYPE_CHECKING:
     from ejbd.sim.settings import Setting, Source

@@ -46,8 +46,8 @@ def value(
     from dataclasses import replace
 
     from ejbd.sim.settings import load
-    from ejbd.sim.value import live_setting, value_of
-    from ejbd.sim.value_page import write_page
+    from ejbd.studies.value.page import write_page
+    from ejbd.studies.value.worth import live_setting, value_of
 
     wanted = _each(procs, traces, "--procs")
     titles = _each(names, traces, "--name")

@@ -176,7 +176,7 @@ def _of_whom(whose: str) -> str:
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
     """The settings that go beyond the paper's algorithm, as far as they are on."""
-    from ejbd.policies import BUNDLING, declared_by, known_policies
+    from ejbd.plugins.policies import BUNDLING, declared_by, known_policies
 
     words = {"policy": "" if settings["policy"] == BUNDLING else f"policy {settings['policy']}"}
     for one in declared_by(settings["policy"] if settings["policy"] in known_policies() else BUNDLING).values():

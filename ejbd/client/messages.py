@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ejbd.errors import Code, EjbError
-from ejbd.paths import SOCKET_NAME, default_state_dir
+from ejbd.files.paths import SOCKET_NAME, default_state_dir
 from ejbd.wire.reaching import SOCKET, TOKEN, URL
 
 if TYPE_CHECKING:

@@ -159,10 +159,5 @@ def policy_named(name: str) -> type[Policy]:
     """The policy of that name. Raises UnknownPolicy where there is none."""
     found = registered()
     if name not in found:
-        raise UnknownPolicy(unknown_policy(name))
+        raise UnknownPolicy(f"no policy is called {name}; there are: {', '.join(sorted(found))}")
     return found[name]
-
-
-def unknown_policy(name: str) -> str:
-    """What is said of a name that is no policy's."""
-    return f"no policy is called {name}; there are: {', '.join(sorted(registered()))}"

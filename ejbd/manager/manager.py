@@ -25,6 +25,7 @@ from ejbd.core.room.suspended import kept_for_suspended
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
+from ejbd.files.userfiles import apart
 from ejbd.manager.actions.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.actions.intents import submissions_due
 from ejbd.manager.actions.spool import Spool
@@ -66,7 +67,6 @@ from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import INTENTS_TOPIC, LEFT_TOPIC, NEW_JOBS_TOPIC, QUEUES_TOPIC, STARTED_TOPIC, add_event
-from ejbd.userfiles import apart
 from ejbd.wire.kinds import EventKind, JobKind
 
 log = structlog.get_logger(__name__)

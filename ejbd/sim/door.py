@@ -13,7 +13,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.parameters import Parameters
 from ejbd.core.question import Question
 from ejbd.errors import Code, EjbError
-from ejbd.policies import BUNDLING
+from ejbd.plugins.policies import BUNDLING
 from ejbd.sim.choosing import Choice
 from ejbd.sim.metrics import Means, Outcome, idle_while_queued, makespan, means, utilization
 from ejbd.sim.own import run_own, run_policy

@@ -24,7 +24,7 @@ from ejbd.core.question import Question
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.errors import Code, EjbError
-from ejbd.policies import BUNDLING, known_policy
+from ejbd.plugins.policies import BUNDLING, known_policy
 from ejbd.sim import progress
 from ejbd.sim.cluster import EJB, schedule, start_rigid
 from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, held_processors

@@ -17,7 +17,7 @@ from ejbd.core.decision import Decision
 from ejbd.core.policy import UnknownPolicy
 from ejbd.core.question import Question
 from ejbd.errors import Code, EjbError
-from ejbd.policies import known_policies
+from ejbd.plugins.policies import known_policies
 from ejbd.sim.replay_jobs import JobBook, LoggedJob
 from ejbd.sim.swf import STANDARD
 

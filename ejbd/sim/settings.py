@@ -18,7 +18,7 @@ from ejbd.core.policy import UnknownPolicy
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.errors import Code, EjbError
-from ejbd.policies import BUNDLING, declared_by, known_policy
+from ejbd.plugins.policies import BUNDLING, declared_by, known_policy
 from ejbd.sim.accounts import read_log
 from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
 from ejbd.sim.fairness import beside

@@ -11,7 +11,7 @@ import io
 import lzma
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -101,11 +101,6 @@ def read_swf(path: Path, *, limit: int | None = None) -> SwfLog:
             Code.INVALID, f"{path} has no job: a workload log has one job of 18 numbers a line, comments begin with ';'"
         )
     return log
-
-
-def parse_swf(lines: Iterable[str], *, limit: int | None = None) -> SwfLog:
-    """A log from its lines."""
-    return _read(io.BytesIO("".join(line.rstrip("\n") + "\n" for line in lines).encode()), limit)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.plugin import build
+from ejbd.doctor.plugin import build
 from tests.acceptance.journeys import each_tag_once, nothing_left
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.fakes.daemon import ROOT, Daemon, until

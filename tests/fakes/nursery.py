@@ -22,7 +22,7 @@ _BESIDE = (
     *("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "alembic.command"),
     *("uvicorn.protocols.http.auto", "uvicorn.lifespan.on", "uvicorn.loops.auto", "httpx"),
 )
-_NOT_THE_DAEMONS = ("ejbd.sim", "ejbd.cli", "ejbd.client", "ejbd.doctor", "ejbd.store.migrations.")
+_NOT_THE_DAEMONS = ("ejbd.sim", "ejbd.studies", "ejbd.cli", "ejbd.client", "ejbd.doctor", "ejbd.store.migrations.")
 
 
 class Child:

@@ -11,7 +11,7 @@ import pytest
 from ejbd.cli.sbatchwords import Known, behind_the_script, translated
 from ejbd.cli.submit_words import KNOWN as SUBMIT
 from ejbd.errors import EXIT_CODE, Code, EjbError
-from ejbd.sbatch import OPTIONS, Argument
+from ejbd.options.sbatch import OPTIONS, Argument
 from ejbd.store.states import JobState
 from tests.fakes.api_server import ApiServer
 from tests.fakes.daemon import until

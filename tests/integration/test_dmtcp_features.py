@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ejbd.plugin import build
+from ejbd.doctor.plugin import build
 from tests.fakes.features import BY_NAME, FEATURES, file_name
 from tests.fakes.hosts import missing_hosts
 from tests.fakes.moved import NotMoved, Program, bare, engine

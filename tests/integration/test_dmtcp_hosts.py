@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.plugin import build
+from ejbd.doctor.plugin import build
 from tests.fakes.hosts import Hosts, hosts, missing_hosts
 from tests.fakes.manager_server import Json, ManagerServer
 from tests.fakes.mpi import PYTHON_RANK, build_rank, missing_mpich, mpi4py, mpi_payload

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ejbd import mpicheck, plugin
 from ejbd.config import Settings
-from ejbd.doctor import examine_moving
+from ejbd.doctor import mpicheck, plugin
+from ejbd.doctor.checks import examine_moving
 from ejbd.errors import EjbError
 from tests.fakes.mpi import missing_mpich
 

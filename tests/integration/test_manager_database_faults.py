@@ -14,7 +14,7 @@ from sqlalchemy import select
 from ejbd.batch.base import Identity, SubmitRequest
 from ejbd.core.view import BatchState
 from ejbd.errors import Code, EjbError
-from ejbd.logfile import Unbreakable
+from ejbd.log.stream import Unbreakable
 from ejbd.store.models import Job
 from ejbd.store.store import Store
 from tests.acceptance.sites import small_file_system

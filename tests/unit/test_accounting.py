@@ -10,8 +10,8 @@ import pytest
 
 from ejbd.accounting.reading import Format, read_runs
 from ejbd.accounting.rows import Ending, Finished, Oddities
-from ejbd.core.speculation.naming import application_name
 from ejbd.errors import EjbError
+from ejbd.wire.naming import application_name
 
 SACCT = """\
 JobIDRaw|User|JobName|Partition|AllocCPUS|ElapsedRaw|TimelimitRaw|State|Submit|Start|End

@@ -25,7 +25,7 @@ HEAVY = {
 }
 OURS = {
     *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submit", "ejbd.cli.submit_words"),
-    *("ejbd.cli.sbatchwords", "ejbd.errors", "ejbd.paths", "ejbd.client", "ejbd.client.client"),
+    *("ejbd.cli.sbatchwords", "ejbd.errors", "ejbd.files", "ejbd.files.paths", "ejbd.client", "ejbd.client.client"),
     *("ejbd.client.messages", "ejbd.client.here", "ejbd.client.unix", "ejbd.wire", "ejbd.wire.reaching"),
 }
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ejbd import plugin
 from ejbd.config import Settings
-from ejbd.doctor import examine_engines
+from ejbd.doctor import plugin
+from ejbd.doctor.checks import examine_engines
 
 OLD = "the plugin is an older EJB's"
 

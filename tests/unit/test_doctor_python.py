@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.doctor import examine_python
+from ejbd.doctor.checks import examine_python
 
 
 def program(path: Path, text: str) -> str:

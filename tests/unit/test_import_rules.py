@@ -3,64 +3,54 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Leaf modules that everybody but core and the workers may use; they are held to importing nothing of ours themselves.
-LEAVES = {
-    "errors",
-    "config",
-    "logfile",
-    "lograte",
-    "paths",
-    "userfiles",
-    "version",
-    "wire",
-    "qsub",
-    "sbatch",
-    "policies",
-    "engines",
-    "batches",
-    "entrypoints",
-    "sequences",
-    "compiling",  # ejbd/compiling.py: compiles C on a site
-}
+# What every room above them may use. The six import little or nothing of ours themselves.
+COMMON = {"errors", "wire", "files", "options", "plugins", "config"}
 
+# The rooms from the ground up, and what each may import: nothing that stands below its own line, so that there is no
+# circle. `errors` and `config` are single modules: every room raises the one tree of errors, and reads the one file.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
-    "accounting": LEAVES,
-    "sim": {"core", "accounting"} | LEAVES,
-    "batch": {"core"} | LEAVES,
-    "store": {"core"} | LEAVES,
-    "manager": {"core", "batch", "store"} | LEAVES,
-    "api": {"manager", "store"} | LEAVES,
-    "web": {"manager", "store"} | LEAVES,
-    "client": LEAVES,
-    "cli": {"sim", "client", "accounting"} | LEAVES,
-    "moveprobe": set(),  # ejbd/moveprobe.py: a program of its own, run in namespaces
-    "plugin": {"mpicheck"} | LEAVES,  # ejbd/plugin.py: builds and proves the DMTCP plugin
-    "mpicheck": LEAVES,  # ejbd/mpicheck.py: tries the site's MPI
-    "doctor": {"batch", "plugin", "mpicheck"} | LEAVES,  # ejbd/doctor.py: checks a site, without a daemon
-    **dict.fromkeys(LEAVES, LEAVES),
-    "policies": {"core"} | LEAVES,  # ejbd/policies.py: policies by name
-    "sequences": {"core"} | LEAVES,  # ejbd/sequences.py: sequences of walltimes without a daemon
-    "config": {"core"} | LEAVES,  # what a queue says of a policy's parameters is declared in core
+    "errors": set(),
+    "wire": set(),
+    "files": set(),
+    "options": set(),
+    "log": set(),
+    "plugins": {"core", "wire"},  # policies are core's
+    "config": {"core", "errors", "files", "plugins"},  # what a queue says of a policy's parameters is declared in core
+    "accounting": COMMON,
+    "batch": {"core"} | COMMON,
+    "store": {"core"} | COMMON,
+    "doctor": {"batch"} | COMMON,  # checks a site without a daemon
+    "manager": {"core", "batch", "store"} | COMMON,
+    "api": {"manager", "store"} | COMMON,
+    "client": {"errors", "files", "wire"},
+    "sim": {"core", "accounting"} | COMMON,
+    "studies": {"core", "sim", "doctor"} | COMMON,  # what is played on a site is compiled there as doctor does it
+    "cli": {"client", "accounting", "sim", "studies"} | COMMON,
 }
 
 # What a launch line means is said once. The module imports nothing of ours.
 SHARED = "workers.ejb_worker.launch_options"
 
+# A registry that is asked for EJB's own policy, which registers itself there.
+ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy"}}
+
 COMPOSITION_ROOT = "daemon"  # ejbd/daemon.py puts the house together and may import every room
 
 
-def imported(source: str, package: str) -> Iterator[tuple[int, str]]:
+def imported(source: str, package: str, *, typing_too: bool = True) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of everything that a module of `package` imports, wherever in the module."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(ast.parse(source), typing_too=typing_too):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -73,6 +63,14 @@ def imported(source: str, package: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{base}.{alias.name}"
 
 
+def nodes(root: ast.AST, *, typing_too: bool) -> Iterator[ast.AST]:
+    """Everything below `root`; with or without what only type checkers read."""
+    for node in ast.iter_child_nodes(root):
+        yield node
+        if typing_too or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield from nodes(node, typing_too=typing_too)
+
+
 def modules(folder: str) -> list[Path]:
     return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
 
@@ -80,6 +78,30 @@ def modules(folder: str) -> list[Path]:
 def room_of(path: Path) -> str:
     inside = path.relative_to(ROOT / "ejbd")
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+@functools.cache
+def house() -> dict[str, set[str]]:
+    """Each module outside the manager, and the modules that it imports when it runs, wherever in it."""
+    paths = modules("ejbd")
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    names = {name: path for name, path in names.items() if not name.startswith("ejbd.manager")}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        package = ".".join(path.relative_to(ROOT).parent.parts)
+        wanted = {other for _, other in imported(path.read_text(encoding="utf-8"), package, typing_too=False)}
+        found = {other if other in names else other.rpartition(".")[0] for other in wanted}
+        graph[name] = found & names.keys() - {name}
+    return graph
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """The modules of a circle, one after the other; none: there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def offences(source: str, package: str, room: str) -> list[str]:
@@ -94,14 +116,41 @@ def offences(source: str, package: str, room: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", modules("ejbd"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_room_imports_only_what_it_may(path: Path) -> None:
-    room = room_of(path)
-    if room in (COMPOSITION_ROOT, "__init__", "__main__"):
-        return
-    assert room in MAY_IMPORT, f"{room} is a new room: say in MAY_IMPORT what it may import"
-    package = ".".join(path.relative_to(ROOT).parent.parts)
-    assert offences(path.read_text(encoding="utf-8"), package, room) == []
+def test_every_room_imports_only_what_it_may() -> None:
+    found = []
+    for path in modules("ejbd"):
+        room = room_of(path)
+        if room in (COMPOSITION_ROOT, "__init__", "__main__"):
+            continue
+        assert room in MAY_IMPORT, f"{room} is a new room: say in MAY_IMPORT what it may import"
+        here = path.relative_to(ROOT)
+        told = offences(path.read_text(encoding="utf-8"), ".".join(here.parent.parts), room)
+        found += [f"{here}: {one}" for one in told]
+    assert found == []
+
+
+def test_no_room_may_import_one_that_stands_below_it() -> None:
+    order = list(MAY_IMPORT)
+    upside_down = [
+        f"{room} may import {other}, which stands below it"
+        for at, room in enumerate(order)
+        for other in MAY_IMPORT[room] - set(order[:at])
+    ]
+    assert upside_down == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: others - ON_PURPOSE.get(name, set()) for name, others in house().items()}
+    assert circle_in(graph) == []
+
+
+def test_what_is_let_off_is_still_there() -> None:
+    assert {name: others & house()[name] for name, others in ON_PURPOSE.items()} == ON_PURPOSE
+
+
+def test_a_circle_is_seen() -> None:
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert set(circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
 def test_the_package_itself_imports_no_room() -> None:
@@ -109,21 +158,20 @@ def test_the_package_itself_imports_no_room() -> None:
     assert [name for _, name in imported(source, "ejbd") if name.startswith("ejbd")] == []
 
 
-@pytest.mark.parametrize("path", modules("workers"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_worker_needs_the_standard_library_only(path: Path) -> None:
-    package = ".".join(path.relative_to(ROOT).parent.parts)
+def test_a_worker_needs_the_standard_library_only() -> None:
     own = {"workers", "ejb_worker", "__future__"}
-    foreign = {
-        f"line {line}: {name}"
-        for line, name in imported(path.read_text(encoding="utf-8"), package)
+    foreign = [
+        f"{path.relative_to(ROOT)}: line {line}: {name}"
+        for path in modules("workers")
+        for line, name in imported(path.read_text(encoding="utf-8"), ".".join(path.relative_to(ROOT).parent.parts))
         if name.split(".")[0] not in sys.stdlib_module_names | own
-    }
-    assert foreign == set()
+    ]
+    assert foreign == []
 
 
 def test_the_simulated_and_the_live_world_never_meet() -> None:
-    assert "manager" not in MAY_IMPORT["sim"]
-    assert "sim" not in MAY_IMPORT["manager"]
+    assert not {"sim", "studies"} & MAY_IMPORT["manager"]
+    assert "manager" not in MAY_IMPORT["sim"] | MAY_IMPORT["studies"]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +183,7 @@ def test_the_simulated_and_the_live_world_never_meet() -> None:
         ("core", "def f():\n    from ejbd import manager"),
         ("cli", "from ejbd.core import room"),
         ("sim", "from ejbd.manager import decider"),
+        ("sim", "from ejbd.studies.paper import printed"),
         ("manager", "import ejbd.sim"),
         ("batch", "import workers.ejb_worker"),
     ],

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 import ejbd.core.parameters as parameters
 import ejbd.core.policy as policies
-import ejbd.policies
+import ejbd.plugins.policies
 from ejbd.api.app import create_app
 from ejbd.api.auth import digest
 from ejbd.cli import submit
@@ -49,11 +49,11 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: our-site\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[ejbd.policies]\npatient = our_site:Patient\n")
     monkeypatch.syspath_prepend(str(folder))
-    ejbd.policies._load_installed.cache_clear()
+    ejbd.plugins.policies._load_installed.cache_clear()
     yield
     policies._POLICIES.pop("patient", None)
     sys.modules.pop("our_site", None)
-    ejbd.policies._load_installed.cache_clear()
+    ejbd.plugins.policies._load_installed.cache_clear()
 
 
 def spec(word: str, **overrides: Any) -> JobSpec:

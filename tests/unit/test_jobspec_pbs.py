@@ -18,7 +18,7 @@ from ejbd.manager.linked.elements import one_by_one
 from ejbd.manager.submission import passing
 from ejbd.manager.submission.output import expand, server_in
 from ejbd.manager.submission.pbsfolders import into_folders
-from ejbd.qsub import BY_LETTER, Use
+from ejbd.options.qsub import BY_LETTER, Use
 
 BODY = "cd $PBS_O_WORKDIR\nmpirun -np $(wc -l < $PBS_NODEFILE) -machinefile $PBS_NODEFILE ./app\n"
 

@@ -7,7 +7,7 @@ import logging
 
 import structlog
 
-from ejbd.lograte import EACH, MOST_KINDS, WITHIN_S, Equal, EqualRecords, Rate
+from ejbd.log.rate import EACH, MOST_KINDS, WITHIN_S, Equal, EqualRecords, Rate
 
 
 class Clock:

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from ejbd.daemon import configure_logging
-from ejbd.logfile import Unbreakable
+from ejbd.log.stream import Unbreakable
 
 
 def test_a_full_disk_costs_the_lines_and_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,24 +371,6 @@ def test_showres_by_node() -> None:
     assert hold.standing and hold.start_in_s == 1800 and unparsed == 1
 
 
-def test_showstart_showq_and_checkjob() -> None:
-    found = maui.showstart(said("maui-showstart", "showstart 21").stdout)
-    assert (found.id, found.processors, found.walltime_s, found.start_in_s) == ("21", 6, 600, 1121)
-    assert maui.showstart(said("maui-showstart", "showstart 20").stdout).start_in_s == -79
-    jobs, unparsed = maui.showq(said("maui-showq", "showq").stdout)
-    assert unparsed == 0 and [(j.id, j.section) for j in jobs] == [
-        ("22", "active"),
-        ("20", "active"),
-        ("21", "idle"),
-        ("23", "idle"),
-        ("24", "idle"),
-    ]
-    assert maui.checkjob(said("maui-checkjob", "checkjob -v 21").stdout)["NodeAccess"] == "SHARED"
-    for parser in (maui.showstart, maui.showq, maui.checkjob):
-        with pytest.raises(Unreadable):
-            parser(said("maui-showbf-windows", "showbf").stdout)
-
-
 # ---- refusals
 
 
@@ -512,9 +494,6 @@ SEEDS: list[tuple[str, Callable[[str], object]]] = [
     (said("openpbs-qstat-B", "qstat -Bf").stdout, attributes.server),
     (said("maui-showbf-windows", "showbf -v").stdout, maui.showbf),
     (said("maui-showres", "showres -n").stdout, maui.showres),
-    (said("maui-showq", "showq").stdout, maui.showq),
-    (said("maui-showstart", "showstart 21").stdout, maui.showstart),
-    (said("maui-checkjob", "checkjob 21").stdout, maui.checkjob),
 ]
 
 

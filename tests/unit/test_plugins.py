@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import ejbd.core.policy as policies
-from ejbd import batches, engines
-from ejbd import policies as offered
 from ejbd.config import load
 from ejbd.daemon import broken_plugins, make_batch
-from ejbd.doctor import examine
+from ejbd.doctor.checks import examine
 from ejbd.errors import EjbError
 from ejbd.manager.actions.spool import build_worker
+from ejbd.plugins import batches, engines
+from ejbd.plugins import policies as offered
 from tests.fakes.batch import Clock, MemoryBatch
 from tests.fakes.site_plugins import BROKEN, install
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ejbd.errors import EjbError
 from ejbd.sim.metrics import idle_while_queued, makespan, means, paper_trim, utilization
 from ejbd.sim.run import Policy, Ties, run
-from ejbd.sim.swf import parse_swf
 from ejbd.sim.workload import Workload, workload_of
 from tests.fakes.sim_worlds import Row, SlowEasy, SlowJob, slow_jobs, workload
+from tests.fakes.swf import log_of
 
 TIMES = st.integers(0, 60)  # small numbers, so that many events coincide
 ROWS = st.lists(st.tuples(TIMES, st.integers(1, 8), st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=25)
@@ -51,9 +51,9 @@ def test_odd_logs_are_played_as_the_slow_easy_plays_their_jobs(
     playable = sorted((row for row in rows if row[1] <= 8 and row[2] >= 0), key=lambda row: row[0])
     if not playable:
         with pytest.raises(EjbError, match="no row of odd is a job"):
-            workload_of(parse_swf(words), "odd", processors=8)
+            workload_of(log_of(words), "odd", processors=8)
         return
-    load = workload_of(parse_swf(words), "odd", processors=8)
+    load = workload_of(log_of(words), "odd", processors=8)
     asked = [(s, p, float(max(w, r, 1)), float(max(r, 1))) for s, p, r, w in playable]
     slow = SlowEasy(workload(asked, 8), ties.name.lower()).run()
     outcome = run(load, Policy.EASY, ties=ties, checking=True, plain=True)
@@ -63,7 +63,7 @@ def test_odd_logs_are_played_as_the_slow_easy_plays_their_jobs(
 
 def test_thousands_of_jobs_of_no_length_are_played_one_second_each() -> None:
     words = [f"{n} {n // 40} -1 0 {n % 4 + 1} -1 -1 -1 60 -1 1 1 -1 -1 -1 -1 -1 -1\n" for n in range(5000)]
-    load = workload_of(parse_swf(words), "short", processors=128)
+    load = workload_of(log_of(words), "short", processors=128)
     outcome = run(load, Policy.EJB, checking=True, plain=True)
     assert (outcome.end - outcome.start == 1).all()
     assert [(str(one), one.kept) for one in load.odd] == [

@@ -18,12 +18,13 @@ from ejbd.errors import EjbError
 from ejbd.sim.replay import read_log, replay
 from ejbd.sim.replay_jobs import JobBook, LoggedJob, as_swf
 from ejbd.sim.run import Policy, run
-from ejbd.sim.swf import parse_swf, read_swf
+from ejbd.sim.swf import FIELDS, read_swf
 from ejbd.sim.workload import workload_of
 from ejbd.store.models import Event
 from ejbd.store.store import Store
 from tests.fakes.ejb_sim import Said, ejb_sim
 from tests.fakes.live import LiveWorld
+from tests.fakes.swf import log_of
 
 HEADER = {"kind": "ejb.log", "format": 1, "version": "x", "queues": [{"name": "batch", "processors": 32}]}
 Life = Callable[[LiveWorld], Awaitable[str]]
@@ -173,7 +174,7 @@ def test_work_is_reckoned_by_the_delta_that_was_known_at_the_time() -> None:
 def test_a_job_that_still_runs_is_left_out_of_the_trace() -> None:
     job = LoggedJob("a", True, 4, 100.0, 10.0, 11.0, None, "running", 5.0)
     assert len(as_swf([job], 0)) == 0
-    assert parse_swf([]).rows.shape == as_swf([], 0).rows.shape
+    assert as_swf([], 0).rows.shape == (0, len(FIELDS))
 
 
 @pytest.mark.parametrize(
@@ -227,8 +228,8 @@ def test_a_log_comes_from_standard_input_and_its_jobs_go_to_standard_output(log:
     with log.open() as given:
         told = subprocess.run(command, stdin=given, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
-    assert len(parse_swf(told.stdout.splitlines())) == 2
-    assert parse_swf(told.stdout.splitlines()).odd == ()
+    assert len(log_of(told.stdout.splitlines())) == 2
+    assert log_of(told.stdout.splitlines()).odd == ()
     assert not (tmp_path / "-").exists()
     refused = ejb(str(log), "--swf", "-", "--json")
     assert refused.returncode == 2 and "both stdout" in refused.stderr

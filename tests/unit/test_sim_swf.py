@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ejbd.errors import EjbError
 from ejbd.sim.models import Model, generate
-from ejbd.sim.swf import FIELDS, format_swf, parse_swf, read_swf, write_swf
+from ejbd.sim.swf import FIELDS, format_swf, read_swf, write_swf
 from ejbd.sim.workload import RowRule, scaled_arrivals, workload_of
+from tests.fakes.swf import log_of
 
 HEADER = ["; Version: 2.2\n", "; MaxProcs: 16\n", ";\n", "; Note: of our own\n"]
 
@@ -25,7 +26,7 @@ def row(
 
 @pytest.mark.parametrize("suffix", [".swf", ".swf.gz", ".swf.xz"])
 def test_all_fields_and_the_header_survive_a_file(tmp_path: Path, suffix: str) -> None:
-    log = parse_swf([*HEADER, row(1, 0, 10, 4, 20), row(2, 3, 7, 1, 9)])
+    log = log_of([*HEADER, row(1, 0, 10, 4, 20), row(2, 3, 7, 1, 9)])
     path = tmp_path / f"log{suffix}"
     write_swf(path, log)
     again = read_swf(path)
@@ -51,7 +52,7 @@ def test_odd_rows_are_told_with_their_lines_and_none_is_lost_in_silence() -> Non
         row(7, 130, 10, 4).rstrip() + " 99\n",
         row(8, 140, float("nan"), 4),
     ]
-    log = parse_swf(lines)
+    log = log_of(lines)
     assert log.column("job").tolist() == [1, 4, 5, 6, 7]
     assert log.lines is not None and log.lines.tolist() == [2, 6, 7, 8, 9]
     assert [str(oddity) for oddity in log.odd] == [
@@ -107,13 +108,13 @@ def test_logs_of_other_shapes_have_the_same_rows(shape: str, tmp_path: Path) -> 
     )
 )
 def test_every_number_is_read_as_python_reads_it(words: list[str]) -> None:
-    log = parse_swf(["1 " * 17 + "1\n", " ".join(words) + "\n"])
+    log = log_of(["1 " * 17 + "1\n", " ".join(words) + "\n"])
     assert log.rows[1].tolist() == [float(word) for word in words]
 
 
 @pytest.mark.parametrize("word", ["x", "-", ".", "--1", "1-", "1.2.3", "1,5", "12345678x", "0x10", "nan", "inf", "\0"])
 def test_what_is_no_number_is_told_with_its_line(word: str) -> None:
-    log = parse_swf([row(1, 0, 1, 1), row(2, 0, 1, 1).replace(" 5 ", f" {word} ", 1), row(3, 0, 1, 1)])
+    log = log_of([row(1, 0, 1, 1), row(2, 0, 1, 1).replace(" 5 ", f" {word} ", 1), row(3, 0, 1, 1)])
     assert log.column("job").tolist() == [1, 3]
     assert [(oddity.lines, oddity.kept) for oddity in log.odd] == [((2,), False)]
 
@@ -129,7 +130,7 @@ def test_few_rows_of_a_long_log_are_read_without_the_rest(tmp_path: Path) -> Non
 
 
 def test_a_limit_stops_reading() -> None:
-    assert len(parse_swf([row(i, i, 1, 1) for i in range(10)], limit=4)) == 4
+    assert len(log_of([row(i, i, 1, 1) for i in range(10)], limit=4)) == 4
 
 
 def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_the_rule_of_pyss() -> None:
         row(5, 4, 10, -1, 20, asked=6),  # bad for pyss: not allocated
         row(6, 5, 10, 2),  # no request
     ]
-    log = parse_swf(lines)
+    log = log_of(lines)
     pyss = workload_of(log, "log", rule=RowRule.PYSS)
     jobs = pyss.jobs
     assert jobs.walltime.tolist() == [20, 30, 20, 1, 1, 10]
@@ -183,7 +184,7 @@ def test_a_row_becomes_the_job_that_a_researcher_expects_and_what_is_changed_is_
         row(1, 10, 4, 4, 20, status=2),  # a part of job 1
         row(11, 11, 4, 4, 20, status=3),  # no other row has it
     ]
-    load = workload_of(parse_swf(lines), "log")
+    load = workload_of(log_of(lines), "log")
     jobs = load.jobs
     assert jobs.id.tolist() == [1, 2, 5, 6, 7, 9, 11]
     assert jobs.run.tolist() == [10, 30, 10, 900, 1, 3, 4]
@@ -203,11 +204,11 @@ def test_a_row_becomes_the_job_that_a_researcher_expects_and_what_is_changed_is_
         ("ran longer than requested: the request is raised to the run time", True): (3,),
     }
     with pytest.raises(EjbError, match=r"no row of log is a job that can be played: 1 row \(line 1\): no run time"):
-        workload_of(parse_swf([row(1, 0, -1, 1)]), "log", processors=4)
+        workload_of(log_of([row(1, 0, -1, 1)]), "log", processors=4)
 
 
 def test_jobs_come_in_the_order_of_submission_equal_ones_as_in_the_log() -> None:
-    log = parse_swf([row(1, 9, 1, 1), row(2, 3, 1, 1), row(3, 9, 1, 1), row(4, 3, 1, 1)])
+    log = log_of([row(1, 9, 1, 1), row(2, 3, 1, 1), row(3, 9, 1, 1), row(4, 3, 1, 1)])
     load = workload_of(log, "log", processors=4)
     assert load.jobs.id.tolist() == [2, 4, 1, 3]
     assert len(workload_of(log, "log", processors=4, limit=2)) == 2
@@ -218,7 +219,7 @@ def test_jobs_come_in_the_order_of_submission_equal_ones_as_in_the_log() -> None
 
 
 def test_arrivals_are_scaled_from_the_first_submission() -> None:
-    load = workload_of(parse_swf([row(1, 100, 1, 1), row(2, 200, 1, 1), row(3, 400, 1, 1)]), "log", processors=4)
+    load = workload_of(log_of([row(1, 100, 1, 1), row(2, 200, 1, 1), row(3, 400, 1, 1)]), "log", processors=4)
     assert scaled_arrivals(load, 2).jobs.submit.tolist() == [100, 150, 250]
     with pytest.raises(EjbError, match="above 0"):
         scaled_arrivals(load, 0)

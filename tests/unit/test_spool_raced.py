@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ejbd.files.userfiles import NotPlain, read_plain
 from ejbd.manager.actions.spool import Spool, write_atomically
-from ejbd.userfiles import NotPlain, read_plain
 
 ROUNDS = 150
 SECRET = b"somebody else's"

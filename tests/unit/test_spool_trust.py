@@ -13,10 +13,10 @@ import pytest
 from ejbd.batch.base import WorkerScript
 from ejbd.batch.starter import worker_words
 from ejbd.config import Settings
-from ejbd.doctor import _spool as look_at_spool
+from ejbd.doctor.checks import _spool as look_at_spool
 from ejbd.errors import Code, EjbError
+from ejbd.files.paths import distrusted
 from ejbd.manager.actions.spool import Spool
-from ejbd.paths import distrusted
 from tests.fakes.worker_process import World, world
 
 NOBODY = 65534

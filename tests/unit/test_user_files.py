@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ejbd import userfiles
 from ejbd.batch.exits import exit_files
+from ejbd.files import userfiles
+from ejbd.files.userfiles import NotPlain, NotTheirs, apart, read_plain, within
 from ejbd.manager.actions.spool import write_atomically
 from ejbd.manager.jobspec import JobKind
 from ejbd.manager.placements import mpi
 from ejbd.store.store import Store
-from ejbd.userfiles import NotPlain, NotTheirs, apart, read_plain, within
 from tests.fakes.live import LiveWorld
 
 BOUND_S = 20.0  # on what must not wait at all

@@ -25,7 +25,6 @@ from .settings import Subjob, manager_url, own_address
 from .transport import Transport
 
 EXIT_TOLD = 0
-EXIT_USAGE = 2
 EXIT_UNWANTED = 3
 EXIT_PARENT = 4
 # Ended by a signal: 128 + its number.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,7 +30,6 @@ _ROW = re.compile(
 )
 _NONE = re.compile(r"no (procs|nodes|tasks) available", re.I)
 _NODE_LINE = re.compile(r"node \S+ (is unavailable|is blocked|does not meet|is available).*", re.I)
-_UNITS_OF = {"p": "procs", "t": "procs", "n": "nodes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,99 +209,4 @@ def starts(holds: Sequence[Hold], now_s: float) -> dict[str, tuple[float, tuple[
             number = states.number_of(hold.name)
             start, nodes = found.get(number, (now_s + hold.start_in_s, ()))
             found[number] = (min(start, now_s + hold.start_in_s), (*nodes, hold.node))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Showstart:
-    """When a job could start at the earliest, from now; below zero it runs already."""
-
-    id: str
-    processors: int
-    walltime_s: float
-    start_in_s: float
-
-
-_SHOWSTART = re.compile(
-    r"job (?P<id>\S+) requires (?P<procs>[0-9]+) procs? for +(?P<time>[0-9:]+)\s+"
-    r"Earliest start in +(?P<start>-?[0-9:]+) on .*",
-    re.I | re.DOTALL,
-)
-
-
-def showstart(text: str) -> Showstart:
-    """Raises Unreadable. Asked about job ids only: it takes anything else for a shape."""
-    match = _SHOWSTART.match(text.strip())
-    if match is None:
-        raise Unreadable(f"{text.strip()[:60]!r} is no answer of showstart")
-    try:
-        start, length = states.seconds(match["start"].removeprefix("-")), states.seconds(match["time"])
-    except ValueError:
-        raise Unreadable(f"{text.strip()[:60]!r} is no answer of showstart") from None
-    return Showstart(
-        match["id"],
-        int(match["procs"]),
-        length,
-        -start if match["start"].startswith("-") else start,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A row of `showq`: a job as the scheduler sees it. `section`: active, idle (or eligible) or blocked."""
-
-    id: str
-    user: str
-    state: str
-    processors: int
-    length_s: float
-    section: str
-
-
-_SECTION = re.compile(r"(active|idle|eligible|blocked) jobs-+", re.I)
-_SHOWQ_ROW = re.compile(
-    r"(?P<id>\S+) +(?P<user>\S+) +(?P<state>\S+) +(?P<procs>[0-9]{1,9}) +(?P<length>-?[0-9:]+|INFINITY) +"
-    r"\w{3} \w{3} +\d+ [\d:]{8}",
-    re.I,
-)
-_SHOWQ_OTHER = re.compile(
-    r"jobname .*|jobid .*|[0-9]+ (active|idle|eligible|blocked) jobs?.*|[0-9]+ of +[0-9]+ .*|total jobs:.*|total job.*",
-    re.I,
-)
-
-
-def showq(text: str) -> tuple[list[Queued], int]:
-    """The jobs by section, and the number of rows that could not be read. Raises Unreadable for another answer."""
-    found, unparsed, section = [], 0, ""
-    for line in (line.strip() for line in text.splitlines()):
-        if match := _SECTION.fullmatch(line):
-            section = {"eligible": "idle"}.get(match[1].lower(), match[1].lower())
-        elif line and not section:
-            break
-        elif row := _SHOWQ_ROW.fullmatch(line):
-            try:
-                length = _length(row["length"].removeprefix("-"))
-            except ValueError:
-                unparsed += 1
-                continue
-            found.append(Queued(row["id"], row["user"], row["state"], int(row["procs"]), length, section))
-        elif line and not _SHOWQ_OTHER.fullmatch(line):
-            unparsed += 1
-    if not section:
-        raise Unreadable(f"{text.strip()[:60]!r} is no answer of showq")
-    return found, unparsed
-
-
-_CHECKJOB = re.compile(r"^(?P<key>[A-Z][A-Za-z ]*?): +(?P<value>.*)$", re.MULTILINE)
-_CHECKED = re.compile(r"checking job (?P<id>\S+)")
-
-
-def checkjob(text: str) -> Mapping[str, str]:
-    """What the scheduler says of one job, by its own words, `id` and `NodeAccess` among them. Raises Unreadable."""
-    head = _CHECKED.search(text)
-    if head is None:
-        raise Unreadable(f"{text.strip()[:60]!r} is no answer of checkjob")
-    found = {"id": head["id"]}
-    for match in _CHECKJOB.finditer(text):
-        found.setdefault(match["key"].strip(), match["value"].strip())
     return found

@@ -38,7 +38,7 @@ _NODE_FAIL = {
 }
 _SIGNALLED = 256
 _TERM = 15
-_DELETED, _FAILED = "91", "93"
+_DELETED = "91"
 
 _ID = re.compile(r"[0-9]+(\[[0-9]*\])?(\.[A-Za-z0-9._:-]+)?", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)

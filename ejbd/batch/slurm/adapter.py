@@ -33,7 +33,7 @@ from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservation
 from ejbd.core.view import BatchJobView, ClusterView, NodeView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
-from ejbd.sbatch import export_parts
+from ejbd.options.sbatch import export_parts
 
 
 class SlurmBatch:

@@ -18,7 +18,7 @@ from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.client.messages import fresh_key, job_path
 from ejbd.errors import Code, EjbError
-from ejbd.qsub import BY_LETTER
+from ejbd.options.qsub import BY_LETTER
 from ejbd.wire.numbers import batch_number
 from ejbd.wire.payloads import JobDetail
 from ejbd.wire.states import JobState

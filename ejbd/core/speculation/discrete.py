@@ -45,9 +45,3 @@ def discretise(law: Law, points: int, upper_s: float | None = None) -> Discrete:
     shares[0] = 1.0 - beyond[0]
     shares[1:] = beyond[:-1] - beyond[1:]
     return Discrete(law.low, step, values, shares, beyond)
-
-
-def discrete_of(low: float, step: float, shares: Array) -> Discrete:
-    """A law that is given by its probabilities."""
-    values: Array = low + step * np.arange(shares.shape[0], dtype=np.float64)
-    return Discrete(low, step, values, shares, np.maximum(0.0, 1.0 - np.cumsum(shares)))

@@ -159,13 +159,6 @@ def _cost(costs_of: _Adaptive, indices: Sequence[int]) -> float:
     return cost
 
 
-def expected_cost(table: Discrete, indices: Sequence[int], zeta: float = 0.0) -> float:
-    """The expected makespan of any increasing sequence of indices that ends at n (Theorem 1). Raises ValueError."""
-    if list(indices) != sorted(set(indices)) or not indices or indices[0] < 1 or indices[-1] != table.points:
-        raise ValueError("a sequence has increasing indices above 0 and ends with the last one")
-    return _cost(_Adaptive(table, zeta), indices)
-
-
 def expected_request(law: Law, sequence_s: Sequence[float]) -> float:
     """What is asked for altogether in expectation (seconds): every reservation until the run is done.
 

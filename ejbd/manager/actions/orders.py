@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.errors import Code, EjbError
+from ejbd.files.userfiles import read_plain
 from ejbd.manager.actions.spool import Spool, write_atomically
-from ejbd.userfiles import read_plain
 
 _MOST_BYTES = 1 << 20
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)  # where nobody can claim anything

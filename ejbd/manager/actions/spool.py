@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.batch.base import END_FILE
-from ejbd.engines import site_engines
 from ejbd.errors import Code, EjbError
+from ejbd.files.paths import distrusted, distrusted_entry
+from ejbd.files.userfiles import read_plain
 from ejbd.manager.protocol.worker_models import PROTOCOL
-from ejbd.paths import distrusted, distrusted_entry
-from ejbd.userfiles import read_plain
+from ejbd.plugins.engines import site_engines
 
 IDENTITY_NAME = "identity.json"
 SPEED_TRIAL_BYTES = 16 << 20

@@ -12,7 +12,7 @@ from ejbd.manager.jobspec.pbsfiles import for_sbatch
 from ejbd.manager.jobspec.pbslines import PbsLines
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import Asked
-from ejbd.sbatch import BY_NAME, Use
+from ejbd.options.sbatch import BY_NAME, Use
 
 # Given by EJB itself, or in its own way.
 _OURS = frozenset({"hold", "comment", "wait", "verbose", "quiet", "parsable"})

@@ -24,7 +24,7 @@ from ejbd.manager.jobspec.pbslines import PbsLines, read_pbs_lines
 from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import WITH_FIELDS, JobKind, JobSpec
 from ejbd.manager.jobspec.wants import read_wants
-from ejbd.sbatch import BY_NAME, Use
+from ejbd.options.sbatch import BY_NAME, Use
 
 MOST_OF_A_VALUE = 131_071  # characters; a word of a command may have no more
 KEPT_CHARACTERS = 16_384

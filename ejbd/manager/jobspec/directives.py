@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
 from ejbd.manager.jobspec.ownwords import given_setting
-from ejbd.sbatch import BY_LETTER, Argument, Option, matching
+from ejbd.options.sbatch import BY_LETTER, Argument, Option, matching
 
 _SBATCH, _SLURM, _EJB = "#SBATCH", "#SLURM", "#EJB"
 _SPACE = " \t\v\f\r"

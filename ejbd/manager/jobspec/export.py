@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ejbd.manager.jobspec.findings import invalid, shortened
-from ejbd.sbatch import export_parts
+from ejbd.options.sbatch import export_parts
 from ejbd.wire.reaching import PLACES, REACHING
 
 # Of another job, or for the daemon's own commands: never the new job's.

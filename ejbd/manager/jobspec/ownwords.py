@@ -14,7 +14,7 @@ from ejbd.core.parameters import JOB_WORDS, declared, per_job, said_by_job
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec.findings import Given, invalid, shortened
 from ejbd.manager.jobspec.spec import WITH_FIELDS
-from ejbd.policies import job_words, known_policies, known_policy
+from ejbd.plugins.policies import job_words, known_policies, known_policy
 
 FIELD_KEYS = tuple(per_job()[name].key for name in WITH_FIELDS)
 _MOST = 1024  # characters of a value

@@ -15,7 +15,7 @@ from ejbd.manager.jobspec import pbsresources
 from ejbd.manager.jobspec.findings import Given, Refusal, invalid, shortened
 from ejbd.manager.jobspec.pbsfiles import Names
 from ejbd.manager.jobspec.pbsresources import Resource
-from ejbd.qsub import BY_LETTER, Option, Use
+from ejbd.options.qsub import BY_LETTER, Option, Use
 
 _PBS = "#PBS"
 _HOSTED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:(?=.)", re.ASCII)

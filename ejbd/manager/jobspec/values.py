@@ -6,9 +6,9 @@ import math
 import re
 
 from ejbd.core.walltime import parse_walltime
-from ejbd.engines import known_engines
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, invalid, shortened
+from ejbd.plugins.engines import known_engines
 
 MOST_PROCESSES = 1_000_000
 LONGEST_NAME = 200

@@ -46,7 +46,7 @@ class Application(NamedTuple):
 
 def application_of_job(user: str, spec: JobSpec) -> Application:
     """The application of a job, as its user says, or by its name or program."""
-    from ejbd.core.speculation.naming import application_name
+    from ejbd.wire.naming import application_name
 
     if spec.app is not None:
         name, _, kind = spec.app.partition(":")

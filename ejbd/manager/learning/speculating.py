@@ -16,12 +16,12 @@ import structlog
 from ejbd.config import QueueSettings
 from ejbd.core.bundling.weighing import points_of
 from ejbd.core.progress import round_up
-from ejbd.engines import moving_engines
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.learning.history import application_of
 from ejbd.manager.learning.pastruns import Application, application_of_job, learned, newest
 from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.plugins.engines import moving_engines
 from ejbd.store.models import Job, PastRun
 from ejbd.wire.states import JobState
 

@@ -16,7 +16,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
-from ejbd.engines import site_engines
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import JobKind, JobSpec
@@ -25,6 +24,7 @@ from ejbd.manager.memory import Offer
 from ejbd.manager.placements import node_limit
 from ejbd.manager.placements.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.plugins.engines import site_engines
 from ejbd.store.models import Event
 from ejbd.wire.kinds import EventKind
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ejbd.engines import moving_engines
 from ejbd.manager.actions.subjobs import release
 from ejbd.manager.ends.outcomes import pause_s
 from ejbd.manager.learning.history import remember
 from ejbd.manager.planning.jobworld import JobWorld, holds_shell
 from ejbd.manager.times import work_now
+from ejbd.plugins.engines import moving_engines
 from ejbd.store.models import Epoch, Event, Obstacle, Subjob
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event

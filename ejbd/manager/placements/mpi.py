@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
-from ejbd.userfiles import read_plain, within
+from ejbd.files.userfiles import read_plain, within
 
 LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it needs stand near its beginning
 MOST_LAUNCH_BYTES = 64 << 20

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from ejbd.core.policy import Situation
 from ejbd.core.view import NodeView
-from ejbd.engines import moving_engines
 from ejbd.manager.context import Context
 from ejbd.manager.placements.mpi import is_open_mpi, mpi_of_launch
 from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.plugins.engines import moving_engines
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import AS_ASKED, OperationKind, SubjobRole

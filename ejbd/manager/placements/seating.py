@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ejbd.core.placing import Host, Seat, place_wide
+from ejbd.files.userfiles import read_plain, within
 from ejbd.manager.placements.mpi import LOOK_S, MOST_LAUNCH_BYTES
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.store.models import Launch, Worker
-from ejbd.userfiles import read_plain, within
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
-from ejbd.engines import moving_engines
 from ejbd.manager.placements import application
 from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.times import walltime_end, work_now
+from ejbd.plugins.engines import moving_engines
 from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState, JobState
 from ejbd.store.transitions import add_event

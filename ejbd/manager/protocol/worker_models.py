@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ejbd.engines import known_engines
+from ejbd.plugins.engines import known_engines
 
 PROTOCOL = "2"
 

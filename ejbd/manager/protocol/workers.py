@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.files.userfiles import read_plain, within
 from ejbd.manager.actions.operations import add_operation
 from ejbd.manager.actions.subjobs import exit_payload
 from ejbd.manager.context import Context
@@ -28,7 +29,6 @@ from ejbd.manager.protocol.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC, add_event, move_operation, wake
-from ejbd.userfiles import read_plain, within
 from ejbd.wire.kinds import EventKind, OperationKind
 
 LOOK_S = 2.0

@@ -13,7 +13,6 @@ from ejbd.core.needs import seen_by
 from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.core.walltime import format_walltime
-from ejbd.engines import known_engines
 from ejbd.errors import Code, EjbError
 from ejbd.manager.context import Context
 from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
@@ -23,6 +22,7 @@ from ejbd.manager.placements.checkpointing import check_mpi, choose_engine, open
 from ejbd.manager.placements.mpi import is_open_mpi
 from ejbd.manager.poll import auto
 from ejbd.manager.submission.fitting import fitted
+from ejbd.plugins.engines import known_engines
 
 
 @dataclass(frozen=True, slots=True)

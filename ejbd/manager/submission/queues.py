@@ -17,7 +17,7 @@ from ejbd.manager.context import Context
 from ejbd.manager.planning.promises import Promises
 from ejbd.manager.poll import queuepause
 from ejbd.manager.submission.admission import queue_allows
-from ejbd.policies import known_policies
+from ejbd.plugins.policies import known_policies
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import QUEUES_TOPIC, add_event, wake
 from ejbd.wire.hostlists import fold

@@ -15,6 +15,7 @@ from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, mailing
 from ejbd.config import Settings
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
+from ejbd.files.userfiles import apart
 from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
@@ -28,7 +29,6 @@ from ejbd.manager.submission.output import Outputs, check_output
 from ejbd.manager.submission.pbsfolders import into_folders
 from ejbd.manager.submission.together import Together
 from ejbd.store.store import Store
-from ejbd.userfiles import apart
 
 _Look = tuple[Accepted | None, Admission, Wanted | None]
 GOOD_FOR_S = 30.0  # so long what the batch system has not refused is not shown again, whatever it said

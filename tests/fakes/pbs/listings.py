@@ -354,67 +354,6 @@ def showres_by_node(world: World, now: float, at: float) -> str:
     return text + f"{len(rows)} nodes reserved\n"
 
 
-def showres(world: World, now: float) -> str:
-    text = "Reservations\n\nReservationID       Type S       Start         End    Duration    N/P    StartTime\n\n"
-    together: dict[str, list[tuple[str, str, str, str, int, float, float]]] = {}
-    for row in holds(world, now):
-        together.setdefault(row[2], []).append(row)
-    for name, rows in sorted(together.items()):
-        _, kind, _, state, _, start, span = rows[0]
-        ends = f"{len(rows)}/{sum(row[4] for row in rows)}"
-        text += f"{name:<20} {kind} {state[0]} {long_length(start):>11} {long_length(start + span):>11} "
-        text += f"{long_length(span):>11} {ends:>6}    {without_year(now + start)}\n"
-    return text + f"\n{len(together)} reservations located\n"
-
-
-def showq(world: World, now: float) -> str:
-    total = world.processors * len(world.nodes)
-    running = [job for job in world.jobs.values() if job.runs]
-    idle = [job for job in world.jobs.values() if job.state == "Q"]
-    blocked = [job for job in world.jobs.values() if job.state in "HW"]
-    busy = sum(job.processors for job in running)
-    heading = "JOBNAME            USERNAME      STATE  PROC   REMAINING            STARTTIME\n\n"
-    waiting = heading.replace("REMAINING            STARTTIME", "  WCLIMIT            QUEUETIME")
-
-    def row(job: Job, state: str, span: float, at: float) -> str:
-        who = f"{job.number:<18} {job.owner:>8} {state:>10} {job.processors:>5}"
-        return f"{who} {long_length(span):>11}  {without_year(at)}\n"
-
-    text = "ACTIVE JOBS--------------------\n" + heading
-    for job in running:
-        start = job.start_s or now
-        text += row(job, "Running", start + job.walltime_s - now, start)
-    text += f"\n{len(running):>6} Active Jobs  {busy:>6} of {total:>4} Processors Active ({100 * busy / total:.2f}%)\n"
-    text += f"\nIDLE JOBS----------------------\n{waiting}"
-    text += "".join(row(job, "Idle", job.walltime_s, job.submitted_s) for job in idle)
-    text += f"\n{len(idle)} Idle Jobs\n\nBLOCKED JOBS----------------\n{waiting}"
-    text += "".join(row(job, "BatchHold", job.walltime_s, job.submitted_s) for job in blocked)
-    count = len(running) + len(idle) + len(blocked)
-    text += (
-        f"\nTotal Jobs: {count}   Active Jobs: {len(running)}   Idle Jobs: {len(idle)}   Blocked Jobs: {len(blocked)}\n"
-    )
-    return text
-
-
-def showstart(job: Job, now: float) -> str:
-    start = (job.start_s or now) - now if job.runs else (job.estimate[0] - now if job.estimate else 0.0)
-    end = start + job.walltime_s
-    return (
-        f"job {job.number} requires {job.processors} procs for {long_length(job.walltime_s)}\n"
-        f"Earliest start in      {long_length(start):>12} on {without_year(now + start)}\n"
-        f"Earliest completion in {long_length(end):>12} on {without_year(now + end)}\nBest Partition: DEFAULT\n\n"
-    )
-
-
-def checkjob(job: Job, now: float) -> str:
-    state = "Running" if job.runs else "Idle"
-    return (
-        f"\n\nchecking job {job.number}\n\nState: {state}\nCreds:  user:{job.owner}  group:{job.owner}  class:batch\n"
-        f"WallTime: 00:00:00 of {long_length(job.walltime_s)}\nSubmitTime: {without_year(job.submitted_s)}\n\n"
-        f"Total Tasks: {job.processors}\n\nNodeAccess: SHARED\n\n"
-    )
-
-
 def spoiled(text: str, how: str) -> str:
     """An OpenPBS listing with what real ones were seen to have."""
     if how == "duplicate_keys":

@@ -21,7 +21,7 @@ from typing import Any
 CLIENT = Path(__file__).with_name("client.py")
 ROOT = Path(__file__).parents[3]
 COMMANDS = ("qsub", "qstat", "qdel", "qalter", "qhold", "qrls", "qsig", "pbsnodes", "pbsdsh")
-MAUI = ("showbf", "showq", "showres", "showstart", "checkjob")
+MAUI = ("showbf", "showres")
 
 
 @dataclass

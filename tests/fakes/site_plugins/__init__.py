@@ -21,7 +21,7 @@ gone = no_such_module:BATCH
 BROKEN = {
     "the policy torn (our_site:Nobody) of our-site cannot be loaded: ": "has no attribute 'Nobody'",
     "the engine dmtcp (our_plugins:TAKEN) of our-site cannot be loaded: ": "there is an engine dmtcp already",
-    "the engine odd (our_plugins:NO_ENGINE) of our-site cannot be loaded: ": "it is no EngineKind of ejbd.engines",
+    "the engine odd (our_plugins:NO_ENGINE) of our-site cannot be loaded: ": "no EngineKind of ejbd.plugins.engines",
     "the batch system gone (no_such_module:BATCH) of our-site cannot be loaded: ": "No module named 'no_such_module'",
 }
 """What is said of those that cannot be had: how the sentence begins, and how it ends."""

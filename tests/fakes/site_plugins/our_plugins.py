@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from ejbd.batch.local import LocalBatch
-from ejbd.batches import BatchKind, BatchTraits
 from ejbd.config import Settings
-from ejbd.engines import EngineKind
+from ejbd.plugins.batches import BatchKind, BatchTraits
+from ejbd.plugins.engines import EngineKind
 
 SNAP = EngineKind(name="snap", worker=Path(__file__).with_name("snap.py"))
 

@@ -1,0 +1,69 @@
+"""`ejb sim reproduce guard` on a made-up log: every cell against EASY, the worst told first, nothing done twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.sim.metrics import paper_trim
+from ejbd.sim.models import Model, generate
+from ejbd.sim.run import Policy, run
+from ejbd.sim.swf import write_swf
+from ejbd.sim.workload import workload_of
+from ejbd.studies.paper import guard
+from ejbd.studies.paper.guard import Cell, verdict
+from tests.fakes.ejb_sim import ejb_sim
+
+MADE: dict[str, Any] = {"jobs": 80, "processors": 100, "seed": 3, "load": 0.9}
+
+
+@pytest.mark.slow
+def test_the_sweep_tells_each_cell_and_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "QUICK", {"delta": ("1", "2"), "lambda": ("0", "120"), "startup": ("60",)})
+    write_swf(tmp_path / "KTH-SP2-1996-made.swf", generate(Model.UNIFORM, jobs=80, processors=100, seed=3, load=0.9))
+    words = ["reproduce", "guard", "--quick", "--traces", str(tmp_path), "--out", str(tmp_path / "out")]
+    paths = [Path(line) for line in ejb_sim(*words).stdout.split()]
+    assert [path.name for path in paths] == [f"guard.{end}" for end in ("md", "json", "csv", "png", "svg", "pdf")]
+    assert all(path.stat().st_size for path in paths)
+    found = json.loads(paths[1].read_text())
+    cells = found["cells"]
+    assert [(c["log"], c["delta"], c["lambda_s"], c["start_up_s"]) for c in cells] == [
+        ("KTH", 1, 0, 60), ("KTH", 1, 120, 60), ("KTH", 2, 0, 60), ("KTH", 2, 120, 60),
+    ]  # fmt: skip
+    load = workload_of(generate(Model.UNIFORM, **MADE), "made", processors=100)
+    costs = BundlingParameters(
+        delta=2, lambda_s=120, start_up_s=60, suspend=True, order=Order.LEAST_WORK, guard=Guard.ON
+    )
+    easy, ejb = run(load, Policy.EASY, plain=True), run(load, Policy.EJB, parameters=costs, plain=True)
+    kept_in = paper_trim(load.jobs, easy) & paper_trim(load.jobs, ejb)
+    for name, chosen in (("all", kept_in), ("elastic", kept_in & (ejb.elastic != 0)), ("others", ejb.elastic == 0)):
+        before, after = ((outcome.end - load.jobs.submit)[kept_in & chosen].mean() for outcome in (easy, ejb))
+        assert cells[3][f"{name}_percent"] == pytest.approx(100 * (after / before - 1))
+    assert len({c["all_percent"] for c in cells}) > 1, "each cell is a simulation of its own"
+    assert paths[0].read_text().startswith(f"# The guard against EASY\n\n{found['verdict']}")
+
+    kept = {path: path.read_bytes() for path in (tmp_path / "out" / "cells").glob("*.jsonl")}
+    assert sum(text.count(b"\n") for text in kept.values()) == 4
+    ejb_sim(*words)
+    assert {path: path.read_bytes() for path in kept} == kept, "nothing was simulated again"
+
+
+def test_the_worst_cell_is_the_one_that_harms_anybody_most() -> None:
+    fine, harms = Cell("KTH", 1, 0, 0, -20.0, -30.0, -1.0), Cell("SDSC", 3, 7200, 600, -5.0, -9.0, 1.5)
+    assert verdict([fine, harms]) == (
+        "Worst cell: SDSC, Delta 3, lambda 7200 s, start-up 600 s: mean turnaround of all -5.0 %, elastic -9.0 %, "
+        "others +1.5 %. In 1 of the 2 cells it is more than 1 % above EASY's."
+    )
+    assert verdict([fine]).endswith("In none of the 1 cells is it more than 1 % above EASY's.")
+
+
+def test_a_folder_without_logs_is_said_so(tmp_path: Path) -> None:
+    said = ejb_sim("reproduce", "guard", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), code=2).stderr
+    assert "has none of the logs CTC-SP2-1996" in said
+    assert "--traces" in ejb_sim("reproduce", "guard", "--out", str(tmp_path), code=2).stderr
