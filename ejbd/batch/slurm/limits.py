@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,12 @@ from ejbd.errors import BatchError
 
 READ_EVERY_S = 60.0
 READ_SOONER_S = 15.0  # while a job of ours stands on a limit, or there are new ones: an operator may have changed it
+READ_TIMEOUT_S = 10.0  # of each command: a poll waits for them, and what was read last holds
+# By all of Slurm's words (22.05): those of a QOS for each account have neither `QOS` nor `Limit` in them.
+_SHARED = re.compile(
+    r"Licenses|(?:Assoc|QOS)Grp\w+|AssocMax(?:Jobs|SubmitJob)Limit|QOSMax\w+PerUser(?:Limit)?|Max\w+PerAccount"
+    r"|(?:Association|QOS)(?:Job|Resource)Limit"
+)
 
 
 def enforced(config: Mapping[str, str]) -> bool:
@@ -25,10 +32,7 @@ def is_limit(reason: str) -> bool:
 
     What one job alone may have (`AssocMaxCpuPerJobLimit`, `QOSMaxWallDurationPerJobLimit`) does not pass by waiting.
     """
-    if reason == "Licenses":
-        return True
-    of_accounts = reason.startswith(("Assoc", "QOS")) and reason.endswith(("Limit", "PerUser", "PerAccount", "Submit"))
-    return of_accounts and "PerJob" not in reason and "MinCpu" not in reason and "MinGRES" not in reason
+    return _SHARED.fullmatch(reason) is not None
 
 
 class AccountLimits:
@@ -38,7 +42,7 @@ class AccountLimits:
         self._query = query
         self._user = user
         self._uid = uid
-        self._timeout_s = timeout_s
+        self._timeout_s = min(timeout_s, READ_TIMEOUT_S)
         self._asked_s = -math.inf  # by the clock that nobody sets
         self._elsewhere: list[tuple[AccountLimit, float]] = []  # with what is used that listings do not show
         self._waited: set[str] = set()  # jobs of ours that waited then
