@@ -1,4 +1,5 @@
-"""Limits of Slurm's accounts on a real Slurm of 8 x 4: nothing of an elastic job stands in the way of its own J0."""
+"""Limits and shares of Slurm's accounts on a real Slurm of 8 x 4: nothing of an elastic job stands in the way of its
+own J0, or costs it its place."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("limits-slurm")]
 POLL_S = 0.5
 EVERY = os.environ.get("EJB_TEST_SCRIPTS") == "all"  # every limit: some twenty seconds each
 ENFORCED = "AccountingStorageEnforce=associations,limits,qos\n"
+FAIR = "PriorityType=priority/multifactor\nPriorityWeightFairshare=100000\nPriorityCalcPeriod=1\n"
 
 
 @dataclass
@@ -37,19 +39,19 @@ class Site:
     def limit_qos(self, *words: str) -> None:
         self.cluster.run("sacctmgr", "-i", "modify", "qos", "normal", "set", *words)
 
-    def filler(self, processors: int) -> str:
+    def filler(self, processors: int, minutes: int = 30, ends: str = "end") -> str:
         """Somebody else's job, which ends when it is told to."""
-        script = f"while [ ! -e {self.folder}/end ]; do sleep 0.1; done"
-        id = self.cluster.sbatch(f"-n{processors}", "-t30", "--account=others", script=script)
+        script = f"while [ ! -e {self.folder}/{ends} ]; do sleep 0.1; done"
+        id = self.cluster.sbatch(f"-n{processors}", f"-t{minutes}", "--account=others", script=script)
         self.cluster.until(lambda: self.cluster.states()[id] == "RUNNING", "the filler does not run")
         return id
 
-    def end_filler(self) -> None:
-        (self.folder / "end").touch()
+    def end_filler(self, ends: str = "end") -> None:
+        (self.folder / ends).touch()
 
-    def submit(self, steps: int = 200, ranks: int = 32, time: str = "4:00") -> str:
+    def submit(self, steps: int = 200, ranks: int = 32, time: str = "4:00", account: str = "ours") -> str:
         heat = self.daemon.heat(steps, self.folder / "result", pace="50ms", size=64)
-        return self.daemon.submit(*heat, ranks=ranks, time=time, overrides={"account": "ours"})
+        return self.daemon.submit(*heat, ranks=ranks, time=time, overrides={"account": account})
 
     def j0(self, job: str) -> dict[str, Any]:
         """{"batch_id": None} before it is planned."""
@@ -71,10 +73,12 @@ class Site:
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm(accounting=True):
         pytest.skip(reason)
-    with slurm_cluster(8, 4, "--profile=acct", more=ENFORCED) as cluster:
-        for account in ("ours", "others"):
+    with slurm_cluster(8, 4, "--profile=acct", more=ENFORCED + FAIR) as cluster:
+        cluster.run("sacctmgr", "-i", "add", "qos", "ejb", "UsageFactor=0")
+        for account in ("ours", "others", "poor", "rivals"):
             cluster.run("sacctmgr", "-i", "add", "account", account)
             cluster.run("sacctmgr", "-i", "add", "user", ME.user, f"account={account}")
+        cluster.run("sacctmgr", "-i", "modify", "user", ME.user, "set", "qos+=ejb")
         yield cluster
 
 
@@ -166,3 +170,23 @@ def test_an_elastic_job_begins_when_a_rigid_one_would_under_any_limit(site: Site
         assert not [s for s in site.subjobs(job) if s["start_s"] is None], "what could never start was asked for"
     finally:
         change(words.rpartition("=")[0] + "=-1")
+
+
+def test_a_rival_does_not_take_the_place_that_j0_has_by_its_fair_share(site: Site) -> None:
+    """Two accounts that have used nothing, and a job of each that waits for all processors, J0 first. By the first
+    thing that J0's account is charged for the other goes first: no subjob, but one under a QOS that charges nobody."""
+    site.daemon.start()
+    site.filler(28, minutes=5)
+    site.filler(4, minutes=5, ends="first")
+    job = site.submit(account="poor")
+    until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
+    rival = site.cluster.sbatch("-n32", "-t5", "--account=rivals", script="sleep 30")
+    site.end_filler("first")
+    goes_first = f"job {rival} of {ME.user} would go first"
+    until(lambda: goes_first in site.daemon.explain(job)["now"], "it is not told", 60, site.daemon.trace(job))
+    print(site.daemon.explain(job)["now"])
+    assert site.subjobs(job) == []
+    site.daemon.client.patch("/v1/queues/batch", json={"subjob_qos": "ejb"}).raise_for_status()
+    until(lambda: [s["state"] for s in site.subjobs(job)] == ["running"], "no subjob", 60, site.daemon.trace(job))
+    id = site.subjobs(job)[0]["batch_id"]
+    assert site.cluster.run("squeue", "--noheader", "--format=%q", f"--jobs={id}").strip() == "ejb"

@@ -1,4 +1,4 @@
-"""What a site hides is looked at again: an administrator may hide jobs, or let the daemon's user see them, at any time."""
+"""What a site hides is looked at again: an administrator may hide jobs, or let the daemon's user see them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Site:
             raise BatchError(f"Slurm did not {doing}", transient=True)
         if argv[0] == "sacctmgr":
             return f"{self.level}\n"
-        return f"AccountingStorageType   = accounting_storage/slurmdbd\nPrivateData = {self.hides}\nSlurmUser = slurm(1)\n"
+        return (
+            f"AccountingStorageType   = accounting_storage/slurmdbd\nPrivateData = {self.hides}\nSlurmUser = slurm(1)\n"
+        )
 
 
 async def test_what_is_hidden_or_shown_later_is_seen_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ class SlurmBatch:
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
             limits=limits,
             limits_unknown=self._limits.unknown,
-            fair_share=charging.fair_share(settings) > 0,
+            fair_share=self._limits.fair,
             blind=await self.blindness(),
         )
 

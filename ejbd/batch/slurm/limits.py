@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ejbd.batch.slurm.associations import Query, ShowAssociations, ShowPartitions, ShowQos, limits_of
-from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted
+from ejbd.batch.slurm.charging import fair_share, shares_of
+from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted, FairShare
 from ejbd.errors import BatchError
 
 READ_EVERY_S = 60.0
@@ -47,10 +48,12 @@ class AccountLimits:
         self._elsewhere: list[tuple[AccountLimit, float]] = []  # with what is used that listings do not show
         self._waited: set[str] = set()  # jobs of ours that waited then
         self.unknown = ""
+        self.fair: FairShare | None = None  # the accounts' shares, and what they had used when that was read
 
     async def look(self, config: Mapping[str, str], jobs: Sequence[BatchJobView]) -> tuple[AccountLimit, ...]:
         """The limits with what is used of them now, by the jobs that were listed just now."""
-        if not enforced(config):
+        if not enforced(config) and not fair_share(config):
+            self.fair, self._elsewhere = None, []
             return ()
         counts = _Counts(jobs)
         ours = {job.id for job in jobs if not job.foreign and job.state is BatchState.PENDING}
@@ -65,11 +68,17 @@ class AccountLimits:
         qos, partitions = ShowQos(self._timeout_s), ShowPartitions(self._timeout_s)
         try:
             text = await self._query(associations.argv(), associations.timeout_s, "tell the limits of its accounts")
+            known, qualities = associations.parse(text)
+            self.fair = shares_of(known, config)
+            if not enforced(config):
+                self.unknown, self._elsewhere = "", []
+                return
             of_partitions = partitions.parse(
                 await self._query(partitions.argv(), partitions.timeout_s, "tell the QOS of its partitions")
             )
         except BatchError as error:
-            self.unknown = error.sentence()
+            self.unknown = error.sentence() if enforced(config) else ""
+            self.fair = self.fair or shares_of((), config)
             return
         allowed: dict[str, dict[str, str]] = {}
         self.unknown = ""
@@ -78,8 +87,8 @@ class AccountLimits:
         except BatchError as error:
             self.unknown = error.sentence()
         safe = "safe" in config.get("AccountingStorageEnforce", "").lower().split(",")
-        known = limits_of(*associations.parse(text), allowed, of_partitions, self._user, self._uid, safe=safe)
-        self._elsewhere = [(one, one.used - counts.of(one)) for one in known]
+        limits = limits_of(known, qualities, allowed, of_partitions, self._user, self._uid, safe=safe)
+        self._elsewhere = [(one, one.used - counts.of(one)) for one in limits]
 
 
 class _Counts:
