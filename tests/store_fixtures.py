@@ -47,6 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store_url" not in metafunc.fixturenames:
         return
     item = metafunc.definition
+    if any("store_url" in mark.args[0] for mark in item.iter_markers("parametrize")):
+        return  # it says so itself
     about_sql = "unit" not in item.path.parts or item.get_closest_marker("sql") is not None
     everywhere = about_sql or os.environ.get("EJB_TEST_DATABASES") == "all"
     metafunc.parametrize("store_url", BOTH if everywhere else BOTH[:1], indirect=True)

@@ -51,6 +51,7 @@ class ReasonCode(StrEnum):
     ENDED = "ended"  # the application has ended
     GIVES_NOTHING = "gives_nothing"  # the job holds nothing that would be worth giving back
     NOBODY_FITS = "nobody_fits"  # into what it holds
+    COSTS_PLACE = "costs_place"  # by fair share it would cost J0 more than it gains
     STANDS_ON_LIMIT = "stands_on_limit"  # somebody who could start but for what the job runs on
     SOMEBODY_FITS = "somebody_fits"  # who waits, into what it holds
 

@@ -14,6 +14,7 @@ from ejbd.core.decision import Decision, no_room
 from ejbd.core.lending import Lending, Standing
 from ejbd.core.parameters import Parameters
 from ejbd.core.policy import Situation, policy_named
+from ejbd.core.room.place import Place
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 
@@ -27,6 +28,7 @@ class Question:
 
     `outcome`: how the application has ended, where that is asked about. `lending`: who waits and who borrows, where a
     job may have to give back what it holds. `stands`: the batch job in whose way it is, where it may be by a limit.
+    `place`: of its J0, where what its subjobs use may cost that.
     """
 
     situation: Situation
@@ -38,9 +40,14 @@ class Question:
     outcome: str = ""
     lending: Lending | None = None
     stands: Standing | None = None
+    place: Place | None = None
 
     def answer(self) -> Decision:
         """Ask the policy, but not for a start on nothing. Raises LookupError where there is none of that name."""
+        decision = self._answer()
+        return decision if self.place is None else self.place.weighed(decision, self.state, self.parameters)
+
+    def _answer(self) -> Decision:
         policy = policy_named(self.policy)(self.parameters)
         if self.situation is Situation.WAIT:
             if not self.slots:
@@ -70,6 +77,7 @@ class Question:
             "outcome": self.outcome,
             **({} if self.lending is None else {"lending": self.lending.to_json()}),
             **({} if self.stands is None else {"stands": self.stands.to_json()}),
+            **({} if self.place is None else {"place": self.place.to_json()}),
         }
 
     @classmethod
@@ -88,6 +96,7 @@ class Question:
             data.get("outcome", ""),
             Lending.from_json(data["lending"]) if data.get("lending") else None,
             Standing.from_json(data["stands"]) if data.get("stands") else None,
+            Place.from_json(data["place"]) if data.get("place") else None,
         )
 
 

@@ -137,6 +137,7 @@ class BatchJobView:
     account: str = ""  # that it is charged to ("": not told)
     qos: str = ""
     limited: bool = False  # blocked by a limit, or by licences, that jobs which run are counted against
+    priority: int = 0  # of a job that waits (0: not told)
 
     @property
     def mark(self) -> str:
@@ -228,6 +229,33 @@ class AccountLimit:
         return qos not in self.other_rules and self.counts(account, qos, queue)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An account's `share` of everything (0 to 1), and how many processor seconds count as `used` by it now."""
+
+    account: str
+    share: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """How what an account uses lowers the priority of its jobs that wait.
+
+    `weight`: what a whole fair share is worth in a priority. `by_rank`: accounts stand in the order of share over use,
+    and their rank counts (Slurm's Fair Tree); else 2^(-use/share/damping) does. `used`: by all of them together.
+    """
+
+    weight: float
+    by_rank: bool = True
+    damping: float = 1.0
+    used: float = 0.0
+    shares: tuple[Share, ...] = ()
+
+    def of(self, account: str) -> Share | None:
+        return next((one for one in self.shares if one.account == account), None)
+
+
 KILL_WAIT_S = 2.0  # where the batch system does not say
 PASS_S = 30.0  # Slurm's default (bf_interval)
 
@@ -247,8 +275,8 @@ class ClusterView:
     what can never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended. `pass_s`:
     how often the scheduler looks whether somebody who waits can start ahead of others. `limits`: those of accounts that
     jobs of this daemon's user are held to, read a minute ago at most and counted as of now; `limits_unknown`: why they
-    could not be read ("": they were, or there are none). `fair_share`: what an account uses lowers the priority of its
-    jobs that wait.
+    could not be read ("": they were, or there are none). `fair_share`: how what an account uses lowers the priority of
+    its jobs that wait (None: it does not).
 
     `schedules`: its scheduler is at work; where it is switched off, nothing starts.
 
@@ -273,7 +301,7 @@ class ClusterView:
     pass_s: float = PASS_S
     limits: tuple[AccountLimit, ...] = ()
     limits_unknown: str = ""
-    fair_share: bool = False
+    fair_share: FairShare | None = None
     schedules: bool = True
     blind: str = ""
 

@@ -346,3 +346,27 @@ def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_pa
             daemon.start()
             completed(daemon, site, job, steps=400)
         assert daemon.kinds(job).count("epoch.running") >= 2, "it was not sent back"
+
+
+def test_an_operators_suspension_is_not_undone(site: SlurmSite, tmp_path: Path) -> None:
+    """`scontrol suspend` of a running subjob: its job waits for it, whatever room comes free, longer than workers may
+    be silent for, and goes on when it is resumed."""
+    with daemon_on(site, tmp_path) as daemon:
+        job = submit(daemon, site)
+        daemon.wait_event(job, "epoch.running")
+
+        def subjobs() -> list[tuple[str, str]]:
+            return [(s["batch_id"], s["state"]) for s in daemon.job(job)["subjobs"] if s["role"] == "subjob"]
+
+        ((id, _),) = subjobs()
+        site.cluster.run("scontrol", "suspend", id)
+        until(lambda: subjobs() == [(id, "suspended")], "it is not told", 30, daemon.trace(job))
+        assert "suspended" in daemon.job(job)["reason"]
+        site.more()
+        time.sleep(18.0)  # worker_silence_s is 15 here
+        assert subjobs() == [(id, "suspended")] and daemon.job(job)["state"] == "running", daemon.trace(job)()
+        site.cluster.run("scontrol", "resume", id)
+        completed(daemon, site, job)
+        kinds = [e["kind"] for e in daemon.events(job)]
+        assert not {"worker.lost", "epoch.failed"} & set(kinds[: kinds.index("job.completed")]), kinds
+        assert subjobs()[0] == (id, "completed")

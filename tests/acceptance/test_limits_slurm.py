@@ -1,4 +1,5 @@
-"""Limits of Slurm's accounts on a real Slurm of 8 x 4: nothing of an elastic job stands in the way of its own J0."""
+"""Limits and shares of Slurm's accounts on a real Slurm of 8 x 4: nothing of an elastic job stands in the way of its
+own J0, or costs it its place."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ejbd.batch.slurm.limits import is_limit
 from tests.fakes.daemon import FAST, Daemon, until
 from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -20,6 +22,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("limits-slurm")]
 POLL_S = 0.5
 EVERY = os.environ.get("EJB_TEST_SCRIPTS") == "all"  # every limit: some twenty seconds each
 ENFORCED = "AccountingStorageEnforce=associations,limits,qos\n"
+FAIR = "PriorityType=priority/multifactor\nPriorityWeightFairshare=100000\nPriorityCalcPeriod=1\n"
 
 
 @dataclass
@@ -37,19 +40,22 @@ class Site:
     def limit_qos(self, *words: str) -> None:
         self.cluster.run("sacctmgr", "-i", "modify", "qos", "normal", "set", *words)
 
-    def filler(self, processors: int) -> str:
+    def limit_account(self, *words: str) -> None:
+        self.cluster.run("sacctmgr", "-i", "modify", "account", "where", "name=ours", "set", *words)
+
+    def filler(self, processors: int, minutes: int = 30, ends: str = "end") -> str:
         """Somebody else's job, which ends when it is told to."""
-        script = f"while [ ! -e {self.folder}/end ]; do sleep 0.1; done"
-        id = self.cluster.sbatch(f"-n{processors}", "-t30", "--account=others", script=script)
+        script = f"while [ ! -e {self.folder}/{ends} ]; do sleep 0.1; done"
+        id = self.cluster.sbatch(f"-n{processors}", f"-t{minutes}", "--account=others", script=script)
         self.cluster.until(lambda: self.cluster.states()[id] == "RUNNING", "the filler does not run")
         return id
 
-    def end_filler(self) -> None:
-        (self.folder / "end").touch()
+    def end_filler(self, ends: str = "end") -> None:
+        (self.folder / ends).touch()
 
-    def submit(self, steps: int = 200, ranks: int = 32, time: str = "4:00") -> str:
+    def submit(self, steps: int = 200, ranks: int = 32, time: str = "4:00", account: str = "ours") -> str:
         heat = self.daemon.heat(steps, self.folder / "result", pace="50ms", size=64)
-        return self.daemon.submit(*heat, ranks=ranks, time=time, overrides={"account": "ours"})
+        return self.daemon.submit(*heat, ranks=ranks, time=time, overrides={"account": account})
 
     def j0(self, job: str) -> dict[str, Any]:
         """{"batch_id": None} before it is planned."""
@@ -59,18 +65,24 @@ class Site:
     def subjobs(self, job: str) -> list[dict[str, Any]]:
         return [s for s in self.daemon.job(job)["subjobs"] if s["role"] == "subjob"]
 
-    def reason(self, batch_id: str) -> str:
-        return self.cluster.run("squeue", "--noheader", "--format=%r", f"--jobs={batch_id}").strip()
+    def standing(self, j0: str) -> tuple[str, list[str]]:
+        """Why J0 waits ("None": it does not), and what else of its account there is, in one answer of squeue's."""
+        rows = self.cluster.run("squeue", "--noheader", "--account=ours", "--format=%i %T %r").splitlines()
+        listed = {id: (state, reason) for id, state, reason in (row.split(maxsplit=2) for row in rows)}
+        waits = listed.pop(j0, ("", "None"))
+        return waits[1], [f"{id} {state}" for id, (state, _) in listed.items()]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm(accounting=True):
         pytest.skip(reason)
-    with slurm_cluster(8, 4, "--profile=acct", more=ENFORCED) as cluster:
-        for account in ("ours", "others"):
+    with slurm_cluster(8, 4, "--profile=acct", more=ENFORCED + FAIR) as cluster:
+        cluster.run("sacctmgr", "-i", "add", "qos", "ejb", "UsageFactor=0")
+        for account in ("ours", "others", "poor", "rivals"):
             cluster.run("sacctmgr", "-i", "add", "account", account)
             cluster.run("sacctmgr", "-i", "add", "user", ME.user, f"account={account}")
+        cluster.run("sacctmgr", "-i", "modify", "user", ME.user, "set", "qos+=ejb")
         yield cluster
 
 
@@ -127,6 +139,13 @@ LIMITS = {
     "GrpJobs": ("user", "GrpJobs=1"),
     "MaxTRESPerUser of the QOS": ("qos", "MaxTRESPerUser=cpu=33"),
     "MaxJobsPerUser of the QOS": ("qos", "MaxJobsPerUser=1"),
+    "MaxJobsPerAccount of the QOS": ("qos", "MaxJobsPerAccount=1"),
+    "MaxTRESPerAccount of the QOS": ("qos", "MaxTRESPerAccount=cpu=32"),
+    "GrpTRES of the QOS": ("qos", "GrpTRES=cpu=60"),
+    "GrpTRES of nodes": ("user", "GrpTRES=node=8"),
+    "GrpTRESRunMins": ("user", "GrpTRESRunMins=cpu=64"),
+    "GrpTRES of the account": ("account", "GrpTRES=cpu=32"),
+    "GrpJobs of the account": ("account", "GrpJobs=1"),
 }
 USUAL = ("GrpTRES", "MaxTRESPerUser of the QOS")
 
@@ -136,10 +155,10 @@ USUAL = ("GrpTRES", "MaxTRESPerUser of the QOS")
     for name in LIMITS
 ])  # fmt: skip
 def test_an_elastic_job_begins_when_a_rigid_one_would_under_any_limit(site: Site, limit: str) -> None:
-    """The same job, rigid and elastic, with four processors free beside somebody's: under no limit does what EJB asks
-    for keep J0 from the room, as a job that waits on a limit with idle processors around it."""
+    """Four processors are free beside somebody's job, then all: under no limit does J0 stand on it together with
+    anything else of its job. A rigid job would stand on it likewise by whatever else the user runs, as he does here."""
     whose, words = LIMITS[limit]
-    change = site.limit if whose == "user" else site.limit_qos
+    change = {"user": site.limit, "qos": site.limit_qos, "account": site.limit_account}[whose]
     change(words)
     try:
         site.daemon.start()
@@ -147,17 +166,37 @@ def test_an_elastic_job_begins_when_a_rigid_one_would_under_any_limit(site: Site
         job = site.submit(steps=60, time="2:00")
         until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
         time.sleep(6 * POLL_S)  # the time in which a subjob would be asked for
-        subjobs = site.subjobs(job)
+        assert site.subjobs(job) == [], "what could never start beside J0 was asked for"
         site.end_filler()
-        stood: list[str] = []
+        stood: list[tuple[str, list[str]]] = []
 
         def over() -> bool:
-            stood.append(site.reason(site.j0(job)["batch_id"]))
+            stood.append(site.standing(site.j0(job)["batch_id"]))
             return bool(site.daemon.job(job)["state"] == "completed")
 
         until(over, "it did not complete", 180, site.daemon.trace(job))
-        print(limit, "subjobs:", [(s["processors"], s["state"]) for s in subjobs], "J0:", sorted(set(stood)))
-        assert not [reason for reason in stood if reason.startswith(("Assoc", "QOS"))], "J0 stood on the limit"
-        assert not [s for s in site.subjobs(job) if s["start_s"] is None], "what could never start was asked for"
+        print(limit, "J0:", sorted({reason for reason, _ in stood}))
+        in_its_way = [(reason, own) for reason, own in stood if is_limit(reason) and own]
+        assert in_its_way == [], "J0 stood on the limit beside what its own job runs on"
     finally:
         change(words.rpartition("=")[0] + "=-1")
+
+
+def test_a_rival_does_not_take_the_place_that_j0_has_by_its_fair_share(site: Site) -> None:
+    """Two accounts that have used nothing, and a job of each that waits for all processors, J0 first. By the first
+    thing that J0's account is charged for the other goes first: no subjob, but one under a QOS that charges nobody."""
+    site.daemon.start()
+    site.filler(28, minutes=5)
+    site.filler(4, minutes=5, ends="first")
+    job = site.submit(account="poor")
+    until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
+    rival = site.cluster.sbatch("-n32", "-t5", "--account=rivals", script="sleep 30")
+    site.end_filler("first")
+    goes_first = f"job {rival} of {ME.user} would go first"
+    until(lambda: goes_first in site.daemon.explain(job)["now"], "it is not told", 60, site.daemon.trace(job))
+    print(site.daemon.explain(job)["now"])
+    assert site.subjobs(job) == []
+    site.daemon.client.patch("/v1/queues/batch", json={"subjob_qos": "ejb"}).raise_for_status()
+    until(lambda: [s["state"] for s in site.subjobs(job)] == ["running"], "no subjob", 60, site.daemon.trace(job))
+    id = site.subjobs(job)[0]["batch_id"]
+    assert site.cluster.run("squeue", "--noheader", "--format=%q", f"--jobs={id}").strip() == "ejb"

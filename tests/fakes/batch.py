@@ -13,6 +13,7 @@ from ejbd.core.view import (
     BatchJobView,
     BatchState,
     ClusterView,
+    FairShare,
     NodeView,
     QueueView,
     Reservations,
@@ -61,7 +62,7 @@ class MemoryBatch:
         self.others: list[BatchJobView] = []
         self.reserved: tuple[SiteReservation, ...] = ()
         self.limits: tuple[AccountLimit, ...] = ()
-        self.fair_share = False
+        self.fair_share: FairShare | None = None
         self.account = ""  # of jobs whose options name none
         self.blind = ""  # why the jobs of others are hidden
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order

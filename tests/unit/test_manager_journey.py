@@ -370,6 +370,21 @@ async def test_a_double_that_turns_up_once_the_subjob_runs_is_cancelled(live: Li
     assert live.batch.jobs[first.id].state is BatchState.CANCELLED and "subjob.stray" in live.kinds(job)
 
 
+async def test_what_a_script_submits_later_is_no_double_of_a_submission_without_an_answer(live: LiveWorld) -> None:
+    live.batch.lose_answers = 1
+    job = await live.submit()
+    for _ in range(4):
+        await live.poll(6)
+    live.batch.start(f"ejb-{job}.0", walltime_s=9000.0)
+    await live.poll(1)
+    await live.poll(3600)
+    own = await live.batch.submit(Identity("ada"), live.batch.requests[live.batch.of(f"ejb-{job}.0").id])
+    for _ in range(3):
+        await live.poll(40)
+    assert live.batch.jobs[own].state is BatchState.PENDING
+    assert [data["batch_id"] for kind, data in live.events(job) if kind == "subjob.lookalike"] == [own]
+
+
 async def test_another_users_job_under_our_name_is_left_alone(live: LiveWorld) -> None:
     job = await live.submit()
     id = await live.batch.submit(Identity("ada"), live.batch.requests[live.batch.of(f"ejb-{job}.0").id])

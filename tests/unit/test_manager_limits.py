@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ejbd.core.question import Question
-from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted
+from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted, FairShare, Share
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
@@ -219,9 +219,45 @@ async def test_subjobs_are_charged_to_what_their_queue_has_for_them(world: Calla
 
 async def test_what_subjobs_cost_the_place_of_j0_is_told(world: Callable[..., LiveWorld]) -> None:
     live = world()
-    live.batch.fair_share = True
+    live.batch.fair_share = FairShare(1000.0)
     job = await live.submit(16, walltime_s=1000.0)
     assert "fair share" not in await told(live, job), "nothing is charged yet"
     await live.poll(1)
     await live.poll(5)
     assert "lowers J0's priority by fair share" in await told(live, job)
+
+
+async def test_a_subjob_that_would_cost_j0_its_place_is_not_asked_for(world: Callable[..., LiveWorld]) -> None:
+    """A rival that is planned right behind J0 would pass it by the first processor that its account uses."""
+    live = world()
+    live.batch.fair_share = FairShare(1000.0, shares=(Share("physics", 0.5, 0.0), Share("chemistry", 0.5, 0.0)))
+    job = await live.submit(16, walltime_s=1000.0)
+    await live.act()
+    rival = BatchJobView(
+        "77", "x", "eve", "batch", BatchState.PENDING, 32, 5000.0, account="chemistry", priority=7,
+        planned_start_s=live.batch.clock() + 1300.0,
+    )  # fmt: skip
+    j0 = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[j0.id] = replace(j0, priority=7, planned_start_s=live.batch.clock() + 300.0)
+    live.batch.others = [rival]
+    await live.poll(1)
+    await live.poll(5)
+    assert [s.role for s in live.subjobs(job)] == ["placeholder"]
+    assert "job 77 of eve would go first and cost J0 5000 s" in await told(live, job)
+    live.batch.others = [replace(rival, account="physics")]
+    await live.poll(5)
+    assert [s.role for s in live.subjobs(job)] == ["placeholder", "subjob"], "it was the rival and nothing else"
+
+
+async def test_what_is_charged_elsewhere_costs_no_place(world: Callable[..., LiveWorld]) -> None:
+    live = world(subjob_qos="ejb")
+    live.batch.fair_share = FairShare(1000.0, shares=(Share("physics", 0.5, 0.0), Share("chemistry", 0.5, 0.0)))
+    job = await live.submit(16, walltime_s=1000.0)
+    await live.act()
+    j0 = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[j0.id] = replace(j0, priority=7, planned_start_s=live.batch.clock() + 300.0)
+    live.batch.others = [replace(j0, id="77", user="eve", name="x", account="chemistry", priority=7,
+                                 foreign=True, planned_start_s=live.batch.clock() + 1300.0)]  # fmt: skip
+    await live.poll(1)
+    await live.poll(5)
+    assert [s.role for s in live.subjobs(job)] == ["placeholder", "subjob"]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
+from ejbd.core.overhead import Hop
 from ejbd.manager.context import Context
+from ejbd.manager.learning.history import History, Remembered
 from ejbd.manager.planning.promises import Promise
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -66,6 +70,25 @@ async def test_reading_in_a_loop_beside_a_writer_never_fails(tmp_path: Path, sto
     for reader in readers:
         reader.join(10)
     assert errors == []
+
+
+class Emptied(dict[object, object]):
+    """Another thread makes room whenever something was put in."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        super().__setitem__(key, value)
+        self.clear()
+
+
+async def test_what_is_read_of_the_history_may_be_let_go_by_another_thread_at_once(store: Store) -> None:
+    remembered = Remembered(*(Emptied() for _ in range(7)))  # type: ignore[arg-type]
+
+    def look(session: Session) -> list[object]:
+        history = History(session, 0.0, remembered, None)
+        return [history.moves("a"), history.ratios("a"), history.whole_runs("a"), *history.deltas("a"),
+                history.hops(Hop.READY, "batch"), history.hops(Hop.LAUNCH, "batch", "a")]  # fmt: skip
+
+    assert await store.read(look) == [[]] * 5
 
 
 async def test_a_clock_that_is_set_moves_what_is_remembered(tmp_path: Path, store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ejbd.batch.slurm.associations import ShowAssociations, ShowPartitions, ShowQos, limits_of
 from ejbd.batch.slurm.charging import Charge, examine
 from ejbd.batch.slurm.limits import AccountLimits, enforced, is_limit
-from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted
+from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted, FairShare, Share
 from ejbd.errors import BatchError
 
 RECORDED = Path(__file__).parent / "recorded" / "slurm-22.05"
@@ -91,7 +91,20 @@ def test_minutes_of_processors_count_where_the_site_lets_nothing_exceed_them() -
         ("QOSMaxCpuPerUserLimit", True),
         ("QOSGrpCpuLimit", True),
         ("QOSMaxGRESPerUser", True),
+        ("AssocGrpGRES", True),
+        ("AssocGrpBillingMinutes", True),
+        ("AssocGrpLicense", True),
+        ("QOSGrpMemoryRunMinutes", True),
+        ("MaxCpuPerAccount", True),
+        ("MaxJobsPerAccount", True),
+        ("MaxSubmitJobsPerAccount", True),
         ("Licenses", True),
+        ("AssocMaxNodePerJobLimit", False),
+        ("AssocMaxGRESPerNode", False),
+        ("QOSMaxCpuPerNode", False),
+        ("QOSMinGRES", False),
+        ("QOSTimeLimit", False),
+        ("MaxMemPerLimit", False),
         ("AssocMaxCpuPerJobLimit", False),
         ("QOSMaxWallDurationPerJobLimit", False),
         ("QOSMinCpuNotSatisfied", False),
@@ -163,6 +176,26 @@ async def test_what_a_qos_allows_may_stay_unknown() -> None:
     slurm.fails = "qos"
     limits = AccountLimits(slurm.query, "root", 0, 20.0)
     assert await limits.look(ENFORCED, [RUNS]) and limits.unknown == "Slurm did not tell what its QOS allow"
+
+
+async def test_shares_are_read_where_priorities_go_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the fields as 22.05 tells them under priority/multifactor; limits need not be enforced."""
+    shares = ASSOCIATIONS.replace("18446744073709551616.00", "0.33").replace("=0.00/1.00/0.00", "=487.97/1.00/1.00")
+
+    async def query(argv: Sequence[str], timeout_s: float, doing: str) -> str:
+        assert "assoc_mgr" in argv
+        return shares
+
+    limits = AccountLimits(query, "root", 0, 20.0)
+    assert await limits.look(FAIR, [RUNS]) == ()
+    assert limits.fair == FairShare(
+        100_000.0, used=487.97, shares=(Share("other", 0.33, 487.97), Share("proj", 0.33, 487.97))
+    )
+    assert await limits.look({}, [RUNS]) == () and limits.fair is None
+    limits = AccountLimits(query, "root", 0, 20.0)
+    classic = FAIR | {"PriorityFlags": "NO_FAIR_TREE", "FairShareDampeningFactor": "3"}
+    await limits.look(classic, [RUNS])
+    assert limits.fair is not None and (limits.fair.by_rank, limits.fair.damping) == (False, 3.0)
 
 
 FAIR = {"PriorityType": "priority/multifactor", "PriorityWeightFairShare": "100000"}

@@ -525,6 +525,7 @@ POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/
         (["AssocMaxSubmitJobLimit", f"Batch job submission failed: {POLICY}"], True, False),
         (["QOSMaxSubmitJobPerUserLimit", f"Batch job submission failed: {POLICY}"], True, False),
         (["AssocGrpSubmitJobsLimit", f"Batch job submission failed: {POLICY}"], True, False),
+        (["MaxSubmitJobsPerAccount", f"Batch job submission failed: {POLICY}"], True, False),
         (["AssocMaxWallDurationPerJobLimit", f"Batch job submission failed: {POLICY}"], False, True),
         (["Batch job submission failed: Required partition not available (inactive or drain)"], True, False),
         (["Batch job submission failed: Reservation is not usable"], True, True),

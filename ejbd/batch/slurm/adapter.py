@@ -68,7 +68,9 @@ class SlurmBatch:
         self._submit_timeout_s = submit_timeout_s
         self._clock = clock
         self._config: dict[str, str] | None = None
+        self._config_asked = -math.inf  # by the clock that nobody sets
         self._level: str | None = None  # of our user in the accounts
+        self._level_asked = -math.inf
         self._nodes: tuple[NodeView, ...] = ()  # as they were last seen
         self._rows: Memory = {}  # of the last poll
         self._reserved: tuple[Reserved, ...] | None = None  # None: never told
@@ -121,16 +123,18 @@ class SlurmBatch:
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
             limits=limits,
             limits_unknown=self._limits.unknown,
-            fair_share=charging.fair_share(settings) > 0,
+            fair_share=self._limits.fair,
             blind=await self.blindness(),
         )
 
     async def _settings(self) -> dict[str, str]:
-        """The site's settings, which are read once; a poll does not fail for them."""
+        """The site's settings, as of a minute ago at most; a poll does not fail for them."""
         try:
+            if self._config is not None and time.monotonic() - self._config_asked >= ASK_EVERY_S:
+                self._config = await self._read_config()
             return await self.config()
         except BatchError:
-            return {}
+            return self._config or {}
 
     async def blindness(self) -> str:
         """Why windows cannot be trusted here, "" where they can: other people's jobs are hidden, or may be."""
@@ -138,12 +142,22 @@ class SlurmBatch:
         try:
             config = await self.config()
             asks = privacy.blindness(config, user, uid, "") and privacy.keeps_accounts(config)
-            if asks and self._level is None:
-                show = privacy.ShowLevel(user, self._timeout_s)
-                self._level = show.parse(await self._query(show.argv(), show.timeout_s, "tell what its user may see"))
+            if asks and time.monotonic() - self._level_asked >= ASK_EVERY_S:
+                await self._ask_for_level(user)
         except BatchError as error:
             return f"it is not known whether Slurm hides other users' jobs: {error.sentence()}"
         return privacy.blindness(config, user, uid, self._level or "")
+
+    async def _ask_for_level(self, user: str) -> None:
+        """What it was last holds where the accounts do not answer. Raises BatchError where they never have."""
+        self._level_asked = time.monotonic()
+        show = privacy.ShowLevel(user, self._timeout_s)
+        try:
+            self._level = show.parse(await self._query(show.argv(), show.timeout_s, "tell what its user may see"))
+        except BatchError:
+            if self._level is None:
+                self._level_asked = -math.inf
+                raise
 
     async def _ask_for_reservations(self) -> None:
         """Once a minute at most; where Slurm does not answer, what it told last holds."""
@@ -375,11 +389,15 @@ class SlurmBatch:
         }
 
     async def config(self) -> dict[str, str]:
-        """The site's settings, read once."""
+        """The site's settings as they were last read; a poll reads them anew now and then."""
         if self._config is None:
-            show = commands.ShowConfig(self._timeout_s)
-            self._config = show.parse(await self._query(show.argv(), show.timeout_s, "show its settings"))
+            self._config = await self._read_config()
         return self._config
+
+    async def _read_config(self) -> dict[str, str]:
+        self._config_asked = time.monotonic()
+        show = commands.ShowConfig(self._timeout_s)
+        return show.parse(await self._query(show.argv(), show.timeout_s, "show its settings"))
 
     def worker_script(self, request: WorkerScript) -> str:
         return script.worker_script(request, commands.kill_wait_s(self._config or {}))

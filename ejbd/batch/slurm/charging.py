@@ -1,11 +1,12 @@
-"""What subjobs are charged to, for `ejb doctor`: that it is there, and what the site's fair share makes of it."""
+"""What subjobs are charged to: that it is there, for `ejb doctor`, and what the site's fair share makes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ejbd.batch.slurm.associations import Query, ShowQos
+from ejbd.batch.slurm.associations import Association, Query, ShowQos
+from ejbd.core.view import FairShare, Share
 from ejbd.errors import BatchError
 
 Check = tuple[str, bool, str]
@@ -46,6 +47,34 @@ def fair_share(config: Mapping[str, str]) -> int:
     """What fair share weighs in the site's priorities; 0: nothing."""
     weight = config.get("PriorityWeightFairShare", config.get("PriorityWeightFairshare", "0"))
     return int(weight) if config.get("PriorityType", "").endswith("multifactor") and weight.isdigit() else 0
+
+
+def shares_of(associations: Iterable[Association], config: Mapping[str, str]) -> FairShare | None:
+    """The accounts' shares and use as the controller tells them; None where priorities do not go by them."""
+    weight = fair_share(config)
+    if not weight:
+        return None
+    found = [  # SharesRaw/Norm/Level/Factor=..., UsageRaw/Norm/Efctv=...
+        Share(one.account, _part(one.fields, "Factor", 1), _part(one.fields, "Efctv", 0))
+        for one in associations
+        if not one.user
+    ]
+    return FairShare(
+        float(weight),
+        by_rank="NO_FAIR_TREE" not in config.get("PriorityFlags", "").upper().split(","),
+        damping=max(1.0, _number(config.get("FairShareDampeningFactor", ""))),
+        used=next((one.used for one in found if one.account == "root"), 0.0),
+        shares=tuple(one for one in found if one.account != "root" and 0.0 < one.share <= 1.0),
+    )
+
+
+def _part(fields: Mapping[str, str], name: str, at: int) -> float:
+    """One of several numbers, as in `SharesRaw/Norm/Level/Factor=1/0.33/3/0.00`; 0 where it is not told."""
+    words = fields.get(name, "").split("/")
+    try:
+        return float(words[at])
+    except (IndexError, ValueError):
+        return 0.0
 
 
 async def examine(

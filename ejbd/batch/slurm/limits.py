@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ejbd.batch.slurm.associations import Query, ShowAssociations, ShowPartitions, ShowQos, limits_of
-from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted
+from ejbd.batch.slurm.charging import fair_share, shares_of
+from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted, FairShare
 from ejbd.errors import BatchError
 
 READ_EVERY_S = 60.0
 READ_SOONER_S = 15.0  # while a job of ours stands on a limit, or there are new ones: an operator may have changed it
+READ_TIMEOUT_S = 10.0  # of each command: a poll waits for them, and what was read last holds
+# By all of Slurm's words (22.05): those of a QOS for each account have neither `QOS` nor `Limit` in them.
+_SHARED = re.compile(
+    r"Licenses|(?:Assoc|QOS)Grp\w+|AssocMax(?:Jobs|SubmitJob)Limit|QOSMax\w+PerUser(?:Limit)?|Max\w+PerAccount"
+    r"|(?:Association|QOS)(?:Job|Resource)Limit"
+)
 
 
 def enforced(config: Mapping[str, str]) -> bool:
@@ -25,10 +33,7 @@ def is_limit(reason: str) -> bool:
 
     What one job alone may have (`AssocMaxCpuPerJobLimit`, `QOSMaxWallDurationPerJobLimit`) does not pass by waiting.
     """
-    if reason == "Licenses":
-        return True
-    of_accounts = reason.startswith(("Assoc", "QOS")) and reason.endswith(("Limit", "PerUser", "PerAccount", "Submit"))
-    return of_accounts and "PerJob" not in reason and "MinCpu" not in reason and "MinGRES" not in reason
+    return _SHARED.fullmatch(reason) is not None
 
 
 class AccountLimits:
@@ -38,15 +43,17 @@ class AccountLimits:
         self._query = query
         self._user = user
         self._uid = uid
-        self._timeout_s = timeout_s
+        self._timeout_s = min(timeout_s, READ_TIMEOUT_S)
         self._asked_s = -math.inf  # by the clock that nobody sets
         self._elsewhere: list[tuple[AccountLimit, float]] = []  # with what is used that listings do not show
         self._waited: set[str] = set()  # jobs of ours that waited then
         self.unknown = ""
+        self.fair: FairShare | None = None  # the accounts' shares, and what they had used when that was read
 
     async def look(self, config: Mapping[str, str], jobs: Sequence[BatchJobView]) -> tuple[AccountLimit, ...]:
         """The limits with what is used of them now, by the jobs that were listed just now."""
-        if not enforced(config):
+        if not enforced(config) and not fair_share(config):
+            self.fair, self._elsewhere = None, []
             return ()
         counts = _Counts(jobs)
         ours = {job.id for job in jobs if not job.foreign and job.state is BatchState.PENDING}
@@ -61,11 +68,17 @@ class AccountLimits:
         qos, partitions = ShowQos(self._timeout_s), ShowPartitions(self._timeout_s)
         try:
             text = await self._query(associations.argv(), associations.timeout_s, "tell the limits of its accounts")
+            known, qualities = associations.parse(text)
+            self.fair = shares_of(known, config)
+            if not enforced(config):
+                self.unknown, self._elsewhere = "", []
+                return
             of_partitions = partitions.parse(
                 await self._query(partitions.argv(), partitions.timeout_s, "tell the QOS of its partitions")
             )
         except BatchError as error:
-            self.unknown = error.sentence()
+            self.unknown = error.sentence() if enforced(config) else ""
+            self.fair = self.fair or shares_of((), config)
             return
         allowed: dict[str, dict[str, str]] = {}
         self.unknown = ""
@@ -74,8 +87,8 @@ class AccountLimits:
         except BatchError as error:
             self.unknown = error.sentence()
         safe = "safe" in config.get("AccountingStorageEnforce", "").lower().split(",")
-        known = limits_of(*associations.parse(text), allowed, of_partitions, self._user, self._uid, safe=safe)
-        self._elsewhere = [(one, one.used - counts.of(one)) for one in known]
+        limits = limits_of(known, qualities, allowed, of_partitions, self._user, self._uid, safe=safe)
+        self._elsewhere = [(one, one.used - counts.of(one)) for one in limits]
 
 
 class _Counts:

@@ -149,6 +149,7 @@ def _job(fields: Sequence[str], now_s: float, own_uid: int) -> tuple[float, JobR
         account=_interned(row["Account"]),
         qos=_interned(row["QOS"]),
         limited=state is BatchState.PENDING and is_limit(reason),
+        priority=int(row["PriorityLong"]) if state is BatchState.PENDING else 0,
     )
     return until_s, JobRow(view, uid, int(row["PriorityLong"]), int(id.partition("_")[0].partition("+")[0]))
 

@@ -22,8 +22,9 @@ _TRANSIENT = re.compile(
     re.IGNORECASE,
 )
 # A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself: sbatch prints its name
-# (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit) before the sentence that speaks of all limits at once.
-_FULL = re.compile(r"\b(Assoc|QOS)\w*Submit\w*Limit\b")
+# (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, MaxSubmitJobsPerAccount) before the sentence that speaks of all
+# limits at once.
+_FULL = re.compile(r"\b((Assoc|QOS)\w*Submit\w*Limit|MaxSubmitJobsPerAccount)\b")
 _NODES = re.compile(r"requested node configuration is not available|nodes required for job", re.IGNORECASE)
 _OWN_FAULT = re.compile(r"reservation is not usable", re.IGNORECASE)
 _MEANINGS = (

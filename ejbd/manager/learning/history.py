@@ -46,7 +46,8 @@ _One = TypeVar("_One")
 class Remembered:
     """What was read of the history. Whoever learns of a change puts a new one in its place, and never changes the old:
 
-    a transaction that began before fills the one that it was given, which nobody looks at any more.
+    a transaction that began before fills the one that it was given, which nobody looks at any more. Several threads do
+    so at once: single keys are set and got, and what was got is kept, since another may clear all of it meanwhile.
     """
 
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
@@ -109,11 +110,12 @@ class History:
 
     def _hops(self, hop: Hop, of: str, by_application: bool) -> list[Took]:
         remembered, key = self._remembered.hops, (hop, of, by_application)
-        if key not in remembered:
+        found = remembered.get(key)
+        if found is None:
             if len(remembered) >= MOST_APPLICATIONS:
                 remembered.clear()
-            remembered[key] = hops(self._session, hop, of, by_application=by_application)
-        return remembered[key]
+            found = remembered[key] = hops(self._session, hop, of, by_application=by_application)
+        return found
 
     def _read(
         self, remembered: dict[str, list[_One]], read: Callable[[Session, str], list[_One]], application: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ejbd.core.decision import Decision
 from ejbd.core.policy import Situation
 from ejbd.core.question import Question
@@ -20,7 +22,8 @@ def ask(world: JobWorld, situation: Situation, room: Room) -> Question:
 def answered(world: JobWorld, situation: Situation, room: Room) -> tuple[Question, Decision]:
     """As :func:`ask`, and the answer: with no more subjobs than the limits of its account leave.
 
-    Where two slots would need more of them, it is asked again about the longer one.
+    Where two slots would need more of them, it is asked again about the longer one. What is answered is weighed against
+    the place of J0 that it may cost.
     """
     allowed = room.allowed(world)
     question = _asked(world, situation, allowed.windows.slots())
@@ -32,6 +35,9 @@ def answered(world: JobWorld, situation: Situation, room: Room) -> tuple[Questio
         if len(decision.requests) > allowed.jobs:
             question = _asked(world, situation, ())
             decision = question.answer()
+    if decision.requests and (place := room.place(world)) is not None:
+        question = replace(question, place=place)
+        decision = question.answer()
     return question, decision
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from ejbd.core.needs import PLAIN, Needs, seen_by
 from ejbd.core.room.claims import less_what_is_coming, less_what_starts_next
 from ejbd.core.room.limits import Allowed
+from ejbd.core.room.place import Place, place_of
 from ejbd.core.room.slots import Margins, margins_of
 from ejbd.core.room.windows import Windows, windows
 from ejbd.manager.actions.subjobs import TAG_PREFIX
@@ -51,10 +52,21 @@ class Room:
 
     def allowed(self, world: JobWorld) -> Allowed:
         """The windows of a job's queue as far as the limits of its account let it use them."""
+        return self._of_accounts().allowed(world, self.windows(world.job.queue, world.needs))
+
+    def place(self, world: JobWorld) -> Place | None:
+        """The place of a job's J0, where what its subjobs use may cost that by fair share."""
+        view, settings = self.ctx.view, self.ctx.queue_settings(world.job.queue)
+        j0 = self._of_accounts().j0(world)
+        if view is None or j0 is None or settings.subjob_qos or settings.subjob_account:
+            return None
+        return place_of(view, j0, world.needs.processors)
+
+    def _of_accounts(self) -> LimitRoom:
         if self._limits is None:
             self._limits = LimitRoom(self.ctx)
         self._limits.ctx = self.ctx
-        return self._limits.allowed(world, self.windows(world.job.queue, world.needs))
+        return self._limits
 
     def take(self, world: JobWorld, taken: Sequence[tuple[int, float]]) -> None:
         """A job has asked for these subjobs (processors, seconds): the others have so much less."""

@@ -19,6 +19,8 @@ from ejbd.store.states import IntentState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, IntentKind
 
+ARRIVES_S = 600.0  # so long after it went without an answer a submission may still arrive
+
 
 def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
     """Cancel doubled submissions, and those of subjobs that were given up; anything else is told once, and left alone.
@@ -50,12 +52,15 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
 
 def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: float | None) -> bool:
     """Whether a submission of ours has made it: it was there before anything could take its mark from the batch job
-    that we know, or a submission of its subjob went without an answer."""
+    that we know, or a submission of its subjob went without an answer shortly before it came."""
     if began_s is None or (stranger.submit_s is not None and stranger.submit_s < began_s):
         return True
-    unanswered = select(Event.data).where(Event.job_id == subjob.job_id, Event.kind == EventKind.INTENT_UNKNOWN)
+    unanswered = select(Event).where(Event.job_id == subjob.job_id, Event.kind == EventKind.INTENT_UNKNOWN)
     of_it = ctx.session.scalars(unanswered.where(Event.subjob_id == subjob.id))
-    return any(data["intent"] == IntentKind.SUBMIT for data in of_it)
+    came_s = stranger.submit_s
+    return any(
+        one.data["intent"] == IntentKind.SUBMIT and (came_s is None or came_s <= one.at_s + ARRIVES_S) for one in of_it
+    )
 
 
 def _cancel(ctx: Context, subjob: Subjob, id: str) -> None:
