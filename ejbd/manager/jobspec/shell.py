@@ -111,8 +111,8 @@ def _doubt(seen: _Look) -> Refusal | None:
     if seen.mentioned or not all(launch.looks for launch in seen.launches):
         return None
     message = (
-        "its launches only look at their nodes, as `srun hostname` does, or lay out files there, so that its work would "
-        "stay on one subjob"
+        "its launches only look at their nodes, as `srun hostname` does, or lay out files there, so that its work "
+        "would stay on one subjob"
     )
     return Refusal("script", message, _DOUBT_HINT, doubt=True)
 
