@@ -210,7 +210,8 @@ class DmtcpEngine(Engine):
 
 
 def _coordinator_ended(epoch: EpochContext, code: int) -> None:
-    if epoch.ranks and not epoch.state.get("closed"):
+    # A worker that leaves after its ranks have ended well ends the coordinator, too, and nothing is lost by that.
+    if not epoch.state.get("closed") and any(child.code != 0 for child in epoch.ranks.values()):
         epoch.lost("the DMTCP coordinator ended with code %d" % code)
 
 
