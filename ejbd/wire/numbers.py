@@ -24,6 +24,11 @@ def is_number(word: str) -> bool:
     return _NUMBER.fullmatch(word) is not None
 
 
+def may_be_slurms(number: str) -> bool:
+    """Whether Slurm's commands take a number for itself, and not for what its lowest 32 bits are."""
+    return len(number) <= 10 and int(number) < _MOST
+
+
 def batch_number(batch_id: str | None) -> str | None:
     """The number in what a batch system calls a job (`12`, `12.head`, `12[].head`); None where there is none."""
     match = _NUMBER.match(batch_id or "")

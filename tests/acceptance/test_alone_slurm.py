@@ -78,7 +78,13 @@ def ended(cluster: SlurmCluster, ids: list[str]) -> Callable[[], bool]:
 
 def script_job(daemon: Daemon, **body: Any) -> str:
     env = {"PATH": os.environ["PATH"], "GREETING": "hello"}
-    request = {"script": SCRIPT, "cwd": str(daemon.folder), "env": env, "overrides": {"engine": "none"}, **body}
+    request = {
+        "script": SCRIPT,
+        "cwd": str(daemon.folder),
+        "env": env,
+        "overrides": {"engine": "none", "elastic": "on"},
+        **body,
+    }
     answer = daemon.client.post("/v1/jobs", json=request)
     assert answer.status_code in (200, 201), answer.text
     return str(answer.json()["id"])

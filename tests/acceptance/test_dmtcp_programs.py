@@ -89,7 +89,7 @@ def test_what_dmtcp_does_not_bring_back_is_seen_and_left_alone(tmp_path: Path) -
     with daemon_on(site, tmp_path) as daemon:
         for name in SEEN if ALL else FEW_SEEN:
             job, mine = begun(daemon, tmp_path, name)
-            daemon.wait_event(job, "job.not-movable", timeout_s=60)
+            daemon.wait_event(job, "job.not-movable", timeout_s=180)
             events = ended_well(daemon, job, mine, 20)
             (told,) = [e["data"] for e in events if e["kind"] == "job.not-movable"]
             assert told["how"] == "seen" and SEEN[name] in told["reason"], told  # type: ignore[index]

@@ -95,7 +95,7 @@ def test_a_first_checkpoint_that_never_completes_costs_the_first_seconds_once(
         counting(tmp_path)
         if real == "real":
             (tmp_path / "real-pid").write_text(str(next(pid for pid, rank in ranks_of(job).items() if rank == 1)))
-        daemon.wait_event(job, "job.not-movable", timeout_s=60)
+        daemon.wait_event(job, "job.not-movable", timeout_s=180)
         daemon.wait_event(job, "epoch.running", 2, timeout_s=60)
         site.more()  # it would grow onto this if it could
         counting(tmp_path)

@@ -360,7 +360,7 @@ def test_a_job_goes_by_one_number_everywhere(site: Site, environment: Mapping[st
         assert done.returncode == code, done.stderr
         return done.stdout.strip() or done.stderr.strip()
 
-    line = 'srun -n 2 sh -c "echo $SLURM_JOB_ID"; squeue -h -o %A -j $SLURM_JOB_ID; exit 4'
+    line = 'srun -n 2 sh -c "sleep 0; echo $SLURM_JOB_ID"; squeue -h -o %A -j $SLURM_JOB_ID; exit 4'
     elastic = said("sbatch", "--parsable", "-n", "2", "-t", "2", "--wrap", line)
     passed = said("sbatch", "-n", "1", "-t", "2", "--wrap", "echo $SLURM_JOB_ID").removeprefix("Submitted batch job ")
     told = {number: site.daemon.job(number) for number in (elastic, passed)}

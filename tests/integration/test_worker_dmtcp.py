@@ -367,6 +367,16 @@ def test_a_program_that_is_not_there(there: World) -> None:
     assert not result["ok"] and result["data"] == {"code": 127}
 
 
+def test_a_program_is_looked_for_in_the_folder_where_it_begins(there: World) -> None:
+    """`srun ./app` ended with 127: it was looked for where the worker is."""
+    (there.spool / "app").write_text("#!/bin/sh\necho here\n")
+    (there.spool / "app").chmod(0o755)
+    file = there.launch_file("./app", size=1)
+    result = there.manager.run("launch", there.launch_payload(file, engine="dmtcp"))
+    assert result["ok"], result
+    assert there.exits(1) == {0: 0}
+
+
 def test_a_plugin_that_does_not_match(there: World, tmp_path: Path) -> None:
     plugin = there.spool / "libejbmove.so"
     library = tmp_path / "dmtcp" / "lib" / "dmtcp" / "libdmtcp.so"

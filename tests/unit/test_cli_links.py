@@ -195,6 +195,31 @@ def test_a_number_is_never_taken_for_the_beginning_of_an_id(said: Said, server: 
     assert said("squeue", "-h", "-o", "%t", "-j", number) == "PD\n"
 
 
+@pytest.mark.parametrize("number", ["4294967436", "4294967280", "99999999999"])
+def test_a_number_that_slurm_would_cut_to_32_bits_reaches_none_of_its_commands(said: Said, number: str) -> None:
+    """A real `scancel 4294967436` cancels job 140."""
+    mine = submitted(said)
+    for words in (
+        ("scancel", mine),
+        ("squeue", "-j"),
+        ("sacct", "-j"),
+        ("scontrol", "hold"),
+        ("scontrol", "show", "job"),
+    ):
+        with_it = (*words[:-1], f"{words[-1]} {number}") if words[0] == "scancel" else (*words, f"{number}_3")
+        told = said(*with_it, code=1)
+        assert "Invalid job id specified" in told and "site:" not in told, words
+    assert said("squeue", "-h", "-o", "%t", "-j", mine) == "PD\n"
+
+
+def test_squeue_and_sacct_take_lists_of_users_queues_and_names(said: Said) -> None:
+    one, two, three = (submitted(said, "-J", name) for name in ("red", "green", "blue"))
+    assert set(said("squeue", "-h", "-o", "%i", "-n", "red,green,none").split()) == {one, two}
+    assert set(said("squeue", "-h", "-o", "%i", "-u", f"nobody,{ME.user}", "--name=blue").split()) == {three}
+    assert set(said("sacct", "-X", "-n", "-o", "JobID", "--name", "green,blue").split()) == {two, three}
+    assert said("squeue", "-h", "-u", "nobody,daemon") == ""
+
+
 def test_qsub_takes_a_script_for_pbs_with_its_options(said: Said, server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "job.pbs").write_text("#!/bin/bash\n#PBS -N old\n#PBS -l walltime=10:00\n\nmpirun ./heat\n")
     told = said("qsub", "-N", "two words", "-l", "nodes=2:ppn=4", "-v", 'A="q",B=x\\y', "job.pbs", "in.dat").strip()

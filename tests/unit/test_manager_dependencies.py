@@ -118,6 +118,13 @@ async def test_what_the_batch_system_is_to_end_it_is_told(live: LiveWorld) -> No
     assert live.job(job).spec["wants"]["first"] == ["--dependency=afterok:987654", "--kill-on-invalid-dep=yes"]
 
 
+async def test_a_number_that_slurm_would_cut_to_32_bits_is_no_job_to_depend_on(live: LiveWorld) -> None:
+    """A real `sbatch -d afterok:4294967436` waits for job 140."""
+    await live.poll()
+    with pytest.raises(EjbError, match="there is no job '4294967436' to depend on"):
+        await submit(live, "--dependency=afterok:4294967436")
+
+
 async def test_elements_that_no_array_has_are_refused(live: LiveWorld) -> None:
     await live.poll()
     array, job = await submit(live, "--array=1-7:3%2"), await submit(live)

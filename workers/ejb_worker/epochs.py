@@ -271,6 +271,7 @@ class EpochRun:
         if not launch["argv"]:
             raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
         self._make_folders()
+        self._context.cwd = str(launch["cwd"])
         self._input = RankInput(launch, self._folder, self._place.node, self._context.restart_dir)
         self._engine.prepare(self._context)
         if not os.path.isdir(launch["cwd"]):

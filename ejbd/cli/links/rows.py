@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import pwd
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+from ejbd.cli.links.options import Line
 from ejbd.cli.links.states import word_of
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
 from ejbd.errors import Code, EjbError
 from ejbd.wire.kinds import JobKind
-from ejbd.wire.numbers import is_number
+from ejbd.wire.numbers import is_number, may_be_slurms
 from ejbd.wire.payloads import JobDetail, JobView
 from ejbd.wire.states import JobState
 
 TO_COME = "to come"  # elements that are no jobs yet
+_FILTERS = ("user", "queue", "name")
 MOST_AT_ONCE = 100  # numbers a request
 _NAMED = re.compile(r"(?P<number>[0-9]+)(?:_(?:(?P<one>[0-9]+)|\[(?P<some>[0-9,:%-]+)\]))?(?:\+[0-9]+)?(?:\..*)?")
 
@@ -57,9 +61,13 @@ class Named:
 def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
     """What these words mean: numbers, `N_7`, `N_[1-3]`; an array with its elements (`apart`).
 
-    A row for several elements that wait together stands for those alone that a word names.
+    A row for several elements that wait together stands for those alone that a word names. Raises EjbError (INVALID)
+    for a number that no job can have: the site's own command would cut it to 32 bits, and take another job for it.
     """
     matches = {word: _NAMED.fullmatch(word) for word in words}
+    for word, match in matches.items():
+        if match is not None and not may_be_slurms(match["number"]):
+            raise EjbError(Code.INVALID, f"Invalid job id specified: {word}")
     numbers = dict.fromkeys(m["number"] for m in matches.values() if m and is_number(m["number"]))
     jobs = by_number(daemon, list(numbers))
     rows: dict[tuple[str, str | None], Row] = {}
@@ -168,8 +176,25 @@ def _indices(text: str | None) -> set[int] | None:
     return found
 
 
-def listed(daemon: Client, most_ended: int | None, **query: Any) -> Iterable[JobView]:
-    """Jobs that live and, as many as that, those that have ended."""
-    yield from daemon.jobs(alive="true", **query)
-    if most_ended is not None:
-        yield from daemon.jobs(most_ended, alive="false", **query)
+def listed(daemon: Client, most_ended: int | None, line: Line, *, everybody: bool = False) -> Iterator[JobView]:
+    """Jobs that live and, as many as that, those that have ended, of the users, queues and names of a line.
+
+    Each of these may be a list. Without a user they are one's own, or `everybody`'s.
+    """
+    wanted = {key: (line.value(key) or "").split(",") for key in _FILTERS if line.has(key)}
+    if "user" in wanted:
+        wanted["user"] = [_user(word) for word in wanted["user"]]
+    query: dict[str, Any] = {key: values[0] for key, values in wanted.items() if len(values) == 1}
+    if "user" not in wanted and not everybody:
+        query["mine"] = "true"
+    found = daemon.jobs(alive="true", **query)
+    both = found if most_ended is None else chain(found, daemon.jobs(most_ended, alive="false", **query))
+    return (job for job in both if all(job[key] in values for key, values in wanted.items()))  # type: ignore[literal-required]
+
+
+def _user(word: str) -> str:
+    """The name of a user who is told by name or by number."""
+    try:
+        return pwd.getpwuid(int(word)).pw_name if word.isdigit() else word
+    except KeyError:
+        return word

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ejbd.cli.links import fields, options, real, states
 from ejbd.cli.links.options import Known
@@ -134,26 +133,12 @@ def _rows(line: options.Line, daemon: Client) -> tuple[list[Row], list[str]]:
     else:
         if since_s is None:
             since_s = _moment("00:00")
-        only: dict[str, Any] = {key: line.value(key) for key in ("queue", "name") if line.value(key) is not None}
-        if line.value("user") is not None:
-            only["user"] = _user(str(line.value("user")))
-        elif not line.has("all"):
-            only["mine"] = "true"
-        jobs = listed(daemon, ENDED_LOOKED_AT, **only)
+        jobs = listed(daemon, ENDED_LOOKED_AT, line, everybody=line.has("all"))
         rows = [row for job in jobs if _within(job["submit_s"], job["end_s"], since_s, until_s)
                 for row in rows_of(daemon, job)]  # fmt: skip
         others = []
     kept = [row for row in rows if _within(row.job["submit_s"], row.job["end_s"], since_s, until_s)]
     return sorted(kept, key=lambda row: row.job["submit_s"]), others
-
-
-def _user(word: str) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(int(word)).pw_name if word.isdigit() else word
-    except KeyError:
-        return word
 
 
 def _within(submit_s: float, end_s: float | None, since_s: float | None, until_s: float | None) -> bool:

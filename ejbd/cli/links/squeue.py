@@ -72,11 +72,8 @@ def _rows(line: options.Line, daemon: Client, wanted: frozenset[str] | None) -> 
     if line.has("jobs"):
         found = named(daemon, line.values("jobs"))
         return [row for row in found.rows if wanted is None or row.state in wanted], found.others
-    only: dict[str, Any] = {key: line.value(key) for key in ("user", "queue", "name") if line.value(key) is not None}
-    if "user" not in only:
-        only["mine"] = "true"
     ended = None if wanted is not None and wanted <= states.LIVING else ENDED_SHOWN
-    rows: Iterable[Row] = (row for job in listed(daemon, ended, **only) for row in rows_of(daemon, job))
+    rows: Iterable[Row] = (row for job in listed(daemon, ended, line) for row in rows_of(daemon, job))
     return [row for row in rows if wanted is None or row.state in wanted], []
 
 

@@ -60,6 +60,11 @@ _TEXT = frozenset(
     }
 )
 """Commands through which a list of nodes may go without anything being started there."""
+_LAYING_OUT = frozenset({"mkdir", "rmdir", "rm", "cp", "mv", "ln", "touch", "chmod", "test", "[", "sbcast", "rsync"})
+"""Programs that make a node's folders ready for the work."""
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_NEXT_COMMAND = re.compile(r"[;|\n]|&&")
+_NOT_PLAIN = re.compile(r"[`(){}<>]|(?<!&)&(?!&)|\b(?:do|then|eval|exec)\b")
 _REMOTE = frozenset({"ssh", "rsh", "pdsh", "clush", "pssh", "parallel-ssh", "dsh"})
 _OWN_RANKS = frozenset(
     {
@@ -114,16 +119,30 @@ _APART = re.compile(r"[=,:\s()`\"']+")
 
 
 def only_looks(argv: Sequence[str]) -> bool:
-    """Whether a program that is launched does no more than tell something of its node."""
+    """Whether a program that is launched does no more than tell something of its node, or lay out files there."""
     words = without_wrappers(argv)
     if not words:
         return True  # `srun env`
     name = _base(words[0])
+    if name in _SHELLS and (said := _said_to_a_shell(words)):
+        commands = [part.split() for part in _NEXT_COMMAND.split(said)]
+        return all(only_looks(command) for command in commands if command)
     if name == "numactl":
         return len(words) == 2 and words[1] in ("-s", "--show", "-H", "--hardware")
     if name == "taskset":
         return any(word.startswith("-") and "p" in word for word in words[1:2])
-    return name in LOOKING
+    return name in LOOKING or name in _LAYING_OUT
+
+
+def _said_to_a_shell(words: Sequence[str]) -> str:
+    """What `bash -c` is to do, where that is plain: commands one after the other, without any shell's own words."""
+    for at, word in enumerate(words[1:-1], 1):
+        if not word.startswith("-"):
+            break
+        if word.endswith("c"):
+            said = words[at + 1]
+            return "" if _NOT_PLAIN.search(said) else said
+    return ""
 
 
 _WRAPPERS = frozenset({"nohup", "exec", "command", "env", "nice", "setsid", "stdbuf", "timeout", "ionice", "builtin"})

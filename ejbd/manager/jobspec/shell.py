@@ -111,7 +111,8 @@ def _doubt(seen: _Look) -> Refusal | None:
     if seen.mentioned or not all(launch.looks for launch in seen.launches):
         return None
     message = (
-        "its launches only look at their nodes, as `srun hostname` does, so that its work would stay on one subjob"
+        "its launches only look at their nodes, as `srun hostname` does, or lay out files there, so that its work "
+        "would stay on one subjob"
     )
     return Refusal("script", message, _DOUBT_HINT, doubt=True)
 
@@ -351,8 +352,6 @@ class _Look:
             self.refuse(command[0], "may name a launcher that would go past EJB: write srun, mpirun or mpiexec")
         elif name == "salloc":
             self.refuse(name, "asks for an allocation of its own, which EJB could not move")
-        elif name == "sbatch" and any(word == "--wrap" or word.startswith("--wrap=") for word in command):
-            self.refuse("sbatch --wrap", "starts work outside of this job, which EJB could not move")
 
     def substituted(self, words: list[str]) -> list[str]:
         """With a launcher in the place of a variable that the script itself has set to it (`RUN="srun -n 4"`)."""

@@ -31,6 +31,7 @@ from ejbd.store.queries import by_number
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, JobKind
+from ejbd.wire.numbers import may_be_slurms
 
 OPTION, KILL = "--dependency=", "--kill-on-invalid-dep="
 WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"  # as Slurm says it
@@ -78,7 +79,7 @@ def divided(session: Session, spec: JobSpec) -> tuple[JobSpec, str]:
         known = _known(session, one.job) if one.job else ""
         if known is not None:
             ours.append(replace(one, job=known))
-        elif one.job.partition("_")[0].isdigit():
+        elif (number := one.job.partition("_")[0]).isdigit() and may_be_slurms(number):
             theirs.append(one)
         else:
             message = f"there is no job {one.job!r} to depend on"

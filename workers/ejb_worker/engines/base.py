@@ -28,13 +28,14 @@ class EpochContext:
     coordinator, the PMI server). `services`: the helpers that belong to the computation, by name. `scratch`: makes and
     names a folder of this machine for this epoch, the same for all of the job's workers here. `launched`: how many
     processes the workers start for the epoch's ranks: one each, or one in all where a launcher starts them (and
-    `launcher` is true); `ranks` has that one as rank 0. `lost` is called, with a sentence, where something that every
-    rank depends on has ended by itself.
+    `launcher` is true); `ranks` has that one as rank 0. `cwd`: the folder in which ranks begin; known once they do.
+    `lost` is called, with a sentence, where something that every rank depends on has ended by itself.
     """
 
     __slots__ = (
         "address",
         "checkpoint_dir",
+        "cwd",
         "epoch",
         "folder",
         "home",
@@ -75,6 +76,7 @@ class EpochContext:
         self.address = address
         self.scratch = scratch
         self.folder = str(payload["epoch_dir"])
+        self.cwd = ""
         self.size = int(payload["size"])
         self.home = bool(payload.get("home", True))
         self.launcher = payload.get("launcher") is not None

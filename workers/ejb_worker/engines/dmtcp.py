@@ -81,7 +81,7 @@ class DmtcpEngine(Engine):
 
     def launch(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
         # dmtcp_launch would start, join and only then find that there is no such program.
-        _check_program(argv[0], env.get("PATH", os.defpath))
+        _check_program(argv[0], env.get("PATH", os.defpath), epoch.cwd)
         return self._launched(epoch, images.member(rank), argv, env)
 
     def restart(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
@@ -210,14 +210,16 @@ class DmtcpEngine(Engine):
 
 
 def _coordinator_ended(epoch: EpochContext, code: int) -> None:
-    if epoch.ranks and not epoch.state.get("closed"):
+    # A worker that leaves after its ranks have ended well ends the coordinator, too, and nothing is lost by that.
+    if not epoch.state.get("closed") and any(child.code != 0 for child in epoch.ranks.values()):
         epoch.lost("the DMTCP coordinator ended with code %d" % code)
 
 
-def _check_program(program: str, path: str) -> None:
-    """Raises FileNotFoundError or PermissionError as starting it would."""
+def _check_program(program: str, path: str, cwd: str) -> None:
+    """Raises FileNotFoundError or PermissionError as starting it in `cwd` would."""
     folders = [""] if os.sep in program else path.split(os.pathsep)
-    found = [os.path.join(folder, program) for folder in folders if os.path.isfile(os.path.join(folder, program))]
+    places = [os.path.join(cwd, folder, program) for folder in folders]
+    found = [place for place in places if os.path.isfile(place)]
     if not found:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
     if not any(os.access(one, os.X_OK) for one in found):
