@@ -304,7 +304,7 @@ class Soak:
 
     def _alone(self, sent: Sent) -> str:
         """The tag of the J0 whose workers have begun the job by themselves."""
-        said = [str(event["subjob_id"]) for event in self.daemon.events(sent.id) if event["kind"] == "job.alone"]
+        said = [str(event["subjob"]) for event in self.daemon.events(sent.id) if event["kind"] == "job.alone"]
         assert len(said) <= 1, f"told wrongly: {sent.id} is taken up {len(said)} times"
         self.alone += len(said)
         return f"ejb-{said[0]}" if said else ""
