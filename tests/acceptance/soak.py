@@ -38,7 +38,7 @@ from tests.fakes.nursery import Nursery
 from tests.fakes.pbs.site import pbs_site
 from tests.integration.postgres import PostgresServer
 from tests.integration.postgres import why_not as no_postgres
-from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import EPILOG, missing_slurm, slurm_cluster
 
 FINAL = frozenset({"completed", "failed", "timeout", "cancelled", "unknown"})
 ROUND_S = 240.0  # of a long soak
@@ -49,7 +49,6 @@ SETTLE_S = 420.0
 READ_OFTEN = {"EJBD_READ_ANEW_S": "3"}  # what the daemon keeps in memory, to be held against the database
 ALONE_S = ("0", "4", "10")  # for how long J0's workers look for a daemon before they begin by themselves (0: for ever)
 SPOOL_SIZE, DATABASE_SIZE = "256m", "400m"
-EPILOG = '#!/bin/sh\nread seconds <"${0%/*}/epilog_s" && exec sleep "$seconds"\n'
 WRONG = ("lost", "doubled", "stuck", "told wrongly", "left behind")
 
 
@@ -298,6 +297,7 @@ class Soak:
             runs=len(runs.read_text().split()) if runs.exists() else 0,
             output=output.read_text(errors="replace") if output.exists() else None,
             alone=self._alone(sent),
+            as_it_is=not job["elastic"],
             j0=frozenset(str(s["batch_id"]) for s in job["subjobs"] if s["role"] == "placeholder"),
             doubled=self.doubled.get(sent.id, ()),
         )
@@ -343,11 +343,8 @@ def soak_on(folder: Path, on: str = "slurm") -> Iterator[Soak]:
             print(f"soak: on the embedded cluster ({reason})", flush=True)
         site: Site = LocalSite(folder)
         if on == "slurm" and not reason:
-            more = "Epilog=$dir/epilog\n"
-            cluster = stack.enter_context(slurm_cluster(4, 2, "--profile=fail", more=more))
-            (cluster.directory / "epilog_s").write_text("0\n")
-            (cluster.directory / "epilog").write_text(EPILOG)
-            (cluster.directory / "epilog").chmod(0o755)
+            cluster = stack.enter_context(slurm_cluster(4, 2, "--profile=fail", more=EPILOG))
+            cluster.epilog_takes(0)
             site = SlurmSite(cluster, folder)
         elif on == "pbs":
             sys.path.append(str(ROOT / "scripts"))  # as pytest's settings do

@@ -97,3 +97,10 @@ def test_what_slurm_itself_gives_up_as_cancelled_is_told_so_where_its_controller
     assert found(killed, story("cancelled", 0), **gone) == ""
     assert "told wrongly" in found(sent("application"), story("cancelled", 0), **gone)
     assert "told wrongly" in found(killed, replace(story("cancelled", 0), ran=False), **gone)
+
+
+def test_a_job_that_was_too_small_to_be_elastic_is_told_as_the_batch_system_says() -> None:
+    small = {"as_it_is": True, "state": "cancelled", "code": 0, "result": None, "output": None, "runs": 0}
+    cancelled = sent("failing", Done("scancel", "ejb-j.0"))
+    assert found(cancelled, story("cancelled", 0), **small) == ""
+    assert "told wrongly" in found(cancelled, story("failed", 7), **small)

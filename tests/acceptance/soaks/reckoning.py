@@ -33,6 +33,7 @@ class Left:
     j0: frozenset[str]  # batch ids of its place holders
     doubled: Sequence[str] = ()  # ranks that were seen in two live copies
     alone: str = ""  # tag of the place holder that began it while no daemon was there
+    as_it_is: bool = False  # it was too small to be elastic, and was passed through
 
 
 def wrong_with(sent: Sent, stories: Sequence[Story], left: Left) -> Iterator[str]:
@@ -55,7 +56,7 @@ def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     own = OF_ITSELF[sent.kind]
     if left.alone:  # it is a passed-through job, of one batch job
         stories = [story for story in stories if story.tag == left.alone]
-    as_it_is = sent.passed_through or bool(left.alone)
+    as_it_is = sent.passed_through or left.as_it_is or bool(left.alone)
     allowed = _as_the_batch_system_says(sent, stories, own) if as_it_is else {own}
     if sent.suffered("cancel"):
         # The order stands. The job's own end, where that came before it.
