@@ -258,3 +258,31 @@ async def test_a_disk_of_the_database_that_is_full_for_a_moment_is_no_fault_of_a
     await live.poll(1)
     assert live.subjobs(job)[0].state == "running"
     assert "job.fault" not in live.kinds(job)
+
+
+async def test_a_lead_that_is_told_to_stop_before_it_has_begun_ends_nothing(live: LiveWorld) -> None:
+    """J0 starts in the moment in which a lead was appointed in a window: it is told both at once."""
+    job = await live.submit(engine="application", walltime_s=1000.0)
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.1")
+    await live.poll()
+    worker = Worker(live, f"{job}.1", live.batch.of(f"ejb-{job}.1").processors)
+    live.workers[f"{job}.1"] = worker
+    await worker.register()
+    assert "lead.appointed" in live.kinds(job)
+    live.batch.free = 16
+    live.batch.start(f"ejb-{job}.0")
+    home = Worker(live, f"{job}.0", 16)
+    live.workers[f"{job}.0"] = home
+    await home.register()
+    await live.poll(1)
+    assert "decision.start_on_placeholder" in live.kinds(job)
+    worker.fail["lead"] = {}
+    assert (await worker.work())[:2] == ["lead", "exit"]
+    await live.poll(1)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    row = live.job(job)
+    assert (row.state, row.setbacks, row.script_run) == ("running", 0, 1), row.reason
+    assert [epoch.members for epoch in live.epochs(job) if epoch.state == "running"] == [[f"{job}.0"]]
