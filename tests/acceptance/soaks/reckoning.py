@@ -64,7 +64,7 @@ def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     if as_it_is:
         return allowed
     cancelled = {done.to for done in sent.suffered("scancel")}
-    of_j0 = [s for s in stories if s.id in left.j0 and s.tag in cancelled and _cancelled(s)]
+    of_j0 = [s for s in stories if s.id in left.j0 and s.tag in cancelled and _cancelled(s, "ended")]
     if sent.suffered("controller killed") and any(s.id in left.j0 and s.ran and _cancelled(s) for s in stories):
         # Slurm takes what runs for what waits, starts it once more, cannot, and gives it up as cancelled.
         allowed.add(("cancelled", ANY_CODE))
@@ -83,8 +83,9 @@ def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     return allowed
 
 
-def _cancelled(story: Story) -> bool:
-    return any(end.state == "cancelled" for end in story.ends)
+def _cancelled(story: Story, *or_else: str) -> bool:
+    """Whether the batch system says so; PBS says no more than that it `ended`."""
+    return any(end.state in ("cancelled", *or_else) for end in story.ends)
 
 
 def _as_the_batch_system_says(sent: Sent, stories: Sequence[Story], own: Told) -> set[Told]:
