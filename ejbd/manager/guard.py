@@ -8,6 +8,7 @@ import structlog
 
 from ejbd.manager.context import Context
 from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.store.engine import is_trouble
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
@@ -15,7 +16,11 @@ log = structlog.get_logger(__name__)
 
 
 def guarded(world: JobWorld, action: Callable[[JobWorld], None]) -> None:
-    """Run `action(world)` so that a fault in it undoes and stops nothing but itself."""
+    """Run `action(world)` so that a fault in it undoes and stops nothing but itself.
+
+    Trouble of the database (a full disk, a lost connection) is no fault of anybody's: whatever is under way is given up
+    with it, and the next look repeats it.
+    """
     session = world.ctx.session
     nested = session.begin_nested()
     try:
@@ -24,6 +29,8 @@ def guarded(world: JobWorld, action: Callable[[JobWorld], None]) -> None:
         nested.commit()
     except Exception as error:
         nested.rollback()
+        if is_trouble(error):
+            raise
         session.expire_all()
         _report_fault(world.ctx, world.job.id, error)
 

@@ -224,6 +224,7 @@ class Manager:
                 if self.clock.drift():  # set in between: the view's times are of another clock than ours
                     return
                 roster = await self._open.now()
+                view = roster.known_in(view)
                 unlisted = roster.unlisted(view)
                 lost = {
                     id: self.spool.exit_file(subjob.job_id, subjob.id)

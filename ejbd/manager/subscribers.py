@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ejbd.manager.ends.outcomes import CancelAsked, End, Outcome
+from ejbd.store.engine import is_trouble
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
@@ -56,6 +57,8 @@ def _apart(world: JobWorld, subscriber: Asked | Told, end: End, outcome: Outcome
         return answer
     except Exception as error:
         nested.rollback()
+        if is_trouble(error):  # of the database, which is no subscriber's fault
+            raise
         session.expire_all()
         world.read_again()
         name = getattr(subscriber, "__name__", type(subscriber).__name__)

@@ -27,9 +27,14 @@ def fold(nodes: Iterable[str]) -> str:
     """`n1`, `n2`, `n3` -> `n[1-3]`; names that do not fold stay as they are."""
     names = list(nodes)
     try:
-        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
+        return str(folded(names))
     except NodeSetException:
         return ",".join(names)
+
+
+def folded(nodes: Iterable[str]) -> NodeSet:
+    """These nodes, to be held against a list of which only they are to be written out. Raises NodeSetException."""
+    return NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)
 
 
 def _how_many(text: str) -> int:

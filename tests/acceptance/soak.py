@@ -38,7 +38,7 @@ from tests.fakes.nursery import Nursery
 from tests.fakes.pbs.site import pbs_site
 from tests.integration.postgres import PostgresServer
 from tests.integration.postgres import why_not as no_postgres
-from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import EPILOG, missing_slurm, slurm_cluster
 
 FINAL = frozenset({"completed", "failed", "timeout", "cancelled", "unknown"})
 ROUND_S = 240.0  # of a long soak
@@ -47,8 +47,8 @@ SUBMITTERS = 3  # users
 OPEN_AT_MOST = 7  # jobs; on eight processors
 SETTLE_S = 420.0
 READ_OFTEN = {"EJBD_READ_ANEW_S": "3"}  # what the daemon keeps in memory, to be held against the database
+ALONE_S = ("0", "4", "10")  # for how long J0's workers look for a daemon before they begin by themselves (0: for ever)
 SPOOL_SIZE, DATABASE_SIZE = "256m", "400m"
-EPILOG = '#!/bin/sh\nread seconds <"${0%/*}/epilog_s" && exec sleep "$seconds"\n'
 WRONG = ("lost", "doubled", "stuck", "told wrongly", "left behind")
 
 
@@ -76,7 +76,7 @@ class Soak:
         self.told: list[str] = []
         self.doubled: dict[str, list[str]] = {}
         self.expected = {steps: undisturbed(folder, steps, RANKS) for steps in STEPS}
-        self.jobs, self.kinds = 0, Counter[str]()
+        self.jobs, self.alone, self.kinds = 0, 0, Counter[str]()
         self.kills, self.others, self.ends = Counter[str](), Counter[str](), Counter[str]()
         self.records = Records(site)
         self._over = threading.Event()
@@ -173,6 +173,8 @@ class Soak:
         ]
         self.sent, self.told, self.doubled = [], [], {}
         self._over.clear()
+        # From the next start of the daemon on; J0s that are submitted then have it in their orders.
+        self.daemon.environment["EJBD_LIMITS__ALONE_AFTER_S"] = dice.choice(ALONE_S)
         peace = threading.Event()
         faults = Faults(self, seconds)
         parts = [plan[i::SUBMITTERS] for i in range(SUBMITTERS)]
@@ -294,9 +296,18 @@ class Soak:
             result=result.read_bytes() == self.expected[sent.steps] if result.exists() else None,
             runs=len(runs.read_text().split()) if runs.exists() else 0,
             output=output.read_text(errors="replace") if output.exists() else None,
+            alone=self._alone(sent),
+            as_it_is=not job["elastic"],
             j0=frozenset(str(s["batch_id"]) for s in job["subjobs"] if s["role"] == "placeholder"),
             doubled=self.doubled.get(sent.id, ()),
         )
+
+    def _alone(self, sent: Sent) -> str:
+        """The tag of the J0 whose workers have begun the job by themselves."""
+        said = [str(event["subjob"]) for event in self.daemon.events(sent.id) if event["kind"] == "job.alone"]
+        assert len(said) <= 1, f"told wrongly: {sent.id} is taken up {len(said)} times"
+        self.alone += len(said)
+        return f"ejb-{said[0]}" if said else ""
 
     def _log(self) -> str:
         return "\n" + self.daemon.log.read_text(errors="replace")[-3000:]
@@ -332,11 +343,8 @@ def soak_on(folder: Path, on: str = "slurm") -> Iterator[Soak]:
             print(f"soak: on the embedded cluster ({reason})", flush=True)
         site: Site = LocalSite(folder)
         if on == "slurm" and not reason:
-            more = "Epilog=$dir/epilog\n"
-            cluster = stack.enter_context(slurm_cluster(4, 2, "--profile=fail", more=more))
-            (cluster.directory / "epilog_s").write_text("0\n")
-            (cluster.directory / "epilog").write_text(EPILOG)
-            (cluster.directory / "epilog").chmod(0o755)
+            cluster = stack.enter_context(slurm_cluster(4, 2, "--profile=fail", more=EPILOG))
+            cluster.epilog_takes(0)
             site = SlurmSite(cluster, folder)
         elif on == "pbs":
             sys.path.append(str(ROOT / "scripts"))  # as pytest's settings do
@@ -403,6 +411,7 @@ def main() -> None:
                 print(total.line(time.monotonic() - began), flush=True)
     print(f"soak: seeds {options.seed} to {seed - 1}, {total.failed} failed\n{total.line(time.monotonic() - began)}")
     print(f"soak: kills: {dict(total.kills.most_common())}\nsoak: other faults: {dict(total.others.most_common())}")
+    print(f"soak: begun without a daemon: {total.alone}")
     print(f"soak: kinds: {dict(total.kinds.most_common())}\nsoak: told: {dict(total.ends.most_common())}")
     sys.exit(1 if total.failed else 0)
 
@@ -413,7 +422,7 @@ class Totals:
     def __init__(self) -> None:
         self.kills, self.others, self.kinds, self.ends = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
         self.wrong: Counter[str] = Counter()
-        self.failed = 0
+        self.failed = self.alone = 0
 
     def take(self, soak: Soak) -> None:
         for mine, its in (
@@ -424,6 +433,8 @@ class Totals:
         ):
             mine.update(its)
             its.clear()
+        self.alone += soak.alone
+        soak.alone = 0
 
     def wrong_in(self, text: str) -> None:
         self.failed += 1

@@ -17,7 +17,7 @@ import pytest
 from tests.acceptance.journeys import nothing_left
 from tests.acceptance.sites import POLL_S, SlurmSite
 from tests.fakes.daemon import FAST, Daemon, until
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import EPILOG, SlurmCluster, missing_slurm, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("alone-slurm")]
 ALONE_S = 3  # instead of a minute
@@ -34,7 +34,8 @@ exit 5
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(2, 2) as cluster:
+    with slurm_cluster(2, 2, more=EPILOG) as cluster:
+        cluster.epilog_takes(0)
         yield cluster
 
 
@@ -49,6 +50,7 @@ def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Daemon]:
         yield daemon
     finally:
         daemon.stop()
+        cluster.epilog_takes(0)
         cluster.empty()
 
 
@@ -121,3 +123,48 @@ def test_jobs_whose_j0_starts_while_nobody_is_there_run_as_under_sbatch(cluster:
         row = daemon.job(job)
         assert row["submit_s"] <= row["start_s"] <= row["end_s"]
     nothing_left(daemon, SlurmSite(cluster, daemon.folder), script)
+
+
+COMPLETES_S = 12
+
+
+def completing(cluster: SlurmCluster, id: str) -> Callable[[], bool]:
+    return lambda: cluster.states().get(id) == "COMPLETING"
+
+
+def test_a_job_that_is_cancelled_while_nobody_is_there_is_cancelled_though_its_j0_still_completes(
+    cluster: SlurmCluster, daemon: Daemon
+) -> None:
+    """The next daemon finds an Epilog that takes its time, and workers that have left without saying why."""
+    job = daemon.submit("sh", "-c", "exec sleep 300", ranks=4, time="5", overrides={"engine": "none"})
+    daemon.wait_event(job, "epoch.running")
+    id = daemon.job(job)["subjobs"][0]["batch_id"]
+    daemon.kill()
+    cluster.epilog_takes(COMPLETES_S)
+    cluster.run("scancel", id)
+    cluster.until(completing(cluster, id), "it does not complete for a while")
+    daemon.start()
+    assert daemon.wait(job)["state"] == "cancelled", daemon.trace(job)()
+    assert [subjob["batch_id"] for subjob in daemon.job(job)["subjobs"]] == [id], "it is not submitted again"
+
+
+@pytest.mark.slow
+def test_a_subjob_that_completes_as_the_daemon_returns_costs_the_job_neither_its_j0_nor_its_end(
+    cluster: SlurmCluster, daemon: Daemon
+) -> None:
+    """It was due to be suspended before the end of its window, and nobody was there to do that."""
+    others = cluster.sbatch("--nodes=1", "--exclusive", "--time=2", script="exec sleep 600")
+    cluster.until(lambda: cluster.states().get(others) == "RUNNING", "the others do not run")
+    result = daemon.folder / "result"
+    job = daemon.submit(*daemon.heat(3000, result), ranks=4, time="10", overrides={"nodes": 2, "ntasks_per_node": 2})
+    daemon.wait_event(job, "epoch.running")
+    j0, subjob = daemon.job(job)["subjobs"][:2]
+    assert (j0["role"], j0["state"], subjob["state"]) == ("placeholder", "pending", "running")
+    daemon.kill()
+    cluster.epilog_takes(COMPLETES_S)
+    cluster.until(completing(cluster, subjob["batch_id"]), "its window does not end", 240)
+    daemon.start()
+    daemon.wait_event(job, "epoch.running", 2, 180)
+    row = daemon.job(job)
+    assert row["state"] == "running" and row["subjobs"][0]["state"] == "running", "on its own J0"
+    assert daemon.client.post(f"/v1/jobs/{job}/cancel").is_success

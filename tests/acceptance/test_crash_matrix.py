@@ -305,6 +305,52 @@ def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: 
         site.close()
 
 
+ALONE = """#!/bin/sh
+echo begun >>begun
+until [ -e enough ]; do sleep 0.2; done
+srun sh -c 'echo rank $EJB_RANK'
+exit 3
+"""
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["still-runs", "is-over"])
+def test_a_crash_on_the_way_to_take_up_what_began_alone_loses_and_doubles_no_run(tmp_path: Path, over: bool) -> None:
+    """J0 starts while no daemon is there, its workers begin the job, and the next daemon dies as it finds that."""
+    site = LocalSite(tmp_path, block=8, fillers=())
+    daemon = Daemon(tmp_path, site.toml.replace("alone_after_s = 0", "alone_after_s = 1"), site.environment)
+    operator = Operator(daemon)
+    begun, enough, output = (tmp_path / name for name in ("begun", "enough", "output"))
+    wishes = {"engine": "none", "output": str(output)}
+    try:
+        site.fill()
+        daemon.start()
+        job = str(daemon.post_job(ranks=2, time="5:00", script=ALONE, overrides=wishes)["id"])
+        operator.until(lambda: daemon.job(job)["subjobs"][0]["state"] == "pending", "J0 does not wait")
+        daemon.kill()
+        site.unblock()
+        until(begun.exists, "the job did not begin by itself")
+        if over:
+            enough.touch()
+            until(lambda: not any(one.live for one in site.jobs()), "the job did not end by itself")
+        daemon.start(EJBD_CRASH_AT=CrashPoint.ALONE_BEFORE_COMMIT)
+        until(daemon.ended, "the daemon never came there")
+        operator.until(lambda: "job.alone" in daemon.kinds(job), "it was not taken up")
+        assert operator.deaths == [-signal.SIGKILL]
+        enough.touch()
+        operator.until(lambda: daemon.job(job)["state"] in FINAL, "it did not end")
+        row = daemon.job(job)
+        assert (row["state"], row["exit_code"]) == ("failed", 3), row
+        assert begun.read_text() == "begun\n", "its script began once"
+        assert sorted(output.read_text().split("\n")) == ["", "rank 0", "rank 1"]
+        assert daemon.kinds(job).count("job.alone") == 1 and len(row["subjobs"]) == 1
+        nothing_left(daemon, site, job)
+        each_tag_once(daemon, site, job)
+        assert "job.fault" not in daemon.kinds(job)
+    finally:
+        daemon.stop()
+        site.close()
+
+
 WISHES = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": True, "app": "nap"}
 
 
@@ -327,5 +373,7 @@ def test_every_crash_point_stands_in_one_place() -> None:
                 assert point.value.id == "CrashPoint", ast.unparse(node)
                 reached[point.attr] += 1
     assert reached == Counter({point.name: 1 for point in CrashPoint})
-    on_the_way = {point for _, point in RESUBMISSIONS} | set(GAPS) | IN_THE_FAKE_WORLD
+    on_the_way = (
+        {point for _, point in RESUBMISSIONS} | set(GAPS) | IN_THE_FAKE_WORLD | {CrashPoint.ALONE_BEFORE_COMMIT}
+    )
     assert set(MOMENTS) | on_the_way == set(CrashPoint) and all(MOMENTS.values())

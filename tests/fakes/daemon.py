@@ -163,9 +163,7 @@ class Daemon:
         """What to show where a wait for something of the job was in vain."""
 
         def trace() -> str:
-            lines = [
-                f"{e['at_s']:.1f} {e.get('subjob_id') or ''} {e['kind']} {e['data']}"[:300] for e in self.events(id)
-            ]
+            lines = [f"{e['at_s']:.1f} {e.get('subjob') or ''} {e['kind']} {e['data']}"[:300] for e in self.events(id)]
             return "\n".join([*lines, self.log.read_text(errors="replace")[-3000:]])
 
         return trace

@@ -31,6 +31,10 @@ def missing_slurm(accounting: bool = False) -> str:
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
+EPILOG = "Epilog=$dir/epilog\n"
+"""In a cluster's configuration: :meth:`SlurmCluster.epilog_takes` has to be called before the first job."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmCluster:
     """A running cluster: nodes n1 … nN of `cpus` processors; partition `batch`, and `whole` where `exclusive`."""
@@ -89,6 +93,13 @@ class SlurmCluster:
             ),
             "the jobs of a test did not end",
         )
+
+    def epilog_takes(self, seconds: float) -> None:
+        """From now on jobs complete for so long; of a cluster `more` of which is :data:`EPILOG`."""
+        (self.directory / "epilog_s").write_text(f"{seconds:g}\n")
+        if not (self.directory / "epilog").exists():
+            (self.directory / "epilog").write_text('#!/bin/sh\nread s <"${0%/*}/epilog_s" && exec sleep "$s"\n')
+            (self.directory / "epilog").chmod(0o755)
 
     def until(self, ready: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s

@@ -187,7 +187,7 @@ def test_orphans_of_ranks_end_with_the_worker(there: World) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "agent, shim, pmi or sweep is missing"),
+        ([], "agent, shim, pmi, sweep or alone is missing"),
         (["agent"], "--subjob-dir is missing"),
         (["agent", "--subjob-dir"], "needs a value"),
         (["agent", "--subjob-dir=x", "--processors", "0"], "at least 1"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from ejbd.core.needs import Needs
+from ejbd.core.view import ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, read
 from ejbd.manager.jobspec.indices import chosen, folded
 from ejbd.manager.linked.elements import check_size
+from ejbd.manager.submission.fitting import fitted
 from ejbd.wire.hostlists import MOST_HOSTS, fold, unfold
 
 SCRIPT = "#!/bin/sh\n#SBATCH -n 4 -t 5 {0}\nsrun hostname\n"
@@ -68,3 +72,19 @@ def test_a_value_that_no_command_takes_is_refused(line: str) -> None:
     with pytest.raises(EjbError, match="more than 131071 characters") as refused:
         read(JobRequest(cwd="/", script=f"#!/bin/sh\n{line}\nhostname\n"))
     assert refused.value.where == "line 2"
+
+
+def test_of_a_list_of_nodes_those_are_kept_that_there_are() -> None:
+    """A dozen characters name thousands, and every submission may name others."""
+    nodes = tuple(NodeView(name, 4, 4, True, ("batch",)) for name in ("n1", "n12", "n13", "v[0]"))
+    queue = QueueView("batch", True, None, 1, 16, default=True)
+    view = ClusterView(0.0, nodes, (), (queue,), Reservations.NODES, 60.0)
+    jobs = [read(JobRequest(cwd="/", script=SCRIPT.format(f'-x "n[10-{last}]"'))).spec for last in range(9000, 9005)]
+    tracemalloc.start()
+    try:
+        found = [fitted(job, view, "batch", 4).spec.needs.never for job in jobs]
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == [{"n12", "n13"}] * 5
+    assert kept < 500_000, "they were kept by name"

@@ -93,3 +93,15 @@ async def test_scheduling_that_is_switched_off_is_told_once_and_in_explain(live:
     kinds = live.store.read_sync(lambda s: list(s.scalars(select(Event.kind).where(Event.job_id.is_(None)))))
     assert [kind for kind in kinds if kind in ("batch.rests", "batch.schedules")] == ["batch.rests", "batch.schedules"]
     assert "switched off" not in (await live.manager.explain(job))["now"]
+
+
+async def test_a_j0_whose_comment_somebody_has_changed_is_the_jobs_as_before(live: LiveWorld) -> None:
+    """It bears its user's name, and nothing of ours any more: its number and its age tell. Windows are looked for."""
+    job = await live.submit()
+    await live.poll(5)
+    change(live, job, name="mine", tag="")
+    live.batch.free = 4
+    await live.poll(5)
+    await live.poll(5)
+    assert [s.role for s in live.subjobs(job)] == ["placeholder", "subjob"], "no window was used"
+    assert live.subjobs(job)[0].state == "pending"

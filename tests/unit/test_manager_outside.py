@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
+from ejbd.manager.poll import observe
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -234,3 +238,51 @@ async def test_a_passed_through_job_that_is_requeued_waits_again(tmp_path: Path,
     await live.poll(5)
     assert (live.job(job).state, live.job(job).exit_code) == ("failed", 137)
     assert live.job(job).reason.endswith("ended as failed (OutOfMemory)"), "in the batch system's own words"
+
+
+async def test_a_disk_of_the_database_that_is_full_for_a_moment_is_no_fault_of_a_job(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was under way is given up, and done by the next look."""
+    job = await live.submit()
+
+    def full(*_ignored: Any, **_more: Any) -> None:
+        raise OperationalError("INSERT INTO events", {}, sqlite3.OperationalError("database or disk is full"))
+
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.0")
+    with monkeypatch.context() as patched:
+        patched.setattr(observe, "_started", full)
+        await live.poll(1)
+    assert live.subjobs(job)[0].state == "pending", "nothing of it was stored"
+    await live.poll(1)
+    assert live.subjobs(job)[0].state == "running"
+    assert "job.fault" not in live.kinds(job)
+
+
+async def test_a_lead_that_is_told_to_stop_before_it_has_begun_ends_nothing(live: LiveWorld) -> None:
+    """J0 starts in the moment in which a lead was appointed in a window: it is told both at once."""
+    job = await live.submit(engine="application", walltime_s=1000.0)
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.1")
+    await live.poll()
+    worker = Worker(live, f"{job}.1", live.batch.of(f"ejb-{job}.1").processors)
+    live.workers[f"{job}.1"] = worker
+    await worker.register()
+    assert "lead.appointed" in live.kinds(job)
+    live.batch.free = 16
+    live.batch.start(f"ejb-{job}.0")
+    home = Worker(live, f"{job}.0", 16)
+    live.workers[f"{job}.0"] = home
+    await home.register()
+    await live.poll(1)
+    assert "decision.start_on_placeholder" in live.kinds(job)
+    worker.fail["lead"] = {}
+    assert (await worker.work())[:2] == ["lead", "exit"]
+    await live.poll(1)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    row = live.job(job)
+    assert (row.state, row.setbacks, row.script_run) == ("running", 0, 1), row.reason
+    assert [epoch.members for epoch in live.epochs(job) if epoch.state == "running"] == [[f"{job}.0"]]

@@ -80,3 +80,27 @@ def test_a_killed_worker_excuses_a_script_that_cannot_begin_again_and_nobody_els
     assert ("failed", None) in should(sent("script", killed), [story("completed")], WELL)
     for kind in ("application", "none", "restartable"):
         assert should(sent(kind, killed), [story("completed")], WELL) == {("completed", 0)}
+
+
+def test_what_began_alone_is_told_as_the_batch_system_says() -> None:
+    alone = {"alone": "ejb-j.0", "result": None}
+    assert found(sent("application"), story("failed", 7), state="failed", code=7, **alone) == ""
+    assert found(sent("application"), story("cancelled", None), state="cancelled", code=None, **alone) == ""
+    assert "told wrongly" in found(sent("application"), story("failed", 7), **alone)
+    assert "told wrongly" in found(sent("application"), story("completed"), state="failed", code=7, **alone)
+    assert "began 2 times" in found(sent("script"), story("completed"), **{**alone, "result": True, "runs": 2})
+
+
+def test_what_slurm_itself_gives_up_as_cancelled_is_told_so_where_its_controller_was_killed_and_nowhere_else() -> None:
+    gone = {"state": "cancelled", "code": None, "result": None, "output": "", "runs": 0}
+    killed = sent("application", Done("controller killed", ""))
+    assert found(killed, story("cancelled", 0), **gone) == ""
+    assert "told wrongly" in found(sent("application"), story("cancelled", 0), **gone)
+    assert "told wrongly" in found(killed, replace(story("cancelled", 0), ran=False), **gone)
+
+
+def test_a_job_that_was_too_small_to_be_elastic_is_told_as_the_batch_system_says() -> None:
+    small = {"as_it_is": True, "state": "cancelled", "code": 0, "result": None, "output": None, "runs": 0}
+    cancelled = sent("failing", Done("scancel", "ejb-j.0"))
+    assert found(cancelled, story("cancelled", 0), **small) == ""
+    assert "told wrongly" in found(cancelled, story("failed", 7), **small)

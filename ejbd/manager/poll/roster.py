@@ -8,7 +8,7 @@ by the transaction that changes it. :mod:`ejbd.manager.poll.workingset` keeps it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from sqlalchemy import Row, Text, select
@@ -16,6 +16,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, ClusterView
+from ejbd.manager.actions.subjobs import TAG_PREFIX, is_ours
 from ejbd.manager.context import Context
 from ejbd.manager.linked.arrays import families
 from ejbd.manager.planning.jobworld import JobWorld
@@ -109,6 +110,18 @@ class Roster:
                 self.subjobs.pop(id, None)
         self.jobs.update(now.jobs)  # who was there stays in his place, and who is new came after everybody
         self.subjobs.update(now.subjobs)
+
+    def known_in(self, view: ClusterView) -> ClusterView:
+        """The view, with the tags of those batch jobs of ours whose comment somebody has changed."""
+        rows = {row.batch_id: row for rows in self.subjobs.values() for row in rows if row.batch_id}
+        jobs = []
+        for job in view.jobs:
+            if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
+                row = rows.get(job.id) or rows.get(job.base_id)
+                if row is not None and is_ours(job, row):
+                    job = replace(job, tag=row.tag)
+            jobs.append(job)
+        return replace(view, jobs=tuple(jobs))
 
     def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
         """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""

@@ -297,6 +297,10 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
         wake(session, LEFT_TOPIC)
     begins = operation.kind == OperationKind.LEAD and world.job.state != JobState.ENDING
     if begins and not report["ok"] and world.job.lead_worker == worker.id:
+        stops = world.operations(OperationKind.UNLEAD, OperationKind.EXIT)
+        if any(stop.worker_id == worker.id and stop.seq > operation.seq for stop in stops):
+            _forget_lead(world.job)  # told to stop before it began: the job goes on elsewhere
+            return
         if operation.result.get("own"):
             _not_begun(world, operation.error)
             return
@@ -314,8 +318,12 @@ def _not_begun(world: JobWorld, why: str) -> None:
     job = world.job
     decided = conclude(world, LeadFailed(job.setbacks, why))
     if isinstance(decided, Again) and not decided.whole:
-        job.lead_worker = None
-        job.script_run -= 1
+        _forget_lead(job)
+
+
+def _forget_lead(job: Job) -> None:
+    job.lead_worker = None
+    job.script_run -= 1
 
 
 def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, int]) -> None:

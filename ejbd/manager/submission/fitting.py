@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, replace
 from typing import Any
+
+from ClusterShell.NodeSet import NodeSet
 
 from ejbd.core.memory import NONE_FITS, ranks_by_memory
 from ejbd.core.needs import Needs, features_of
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.hostlists import hosts
+from ejbd.wire.hostlists import folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,19 @@ class _SizesOfView:
     def __init__(self, view: ClusterView) -> None:
         self.view = view
         self._found: dict[tuple[str, Needs], NodeSizes | None] = {}
+        self._named: dict[str, frozenset[str]] = {}
+
+    @functools.cached_property
+    def _all(self) -> NodeSet:
+        return folded(node.name for node in self.view.nodes if _PLAIN.fullmatch(node.name))
+
+    def named(self, expression: str) -> frozenset[str]:
+        """Those of the named nodes that there are. A list may name many thousands that there are not."""
+        if expression not in self._named:
+            if len(self._named) >= self.MOST_KEPT:
+                self._named = {}
+            self._named[expression] = frozenset(hosts(expression, "") & self._all)
+        return self._named[expression]
 
     def of(self, queue: str, where: Needs) -> NodeSizes | None:
         """The sizes of a queue's nodes on which a rank may be; None: there is no such node."""
@@ -61,15 +78,16 @@ class _SizesOfView:
         return NodeSizes(max(node.processors for node in nodes), min(node.memory_mb for node in nodes), told)
 
 
+_PLAIN = re.compile(r"[\w.-]+", re.ASCII)  # a vnode of PBS may be called `n1[0]`, which no list of Slurm's can name
 _latest: _SizesOfView | None = None
 
 
-def _sizes(view: ClusterView, queue: str, where: Needs) -> NodeSizes | None:
+def _of_view(view: ClusterView) -> _SizesOfView:
     global _latest
     latest = _latest
     if latest is None or latest.view is not view:
         latest = _latest = _SizesOfView(view)
-    return latest.of(queue, where)
+    return latest
 
 
 def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fitted:
@@ -83,7 +101,7 @@ def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fi
         never=_names(wants.exclude, view),
         **_features(wants.constraint),
     )
-    sizes = _sizes(view, queue, where)
+    sizes = _of_view(view).of(queue, where)
     if sizes is None:
         return Fitted(spec, "no node of the queue is one of those that it asks for")
     size = sizes.processors
@@ -105,13 +123,7 @@ def _names(expression: str, view: ClusterView) -> frozenset[str]:
     """Those of the named nodes that there are."""
     if not expression or "/" in expression:
         return frozenset()
-    return _unfolded(expression).intersection(node.name for node in view.nodes)
-
-
-@functools.lru_cache(maxsize=64)
-def _unfolded(expression: str) -> frozenset[str]:
-    """Many jobs of a user name the same nodes."""
-    return frozenset(hosts(expression, ""))
+    return _of_view(view).named(expression)
 
 
 def _features(expression: str) -> dict[str, Any]:

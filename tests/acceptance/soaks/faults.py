@@ -287,7 +287,7 @@ class Faults:
         self._later(min(25.0, self.longest_s), lambda: self._epilog_s(0))
 
     def _epilog_s(self, seconds: int) -> None:
-        (self._slurm().cluster.directory / "epilog_s").write_text(f"{seconds}\n")
+        self._slurm().cluster.epilog_takes(seconds)
 
     def hostile(self, dice: random.Random) -> None:
         """Somebody's jobs under names that mean no good, one with a tag of ours in its comment."""

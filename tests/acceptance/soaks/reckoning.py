@@ -32,6 +32,8 @@ class Left:
     output: str | None  # what is in its output file; None: there is none
     j0: frozenset[str]  # batch ids of its place holders
     doubled: Sequence[str] = ()  # ranks that were seen in two live copies
+    alone: str = ""  # tag of the place holder that began it while no daemon was there
+    as_it_is: bool = False  # it was too small to be elastic, and was passed through
 
 
 def wrong_with(sent: Sent, stories: Sequence[Story], left: Left) -> Iterator[str]:
@@ -52,16 +54,20 @@ def wrong_with(sent: Sent, stories: Sequence[Story], left: Left) -> Iterator[str
 def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     """What the job may have been told: mostly one thing; more where two things were done at one moment."""
     own = OF_ITSELF[sent.kind]
-    allowed = _as_the_batch_system_says(sent, stories, own) if sent.passed_through else {own}
+    if left.alone:  # it is a passed-through job, of one batch job
+        stories = [story for story in stories if story.tag == left.alone]
+    as_it_is = sent.passed_through or left.as_it_is or bool(left.alone)
+    allowed = _as_the_batch_system_says(sent, stories, own) if as_it_is else {own}
     if sent.suffered("cancel"):
         # The order stands. The job's own end, where that came before it.
         return {("cancelled", ANY_CODE), *(allowed if _may_have_ended_before(sent, "cancel", left) else ())}
-    if sent.passed_through:
+    if as_it_is:
         return allowed
     cancelled = {done.to for done in sent.suffered("scancel")}
-    of_j0 = [
-        s for s in stories if s.id in left.j0 and s.tag in cancelled and any(e.state == "cancelled" for e in s.ends)
-    ]
+    of_j0 = [s for s in stories if s.id in left.j0 and s.tag in cancelled and _cancelled(s, "ended")]
+    if sent.suffered("controller killed") and any(s.id in left.j0 and s.ran and _cancelled(s) for s in stories):
+        # Slurm takes what runs for what waits, starts it once more, cannot, and gives it up as cancelled.
+        allowed.add(("cancelled", ANY_CODE))
     if of_j0:
         allowed.add(("cancelled", ANY_CODE))
         if not _may_have_ended_before(sent, "scancel", left):
@@ -75,6 +81,11 @@ def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     if sent.kind == "restartable" and sent.suffered("rank killed"):
         allowed.add(("failed", ANY_CODE))
     return allowed
+
+
+def _cancelled(story: Story, *or_else: str) -> bool:
+    """Whether the batch system says so; PBS says no more than that it `ended`."""
+    return any(end.state in ("cancelled", *or_else) for end in story.ends)
 
 
 def _as_the_batch_system_says(sent: Sent, stories: Sequence[Story], own: Told) -> set[Told]:

@@ -121,7 +121,7 @@ def post(sent: Sent, daemon: Daemon, folder: Path, layout: dict[str, Any]) -> st
             answer = daemon.post_job(time="5:00", key=sent.key, **_with(what, common))
         case "failing" | "late":
             ends, limit = ("sleep 2; exit 7", "5:00") if sent.kind == "failing" else ("exec sleep 400", "1:00")
-            what = {"ranks": 1, "overrides": {"engine": "none"}}
+            what = {"ranks": 2, "overrides": {"engine": "none"}}  # one would be passed through
             answer = daemon.post_job("sh", "-c", f"echo begin; {ends}", time=limit, key=sent.key, **_with(what, common))
         case _:
             rest = {"rigid": "sleep 3\necho end", "rigid-failing": "sleep 2\nexit 7", "rigid-late": "sleep 400"}
