@@ -16,7 +16,7 @@ from composed.shell import Environment, Skipped, Wrong, root_on_debian, run, say
 # Memory is many times as fast as a disk for what unpacks thousands of small files, and gone by itself.
 MEMORY, DISK = Path("/dev/shm"), Path("/var/tmp")
 ROOM_BYTES = 8 << 30
-PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "mmdebstrap": "mmdebstrap", "docker-compose": "docker-compose"}
+PACKAGES = {"dockerd": "docker.io"}  # where a package does not have its program's name
 
 
 def missing(*programs: str) -> list[str]:
@@ -26,7 +26,7 @@ def missing(*programs: str) -> list[str]:
 
 def install(*programs: str) -> None:
     """Debian's packages for what is not here. Raises Skipped where that is not ours to do, or does not work."""
-    wanted = [PACKAGES[one] for one in missing(*programs)]
+    wanted = [PACKAGES.get(one, one) for one in missing(*programs)]
     if not wanted:
         return
     if not root_on_debian():
@@ -123,7 +123,12 @@ def started() -> Engine:
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     with open(folder / "dockerd.log", "wb") as log:
         process = subprocess.Popen(
-            words, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            words,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:

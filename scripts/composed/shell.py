@@ -77,6 +77,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, float]] = []
+        self._begin = time.monotonic()
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -90,7 +91,7 @@ class Steps:
 
     def told(self) -> str:
         lines = [f"{seconds:7.1f} s  {name}" for name, seconds in self.taken]
-        return "\n".join([*lines, f"{sum(seconds for _, seconds in self.taken):7.1f} s  together"])
+        return "\n".join([*lines, f"{time.monotonic() - self._begin:7.1f} s  from beginning to end"])
 
 
 def root_on_debian(release: str = "") -> bool:

@@ -7,6 +7,7 @@ images, so that the project's own Dockerfiles know nothing of it.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def provide(engine: Engine) -> None:
         builds = [
             subprocess.Popen(
                 [*engine.docker, "build", "--quiet", "--network=host", f"--tag={image}", str(files[image])],
-                env={**_environment(), **engine.env},
+                env={**os.environ, **engine.env},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -92,12 +93,6 @@ def provide(engine: Engine) -> None:
         raise Skipped(f"the base images cannot be stood in for here: {str(error).splitlines()[-1]}") from None
 
 
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
-
-
 def _debian(engine: Engine, folder: Path) -> None:
     form = "deb $(REPO_URI) $(RELEASE) $(COMPONENT)|$(ORIGIN)"
     rows = run(["apt-get", "indextargets", "--format", form, "Created-By: Packages"], 30).splitlines()
@@ -105,7 +100,9 @@ def _debian(engine: Engine, folder: Path) -> None:
     if not sources:
         raise Skipped("apt has no source of Debian's own packages here")
     (folder / "sources.list").write_text("\n".join(sources) + "\n")
-    proxies = [line for line in run(["apt-config", "dump"], 20).splitlines() if "Acquire::http" in line and "Proxy" in line]
+    proxies = [
+        line for line in run(["apt-config", "dump"], 20).splitlines() if "Acquire::http" in line and "Proxy" in line
+    ]
     scratch = folder / "scratch"
     scratch.mkdir()
     words = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", "--dpkgopt=force-unsafe-io"]
@@ -135,7 +132,8 @@ PIP_SETTINGS = """
 import json, os, subprocess, sys
 names = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 found = {}
-for line in subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout.splitlines():
+words = [sys.executable, "-m", "pip", "config", "list"]
+for line in subprocess.run(words, capture_output=True, text=True).stdout.splitlines():
     name, _, value = line.partition("=")
     name = name.rpartition(".")[2]
     if name in names:
