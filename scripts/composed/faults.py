@@ -64,7 +64,7 @@ def node_killed(project: Project) -> None:
     before = project.count(job, "epoch.running")
     project.compose("kill", "-s", "KILL", victim)
     say(f"{victim} killed")
-    project.computing(job, 100, after=before)
+    project.computing(job, 240, after=before)
     say(f"{job} runs again, without {victim}")
     until(f"Slurm calls {victim} down", lambda: project.node(victim).startswith("down"), 90)
     project.compose("start", victim)

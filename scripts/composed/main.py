@@ -68,9 +68,8 @@ def _tested(steps: Steps, options: argparse.Namespace) -> None:
         with steps.step("build"):
             projects[0].build()
             print(engine.run("images", "--format", "{{.Repository}}:{{.Tag}}  {{.Size}}", "--filter", "dangling=false"))
-        for project in projects:
-            with steps.step(f"up: project {project.name}, {project.subnet}.0/24"):
-                project.up()
+        with steps.step("up: two projects, " + ", ".join(f"{one.name} on {one.subnet}.0/24" for one in projects)):
+            _together(*(project.up for project in projects))
         names = [name for name in faults.NAMED if options.only in name]
         # The demo and two faults in one project, the others in the other: most of it is waiting.
         halves = [[name for name in names if (name in FIRST) == first] for first in (True, False)]

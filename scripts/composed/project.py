@@ -38,14 +38,14 @@ class Project:
 
     def build(self) -> None:
         try:
-            self.compose("build", "--quiet", "--parallel", *BUILT, bound_s=400)
+            self.compose("build", "--quiet", "--parallel", *BUILT, bound_s=600)
         except Wrong:
             # One more try: a package source may have been away for a moment.
-            self.compose("build", *BUILT, bound_s=400)
+            self.compose("build", *BUILT, bound_s=600)
 
     def up(self) -> None:
         """All services, each healthy by its own check: the loop that `--wait` of Compose v2 makes unnecessary."""
-        self.compose("up", "-d", *SERVICES, bound_s=240)
+        self.compose("up", "-d", *SERVICES, bound_s=300)
         for one in SERVICES:
             self.healthy(one)
 
@@ -57,7 +57,7 @@ class Project:
             self._ids[service] = self.compose("ps", "-q", service).split()[0]
         return self._ids[service]
 
-    def healthy(self, service: str, bound_s: float = 90) -> None:
+    def healthy(self, service: str, bound_s: float = 150) -> None:
         """Wait until the service's own check says so."""
         form = "{{.State.Running}} {{.State.Health.Status}}"
 
@@ -105,11 +105,11 @@ class Project:
     def count(self, job: str, kind: str) -> int:
         return sum(event["kind"] == kind for event in self.events(job))
 
-    def computing(self, job: str, bound_s: float = 60, after: int = 0) -> None:
+    def computing(self, job: str, bound_s: float = 120, after: int = 0) -> None:
         """Wait until the ranks of the job run, in a placement beyond the first `after`."""
         until(f"ranks of {job} run", lambda: self.count(job, "epoch.running") > after, bound_s)
 
-    def completed(self, job: str, result: str, steps: int, bound_s: float = 120) -> None:
+    def completed(self, job: str, result: str, steps: int, bound_s: float = 300) -> None:
         """The job ends well, and its result is to the last bit what nobody disturbed."""
         until(f"{job} ends", lambda: bool(self.status(job)["end_s"]), bound_s)
         told = self.status(job)
