@@ -24,7 +24,7 @@ class Project:
         self.engine, self.name, self.subnet = engine, name, subnet
         self._env = {**engine.env, "EJB_SUBNET": subnet}
         self._ids: dict[str, str] = {}
-        self._files = [*FILES]
+        self._files = [str(ROOT / one) for one in FILES]
         if engine.folder:
             # A private engine has no bridge to the outside: what an image is built from comes over the host's network.
             hosts = engine.folder / "host-network.yml"
