@@ -16,6 +16,7 @@ from composed.shell import Environment, Skipped, Wrong, root_on_debian, run, say
 # Memory is many times as fast as a disk for what unpacks thousands of small files, and gone by itself.
 MEMORY, DISK = Path("/dev/shm"), Path("/var/tmp")
 ROOM_BYTES = 8 << 30
+CLIENTS = ("docker", "/usr/bin/docker")
 PACKAGES = {"dockerd": "docker.io"}  # where a package does not have its program's name
 
 
@@ -63,7 +64,7 @@ class Engine:
 
     def _client(self) -> list[str]:
         """A client that this engine understands: a newer one may not speak to Debian's."""
-        for one in ("docker", "/usr/bin/docker"):
+        for one in CLIENTS:
             if works([one, "version"], 30, self.env):
                 return [one]
         raise Skipped("no docker client here that this engine understands")
@@ -85,21 +86,8 @@ class Engine:
         return self.has(image) or works([*self.docker, "pull", "--quiet", image], 180, self.env)
 
     def end(self) -> None:
-        """Stop a private engine, and leave nothing of it."""
-        if self._process is None or self.folder is None:
-            return
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(10)
-        with open("/proc/self/mounts") as file:
-            mounts = [line.split()[1] for line in file if line.split()[1].startswith(str(self.folder))]
-        for mount in sorted(mounts, reverse=True):
-            run(["umount", "--lazy", mount], 20, fails=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._process is not None and self.folder is not None:
+            _ended(self._process, self.folder)
 
 
 def running() -> Engine | None:
@@ -130,27 +118,37 @@ def started() -> Engine:
             stderr=log,
             start_new_session=True,
         )
+    try:
+        return _answering(env, folder, process)
+    except BaseException:
+        # Also where this is told to stop meanwhile.
+        _ended(process, folder)
+        raise
+
+
+def _answering(env: Environment, folder: Path, process: subprocess.Popen[bytes]) -> Engine:
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
-        for client in ("docker", "/usr/bin/docker"):
-            if works([client, "version"], 10, env):
-                try:
-                    return Engine(env, folder, process)
-                except Skipped:
-                    _given_up(process, folder)
-                    raise
+        if any(works([client, "version"], 10, env) for client in CLIENTS):
+            return Engine(env, folder, process)
         time.sleep(0.5)
     said = [line for line in (folder / "dockerd.log").read_text(errors="replace").splitlines() if line.strip()]
-    _given_up(process, folder)
     raise Skipped(f"dockerd does not start here: {said[-1][-200:] if said else 'it says nothing'}")
 
 
-def _given_up(process: subprocess.Popen[bytes], folder: Path) -> None:
-    process.terminate()
+def _ended(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """End a private engine, and leave nothing of it."""
+    process.send_signal(signal.SIGTERM)
     try:
-        process.wait(30)
+        process.wait(60)
     except subprocess.TimeoutExpired:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+    with open("/proc/self/mounts") as file:
+        mounts = [line.split()[1] for line in file if line.split()[1].startswith(str(folder))]
+    for mount in sorted(mounts, reverse=True):
+        run(["umount", "--lazy", mount], 20, fails=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
