@@ -52,7 +52,8 @@ def main() -> int:
 
 
 def _told_to_stop(number: int, frame: FrameType | None) -> None:
-    raise Wrong(f"told to stop by signal {number}")
+    # Not a Wrong: nothing on the way up may take it for a command that failed.
+    raise KeyboardInterrupt(f"told to stop by signal {number}")
 
 
 def _tested(steps: Steps, options: argparse.Namespace) -> None:
