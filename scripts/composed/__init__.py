@@ -1,0 +1,1 @@
+"""What `scripts/compose-test` does. Standard library only: it runs before `scripts/setup` has."""
