@@ -1,4 +1,4 @@
-"""Whether workers can be heard. Their silence counts only while they can: while the daemon runs and its database answers.
+"""Whether workers can be heard. Their silence counts only while they can: the daemon runs, and its database answers.
 
 A call of a worker is heard once the database has said whose it is. A daemon that stood still (SIGSTOP, a machine that
 was suspended), or whose database was away, has heard nothing meanwhile, and finds workers that have called all along.
