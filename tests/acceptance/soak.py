@@ -264,7 +264,8 @@ class Soak:
 
     def _open_subjobs(self) -> tuple[list[str], list[str]]:
         states = {job.id: job.state for job in self.site.jobs()}
-        return open_subjobs([s for sent in self.sent for s in self.daemon.job(sent.id)["subjobs"]], states)
+        found = [open_subjobs(self.daemon.job(sent.id), states) for sent in self.sent]
+        return [said for left, _ in found for said in left], [said for _, ending in found for said in ending]
 
     def _left(self) -> list[str]:
         """What is still there of jobs that are over."""
