@@ -30,7 +30,7 @@ import httpx
 from tests.acceptance.journeys import ranks_of, ranks_of_all, undisturbed
 from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.acceptance.soaks.faults import Faults
-from tests.acceptance.soaks.reckoning import Left, wrong_with
+from tests.acceptance.soaks.reckoning import Left, open_subjobs, wrong_with
 from tests.acceptance.soaks.records import Records
 from tests.acceptance.soaks.sent import RANKS, STEPS, Done, Sent, any_kind, post
 from tests.fakes.daemon import ROOT, Daemon, until
@@ -46,6 +46,7 @@ A_JOB_EVERY_S = 4.0
 SUBMITTERS = 3  # users
 OPEN_AT_MOST = 7  # jobs; on eight processors
 SETTLE_S = 420.0
+COMPLETING_S = 300.0  # for so long Slurm may be at the end of a job whose slurmd was killed
 READ_OFTEN = {"EJBD_READ_ANEW_S": "3"}  # what the daemon keeps in memory, to be held against the database
 ALONE_S = ("0", "4", "10")  # for how long J0's workers look for a daemon before they begin by themselves (0: for ever)
 SPOOL_SIZE, DATABASE_SIZE = "256m", "400m"
@@ -161,7 +162,7 @@ class Soak:
                     self.doubled.setdefault(job, []).append(f"rank {rank}: processes {sorted(both)}")
             before = found
 
-    def round(self, seed: int, seconds: float = ROUND_S) -> None:
+    def round(self, seed: int, seconds: float = ROUND_S, pause_s: float = 1.0) -> None:
         """Faults for so long, then peace, then the reckoning. AssertionError says what does not hold, and the seed."""
         dice = random.Random(seed)
         print(f"soak: seed {seed}, {seconds:g} s of faults", flush=True)
@@ -189,7 +190,7 @@ class Soak:
         try:
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                time.sleep(dice.random() * 2)
+                time.sleep(dice.random() * 2 * pause_s)
                 done.append(faults.any(dice))
                 self.up()
             self._over.set()
@@ -229,6 +230,7 @@ class Soak:
             def asked() -> bool:
                 with suppress(httpx.HTTPError):
                     self.up()
+                    self._release_held()
                     return ready()
                 return False
 
@@ -240,8 +242,30 @@ class Soak:
                 for s in self.living()
             )
 
+        def ended() -> None:
+            until(quiet(lambda: not self._left()), "left behind", 120, lambda: f"{self._left()}\n{self._log()}")
+
         until(quiet(lambda: not self.living()), "stuck: jobs do not end", SETTLE_S, lambda: states() + self._log())
-        until(quiet(lambda: not self._left()), "left behind", 120, lambda: f"{self._left()}\n{self._log()}")
+        ended()
+        with suppress(AssertionError):
+            until(quiet(lambda: not self._completing()), "Slurm does not complete", COMPLETING_S)
+        if still := self._completing():
+            print(f"soak: not ended by Slurm itself within {COMPLETING_S:g} s: {still}", flush=True)
+            self.others["a job that Slurm never completes"] += len(still)
+        ended()
+
+    def _release_held(self) -> None:
+        """As an operator would: what Slurm could not launch on a slurmd that was killed it holds, whoever's it is."""
+        if isinstance(self.site, SlurmSite) and (held := self.site.cluster.release_unlaunched()):
+            self.others["held by Slurm after a failed launch, released"] += held
+
+    def _completing(self) -> list[str]:
+        return self._open_subjobs()[1]
+
+    def _open_subjobs(self) -> tuple[list[str], list[str]]:
+        states = {job.id: job.state for job in self.site.jobs()}
+        found = [open_subjobs(self.daemon.job(sent.id), states) for sent in self.sent]
+        return [said for left, _ in found for said in left], [said for _, ending in found for said in ending]
 
     def _left(self) -> list[str]:
         """What is still there of jobs that are over."""
@@ -252,10 +276,7 @@ class Soak:
         found += [f"process {process}" for process in self.daemon.processes()]
         for sent in self.sent:
             found += [f"rank {pid} of {sent.id}" for pid in ranks_of(sent.id, forks=True)]
-            subjobs = self.daemon.job(sent.id)["subjobs"]
-            found += [
-                f"subjob {s['id']} {s['state']}" for s in subjobs if s["state"] in ("planned", "pending", "running")
-            ]
+        found += self._open_subjobs()[0]
         figures = self.daemon.client.get("/metrics").text.splitlines()
         found += [line for line in figures if line.startswith("ejb_intents{") and not line.endswith(" 0.0")]
         return found
@@ -383,6 +404,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="default: 30; with --kills: 90 at most")
     parser.add_argument("--kills", type=int, help="go on until so many processes have been killed")
     parser.add_argument("--round", type=float, default=ROUND_S, help="seconds of faults between two reckonings")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two faults, on the average")
     parser.add_argument("--local", dest="on", action="store_const", const="local", help="the embedded cluster, SQLite")
     parser.add_argument("--pbs", dest="on", action="store_const", const="pbs", help="the fake PBS")
     options = parser.parse_args()
@@ -401,7 +423,7 @@ def main() -> None:
             held = True
             while held and more():
                 try:
-                    soak.round(seed, options.round)
+                    soak.round(seed, options.round, options.pause)
                 except AssertionError as error:
                     print(f"soak: seed {seed} FAILED: {error}", flush=True)
                     total.wrong_in(str(error))

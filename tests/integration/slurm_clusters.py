@@ -94,6 +94,14 @@ class SlurmCluster:
             "the jobs of a test did not end",
         )
 
+    def release_unlaunched(self) -> int:
+        """Let go what Slurm holds since it could not launch it (its slurmd was gone); how many that were."""
+        rows = self.run("squeue", "--noheader", "--states=PENDING", "--format=%i|%r", check=False).splitlines()
+        held = [row.partition("|")[0] for row in rows if row.endswith("|launch failed requeued held")]
+        if held:
+            self.run("scontrol", "release", *held, check=False)
+        return len(held)
+
     def epilog_takes(self, seconds: float) -> None:
         """From now on jobs complete for so long; of a cluster `more` of which is :data:`EPILOG`."""
         (self.directory / "epilog_s").write_text(f"{seconds:g}\n")

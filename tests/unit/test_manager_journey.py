@@ -479,6 +479,21 @@ async def test_queue_off_passes_the_job_through(tmp_path: Path, store: Store) ->
     assert live.job(job).state == "failed" and live.job(job).exit_code == 3
 
 
+async def test_what_a_passed_through_job_waits_for_is_told_in_the_batch_systems_words(
+    tmp_path: Path, store: Store
+) -> None:
+    live = LiveWorld(tmp_path, store, elasticity="off")
+    job = await live.submit()
+    waits = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[waits.id] = replace(waits, reason="launch failed requeued held", blocked=True)
+    await live.poll(1)
+    now = (await live.manager.explain(job))["now"]
+    assert now.endswith("the batch system decides (launch failed requeued held)")
+    live.batch.start(f"ejb-{job}.0")
+    await live.poll(1)
+    assert (await live.manager.explain(job))["now"].endswith("the batch system decides")
+
+
 async def test_without_an_engine_nothing_is_moved(live: LiveWorld) -> None:
     job = await live.submit(engine="none")
     await live.poll(1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.acceptance.soaks.reckoning import Left, should, wrong_with
+from tests.acceptance.soaks.reckoning import Left, open_subjobs, should, wrong_with
 from tests.acceptance.soaks.records import End, Story
 from tests.acceptance.soaks.sent import Done, Sent
 
@@ -104,3 +104,31 @@ def test_a_job_that_was_too_small_to_be_elastic_is_told_as_the_batch_system_says
     cancelled = sent("failing", Done("scancel", "ejb-j.0"))
     assert found(cancelled, story("cancelled", 0), **small) == ""
     assert "told wrongly" in found(cancelled, story("failed", 7), **small)
+
+
+def test_ranks_whose_peer_was_killed_may_be_heard_of_first_and_no_other_code_may() -> None:
+    failed = {"state": "failed", "result": None, "output": "heat: rank 1: rank 0 has gone\n"}
+    killed = sent("none", Done("rank killed", "1"))
+    assert found(killed, story("failed", 1), code=137, **failed) == ""
+    assert found(killed, story("failed", 1), code=1, **failed) == ""
+    assert "told wrongly" in found(killed, story("failed", 1), code=2, **failed)
+    assert "told wrongly" in found(sent("none"), story("failed", 1), code=1, **failed)
+
+
+def test_what_slurm_itself_is_completing_is_not_left_behind_and_whatever_else_is_open_is() -> None:
+    rows = [("running", "7"), ("running", "8"), ("suspended", "9"), ("pending", None), ("completed", "7")]
+    subjobs = [{"id": f"j.{i}", "state": state, "batch_id": id} for i, (state, id) in enumerate(rows)]
+    states = {"7": "COMPLETING", "8": "RUNNING"}
+    left, ending = open_subjobs({"state": "failed", "subjobs": subjobs}, states)
+    assert ending == ["subjob j.0 running (batch job 7: COMPLETING)"]
+    assert left == [
+        "subjob j.1 running (batch job 8: RUNNING)",
+        "subjob j.2 suspended (batch job 9: not listed)",
+        "subjob j.3 pending (batch job None: not listed)",
+    ]
+
+
+def test_a_job_of_which_the_batch_system_knows_nothing_is_asked_for_and_one_that_is_listed_is_left_behind() -> None:
+    job = {"state": "unknown", "subjobs": [{"id": "j.0", "state": "running", "batch_id": "7"}]}
+    assert open_subjobs(job, {"8": "RUNNING"}) == ([], [])
+    assert open_subjobs(job, {"7": "RUNNING"})[0] and open_subjobs({**job, "state": "failed"}, {})[0]

@@ -21,7 +21,7 @@ from ejbd.manager.planning.jobworld import JobWorld, begins_again
 from ejbd.manager.planning.outlook import planned
 from ejbd.manager.poll import auto, periodic, queuepause
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
-from ejbd.store.states import TERMINAL_JOB, IntentState, JobState
+from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.wire.kinds import DECISION, IntentKind, JobKind, SubjobRole
 
 
@@ -143,8 +143,9 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
     if job.state == JobState.RECEIVED:
         return f"received: in its turn to be submitted, {ctx.settings.limits.submits_per_s:g} a second at most"
     if not job.elastic:
-        passed = f"{job.state}: passed through as an ordinary job, the batch system decides"
-        waits = standby.of(JobWorld(ctx, job))
+        world = JobWorld(ctx, job)
+        passed = f"{job.state}: passed through as an ordinary job, the batch system decides{_there(world)}"
+        waits = standby.of(world)
         told = [passed, gaps.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
         return "; ".join(filter(None, told))
     pause = job.not_before_s - ctx.now
@@ -152,6 +153,14 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
     kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
     return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
+
+
+def _there(world: JobWorld) -> str:
+    """What the batch system says that keeps a passed-through job from starting: some of it waits for an operator."""
+    own = {s.tag for s in world.open_subjobs if s.role == SubjobRole.RIGID and s.state == SubjobState.PENDING}
+    jobs = world.ctx.view.jobs if world.ctx.view is not None and own else ()
+    said = next((job.reason for job in jobs if job.mark in own and job.blocked and not job.limited), "")
+    return f" ({said})" if said else ""
 
 
 def _limits(world: JobWorld) -> str:

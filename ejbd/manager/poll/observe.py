@@ -22,7 +22,7 @@ from ejbd.manager.learning.overheads import note_given_back
 from ejbd.manager.linked import arrays
 from ejbd.manager.placements import alone, application, node_limit, setbacks
 from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.manager.poll import changes, doubles, suspensions
+from ejbd.manager.poll import changes, doubles, suspensions, uncancelled
 from ejbd.manager.poll.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.protocol import workers
 from ejbd.manager.times import CLOCKS_S
@@ -82,6 +82,7 @@ class Reconciler:
             self._look_at(ids, listed)
             yield
         doubles.look(self._context(), self._view, self._roster.tags())
+        uncancelled.look(self._context(), self._view, self._roster)
         yield
         _find_silent_workers(self._context())
         yield

@@ -65,9 +65,9 @@ class Records:
         for id, tag, state, code, restarts in rows:
             story = self._stories.setdefault((id, tag), Story(id, tag))
             story.restarts = max(story.restarts, restarts)
-            story.live = not _ended(state)
+            story.live = not (_ended(state) or state == "COMPLETING")  # which is the end, however long it takes
             story.ran |= state.upper() not in ("PENDING", "CONFIGURING", "HELD", "Q", "H", "W")
-            if not story.live:
+            if _ended(state):
                 end = End(_STATES.get(state.upper(), "ended"), code)
                 if not story.ends or story.ends[-1] != end:
                     story.ends.append(end)
