@@ -126,7 +126,9 @@ class Agent:
             loop=self._loop,
             away_s=self._transport.away_s,
             idle=lambda: not (self._epochs or self._lead or self._leaving),
-            leave=lambda: self._leave(EXIT_ALONE, "no manager answers: the job begins as it was submitted"),
+            leave=lambda: self._leave(
+                EXIT_ALONE, "no manager answers: the job begins as it was submitted", heard=False
+            ),
             log=self._say,
         )
 
@@ -380,10 +382,15 @@ class Agent:
             self._leave(EXIT_PARENT, "the worker's parent has ended")
 
     def _unwanted(self) -> None:
-        self._leave(EXIT_UNWANTED, "the manager no longer wants this subjob")
+        self._leave(EXIT_UNWANTED, "the manager no longer wants this subjob", heard=False)
 
-    def _leave(self, exit_code: int, reason: Optional[str], before: Callable[[], None] = lambda: None) -> None:
-        """Stop the ranks and the script, collect the output, tell it, and leave the loop."""
+    def _leave(
+        self, exit_code: int, reason: Optional[str], before: Callable[[], None] = lambda: None, *, heard: bool = True
+    ) -> None:
+        """Stop the ranks and the script, collect the output, tell it, and leave the loop.
+
+        `heard`: there is a manager that takes the last reports. The code does not say so: it may be the job's own.
+        """
         if self._leaving:
             return
         self._leaving = True
@@ -402,7 +409,7 @@ class Agent:
             if reason is not None:
                 exits = {str(number): run.exits() for number, run in sorted(self._epochs.items())}
                 self._report("leaving", reason=reason, exits=exits)
-            self._last_reports(0.0 if exit_code in (EXIT_UNWANTED, EXIT_ALONE) else _LAST_REPORTS_S)
+            self._last_reports(_LAST_REPORTS_S if heard else 0.0)
 
         def stopped(number: int) -> None:
             running.discard(number)
