@@ -52,6 +52,7 @@ from ejbd.manager.poll.tick import Tick
 from ejbd.manager.poll.workingset import WorkingSet
 from ejbd.manager.protocol import workers
 from ejbd.manager.protocol.calls import WorkerCalls
+from ejbd.manager.protocol.hearing import LISTEN_S, Hearing
 from ejbd.manager.service.health import Fault, Health
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
@@ -119,6 +120,7 @@ class Manager:
         self._health = Health(settings, store)
         self._mailer = Mailer(settings, store, batch, self.clock)
         self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._memory.seen)
+        self._hearing = Hearing(self.clock, self._memory.seen)
         store.on_commit(self._forget)
         store.on_commit(self._forget_overridden, on_writer=True)
         self._polling = asyncio.Lock()
@@ -143,6 +145,7 @@ class Manager:
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
         self._tasks.append(asyncio.create_task(self._look_on(), name="polls"))
+        self._tasks.append(asyncio.create_task(_every(LISTEN_S, self._hearing.listen), name="hearing"))
         self._tasks.append(asyncio.create_task(_every(PRUNE_S, self.prune), name="pruning"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
@@ -237,8 +240,9 @@ class Manager:
                 await self._no_answer(error)
                 return
             except EjbError as error:
-                log.error("poll-not-stored", error=error.sentence())
+                self._not_stored(error)
                 return
+            self._hearing.database_answers()
             looked_s, self.view = self.clock(), view
             self.polls += 1
             if self.batch_error:
@@ -252,7 +256,7 @@ class Manager:
                         pass
                 await self._fill_gaps()
             except EjbError as error:
-                log.error("poll-not-stored", error=error.sentence())
+                self._not_stored(error)
                 return
             if await self.store.read(dependencies.any_wait):  # for time, or for jobs that are not EJB's
                 self._work.set()
@@ -260,6 +264,10 @@ class Manager:
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
             self.telemetry.last_poll.set(self.clock())
+
+    def _not_stored(self, error: EjbError) -> None:
+        log.error("poll-not-stored", error=error.sentence())
+        self._hearing.database_away(self._looked_s)
 
     async def _fill_gaps(self) -> None:
         """Speculative backfill: laws are fitted beside the writer, and what they say is looked at again on it."""
@@ -287,6 +295,7 @@ class Manager:
             add_event(session, EventKind.CLOCK_SET, self.clock() + by_s, by_s=by_s)
             self.clock.step(by_s)  # with the rows, for whoever writes next
             self._memory.shift(by_s)
+            self._hearing.shift(by_s)
             stepped = True
 
         try:
@@ -295,6 +304,7 @@ class Manager:
             if stepped:
                 self.clock.step(-by_s)
                 self._memory.shift(-by_s)
+                self._hearing.shift(-by_s)
             raise
         self.started_s += by_s
         self._ahead_s += max(0.0, by_s)

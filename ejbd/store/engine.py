@@ -142,8 +142,10 @@ def _sqlite_engine(url: URL, begin: str, *pragmas: str, pool_size: int | None = 
 
 
 def _postgresql_engine(url: URL, **options: Any) -> Engine:
+    # Of a database in SQL_ASCII the driver would give bytes for text.
+    encoding = {} if "client_encoding" in url.query else {"client_encoding": "utf8"}
     try:
-        return create_engine(url, **options)
+        return create_engine(url, connect_args=encoding, **options)
     except ImportError:
         raise EjbError(
             Code.INVALID,

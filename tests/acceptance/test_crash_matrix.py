@@ -320,7 +320,7 @@ def test_a_crash_on_the_way_to_take_up_what_began_alone_loses_and_doubles_no_run
     daemon = Daemon(tmp_path, site.toml.replace("alone_after_s = 0", "alone_after_s = 1"), site.environment)
     operator = Operator(daemon)
     begun, enough, output = (tmp_path / name for name in ("begun", "enough", "output"))
-    wishes = {"engine": "none", "output": str(output)}
+    wishes = {"elastic": "on", "engine": "none", "output": str(output)}
     try:
         site.fill()
         daemon.start()

@@ -191,6 +191,8 @@ def test_a_rival_does_not_take_the_place_that_j0_has_by_its_fair_share(site: Sit
     job = site.submit(account="poor")
     until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
     rival = site.cluster.sbatch("-n32", "-t5", "--account=rivals", script="sleep 30")
+    # Of a J0 for which Slurm has planned no start yet nothing is known that could be lost.
+    until(lambda: bool(site.j0(job)["planned_start_s"]), "J0 is not planned", 60, site.daemon.trace(job))
     site.end_filler("first")
     goes_first = f"job {rival} of {ME.user} would go first"
     until(lambda: goes_first in site.daemon.explain(job)["now"], "it is not told", 60, site.daemon.trace(job))

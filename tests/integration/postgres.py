@@ -68,10 +68,10 @@ class PostgresServer:
     def url(self, database: str) -> str:
         return f"postgresql+psycopg://{SUPERUSER}@/{database}?host={self._home}"
 
-    def new_database(self) -> str:
+    def new_database(self, options: str = "") -> str:
         """Make an empty database; returns its URL."""
         name = f"ejb{next(self._numbers)}"
-        self._sql(f'CREATE DATABASE "{name}"')
+        self._sql(f'CREATE DATABASE "{name}" {options}')
         return self.url(name)
 
     def start(self) -> None:

@@ -20,6 +20,7 @@ from ejbd.store.states import IllegalTransition, JobState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_job, wake
 from ejbd.wire.kinds import EventKind
+from tests.integration.postgres import PostgresServer
 from tests.store_fixtures import make_job, make_subjob
 
 
@@ -313,6 +314,16 @@ async def test_a_commit_that_fails_fails_everybody_in_it(sqlite_url: str, tmp_pa
     assert await store.read(ids) == {"before"}
     await store.write(add("after"))
     assert await store.read(ids) == {"before", "after"}
+    store.close()
+
+
+@pytest.mark.postgresql
+def test_a_database_in_sql_ascii_is_one_like_others(postgres_server: PostgresServer) -> None:
+    """As createdb makes it under LANG=C. The daemon ended: "cannot use a string pattern on a bytes-like object"."""
+    store = Store(postgres_server.new_database("ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"))
+    store.upgrade()
+    store.write_sync(lambda session: session.add(make_job("a", name="Wärme")))
+    assert store.read_sync(lambda session: session.scalar(select(Job.name))) == "Wärme"
     store.close()
 
 

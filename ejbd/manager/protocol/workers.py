@@ -65,6 +65,11 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     subjob = of_subjob(session, subjob_id)
     job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
     world = JobWorld(ctx, job)
+    given_up = select(Worker.id).where(
+        Worker.subjob_id == subjob.id, Worker.node == request["node"], Worker.boot == request["boot"], ~Worker.alive
+    )
+    if session.scalar(given_up) is not None:  # its ranks may be elsewhere by now: it has to end its own
+        raise EjbError(Code.FORBIDDEN, f"the worker on {request['node']} was given up or replaced")
     same_node = [w for w in world.workers_of(subjob.id) if w.node == request["node"]]
     for worker in same_node:
         if worker.boot == request["boot"]:

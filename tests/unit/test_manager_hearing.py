@@ -1,0 +1,70 @@
+"""Workers that could not be heard: the daemon stood still, or its database was away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.errors import Code, EjbError
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+async def running(live: LiveWorld) -> str:
+    """A job whose ranks run in a window; a minute of a worker's silence is too much."""
+    job = await live.submit(walltime_s=2000.0)
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    await live.work()
+    assert live.job(job).state == "running"
+    return job
+
+
+async def test_workers_are_not_lost_for_the_time_in_which_the_database_was_away(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They called all the while and were not heard; the job was begun anew after an outage of 90 s."""
+    job = await running(live)
+    await live.poll(5)
+
+    async def fails(*_: Any) -> Any:
+        raise EjbError(Code.STORE, "the database does not answer", transient=True)
+
+    with monkeypatch.context() as away:
+        away.setattr(live.store, "read", fails)
+        for _ in range(20):
+            live.clock.now += 5
+            await live.manager.poll()
+    await live.poll(5, heartbeats=False)
+    assert live.job(job).state == "running" and "worker.lost" not in live.kinds(job)
+    await live.poll(50, heartbeats=False)
+    assert "worker.lost" not in live.kinds(job), "its silence begins when it can be heard"
+    await live.poll(15, heartbeats=False)
+    assert "worker.lost" in live.kinds(job), "one that says nothing then is lost, as ever"
+
+
+async def test_workers_are_not_lost_for_the_time_in_which_the_daemon_stood_still(live: LiveWorld) -> None:
+    job = await running(live)
+    await live.manager._hearing.listen()
+    live.clock.now += 600
+    await live.manager._hearing.listen()  # its timer is the first to go off
+    await live.poll(5, heartbeats=False)
+    assert live.job(job).state == "running" and "worker.lost" not in live.kinds(job)
+
+
+async def test_a_worker_that_was_given_up_and_calls_again_is_told_to_end(live: LiveWorld) -> None:
+    """Its ranks are begun elsewhere by then. It was answered with a fault of the daemon, and its ranks ran on."""
+    job = await running(live)
+    worker = live.workers[f"{job}.1"]
+    await live.poll(65, heartbeats=False)
+    assert "worker.lost" in live.kinds(job)
+    with pytest.raises(EjbError) as refused:
+        await worker.register()
+    assert refused.value.code is Code.FORBIDDEN
