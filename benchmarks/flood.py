@@ -34,7 +34,7 @@ from ejbd.batch.reading import beside
 from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.core.view import ClusterView, Reservations
 from ejbd.daemon import freeze
-from ejbd.manager.clock import SteadyClock
+from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
 from ejbd.store.store import Store
 from harness import ROOT, folder, machine, spread

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ejbd.manager.placements.mpi import profiles
+from ejbd.manager.facts.placing.mpi import profiles
 from harness import ROOT
 from tests.fakes.mpi import PROGRESS, build_progress, missing_mpich, mpicc
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from ejbd.batch.slurm import SlurmBatch
 from ejbd.config import Elasticity, QueueSettings, Settings
-from ejbd.manager.clock import SteadyClock
+from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
 from ejbd.manager.poll.tick import Tick
 from ejbd.store.store import Store

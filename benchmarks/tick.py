@@ -29,7 +29,7 @@ from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
-from ejbd.manager.clock import SteadyClock
+from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.manager import Manager
 from ejbd.manager.poll.tick import Tick

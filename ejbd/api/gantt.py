@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from ejbd.api.models import SubjobView, Timeline
-from ejbd.manager.planning.outlook import PlannedKind
+from ejbd.manager.facts.room.outlook import PlannedKind
 from ejbd.store.states import SubjobState
 from ejbd.store.timeline import Phase
 from ejbd.wire.kinds import SubjobRole

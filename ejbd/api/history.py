@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import NAME, PLAIN, Api, Body
 from ejbd.errors import Code, EjbError
-from ejbd.manager.learning import pastruns
-from ejbd.manager.learning.pastruns import Application
+from ejbd.manager.facts.past import pastruns
+from ejbd.manager.facts.past.pastruns import Application
 from ejbd.wire.toldruns import ToldRun
 
 MOST_RUNS = 10_000  # that one request brings

@@ -23,9 +23,9 @@ from ejbd.api.selecting import Selector, select_job
 from ejbd.api.shares import mark_as_stream
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import NotPlain, NotTheirs, apart, read_plain
+from ejbd.manager.facts.batchjob import passing
+from ejbd.manager.facts.batchjob.output import output_paths, server_in
 from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.submission import passing
-from ejbd.manager.submission.output import output_paths, server_in
 from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import JobKind, OperationKind, SubjobRole

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ejbd.config import QueueSettings, changes_schema, check_changes, settings_schema
-from ejbd.manager.planning.outlook import PlannedKind
+from ejbd.manager.facts.room.outlook import PlannedKind
 from ejbd.plugins.engines import known_engines
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ejbd.config import Settings
+from ejbd.manager.facts.room.outlook import PlannedTimeline
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.planning.outlook import PlannedTimeline
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.intake import Accepted
 from ejbd.store.store import Store

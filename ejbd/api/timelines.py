@@ -14,7 +14,7 @@ from ejbd.api.auth import Caller, Manager
 from ejbd.api.gantt import svg
 from ejbd.api.models import Api, JobMoves, Timeline
 from ejbd.api.selecting import Selector
-from ejbd.manager.planning import hops
+from ejbd.manager.telling import hops
 from ejbd.store.queries import resolve_job
 
 SVG = "image/svg+xml"

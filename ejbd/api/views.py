@@ -10,10 +10,11 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
+from ejbd.manager.facts import arrays
+from ejbd.manager.facts.room.outlook import PlannedTimeline
+from ejbd.manager.facts.times import work_now
 from ejbd.manager.jobspec.ownwords import words_of
-from ejbd.manager.linked import arrays, elements
-from ejbd.manager.planning.outlook import PlannedTimeline
-from ejbd.manager.times import work_now
+from ejbd.manager.rules.linked import elements
 from ejbd.store import queries
 from ejbd.store.models import Event, Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState

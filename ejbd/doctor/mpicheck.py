@@ -85,7 +85,7 @@ def build_moved_rank(folder: Path) -> tuple[Path | None, str]:
 
 def rank_environment() -> dict[str, str]:
     """The variables that the first profile that comes with EJB has under DMTCP."""
-    text = (resources.files("ejbd") / "manager" / "mpi_profiles.toml").read_text()
+    text = (resources.files("ejbd") / "manager/facts/placing/mpi_profiles.toml").read_text()
     return {str(name): str(value) for name, value in next(iter(tomllib.loads(text).values()))["dmtcp_env"].items()}
 
 

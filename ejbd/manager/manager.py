@@ -26,40 +26,44 @@ from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.files.userfiles import apart
-from ejbd.manager.actions.executor import SUBMISSIONS_A_PASS, Executor
-from ejbd.manager.actions.intents import submissions_due
-from ejbd.manager.actions.spool import Spool
-from ejbd.manager.clock import SteadyClock
-from ejbd.manager.context import Context, Overridden
+from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS, Executor
+from ejbd.manager.acts.guard import guarded
+from ejbd.manager.acts.intents import submissions_due
 from ejbd.manager.crashpoints import CrashPoint, reach
-from ejbd.manager.guard import guarded
+from ejbd.manager.facts.batchjob import numbers
+from ejbd.manager.facts.clock import SteadyClock
+from ejbd.manager.facts.context import Context, Overridden
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.listing.roster import Specs, SubjobRow
+from ejbd.manager.facts.listing.workingset import WorkingSet
+from ejbd.manager.facts.memory import Memory
+from ejbd.manager.facts.past import pastruns
+from ejbd.manager.facts.past.history import LEARNT_TOPIC, Remembered
+from ejbd.manager.facts.placing.checkpointing import recent_offers
+from ejbd.manager.facts.subscribers import Subscribers
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.learning import gaps, pastruns
-from ejbd.manager.learning.history import LEARNT_TOPIC, Remembered
-from ejbd.manager.learning.measuring import learn_of_end
-from ejbd.manager.learning.retrying import take_next
-from ejbd.manager.linked import arraysteps, dependencies
-from ejbd.manager.memory import Memory
-from ejbd.manager.placements.checkpointing import recent_offers
-from ejbd.manager.planning import explaining
-from ejbd.manager.planning.decide import Decider
-from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.manager.planning.policyends import ask_policy
-from ejbd.manager.poll import drains, queuepause
+from ejbd.manager.listening import reports as workers
+from ejbd.manager.listening.calls import WorkerCalls
+from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
-from ejbd.manager.poll.roster import Specs, SubjobRow
 from ejbd.manager.poll.tick import Tick
-from ejbd.manager.poll.workingset import WorkingSet
-from ejbd.manager.protocol import workers
-from ejbd.manager.protocol.calls import WorkerCalls
-from ejbd.manager.protocol.hearing import LISTEN_S, Hearing
+from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.learning.measuring import learn_of_end
+from ejbd.manager.rules.learning.retrying import take_next
+from ejbd.manager.rules.linked import arraysteps, dependencies
+from ejbd.manager.rules.looks import drains
+from ejbd.manager.rules.planning.decide import Decider
+from ejbd.manager.rules.planning.policyends import ask_policy
+from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.rules.requests import requests
 from ejbd.manager.service.health import Fault, Health
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
-from ejbd.manager.submission import numbers, queues, requests
+from ejbd.manager.submission import queues
 from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
-from ejbd.manager.subscribers import Subscribers
+from ejbd.manager.telling import explaining
 from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker

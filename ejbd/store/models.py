@@ -100,7 +100,7 @@ class Job(Base):
     not_movable: Mapped[str] = mapped_column(Text, default="")  # why no checkpoint is asked of it any more
     decision_key: Mapped[str] = mapped_column(Text, default="")  # what the last recorded decision said
     expected_completion_s: Mapped[float | None]
-    # Walltimes that were learned for it (ejbd.manager.learning.speculating). NULL: its user's own is asked for.
+    # Walltimes that were learned for it (ejbd.manager.facts.past.speculating). NULL: its user's own is asked for.
     walltimes: Mapped[dict[str, Any] | None]
     array_id: Mapped[str | None] = mapped_column(String(16))  # of an element of an elastic array: the array's job
     array_index: Mapped[int | None] = mapped_column(Integer)
@@ -469,8 +469,9 @@ class QueueOverride(Base):
 
 
 class QueuePause(Base):
-    """A queue whose submissions or starts (`what`) fail; ejbd/manager/poll/queuepause.py. No row: nothing has failed
-    since the last that did not."""
+    """A queue whose submissions or starts (`what`) fail; ejbd/manager/rules/queues/queuepause.py.
+
+    No row: nothing has failed since the last that did not."""
 
     __tablename__ = "queue_pauses"
 

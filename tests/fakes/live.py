@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import select
 
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
-from ejbd.manager.actions.executor import Executor
-from ejbd.manager.clock import SteadyClock
+from ejbd.manager.acts.executor import Executor
+from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob

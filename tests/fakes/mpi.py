@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ejbd.manager.placements.mpi import profiles
+from ejbd.manager.facts.placing.mpi import profiles
 
 PROGRESS = Path(__file__).resolve().parents[2] / "workers" / "native" / "progress.c"
 SOURCE = Path(__file__).parent / "mpi_rank.c"

@@ -17,9 +17,9 @@ from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.service.telemetry import Telemetry
-from ejbd.manager.submission import numbers
 from ejbd.manager.submission.intake import Accepted
 from ejbd.store import queries
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ejbd.manager.placements.mpi import linked_mpi
+from ejbd.manager.facts.placing.mpi import linked_mpi
 from tests.fakes.manager_server import Json
 from tests.fakes.mpi import build_loaded_rank, build_progress, build_rank, missing_mpich
 from tests.fakes.worker_process import World, alive, eventually, world

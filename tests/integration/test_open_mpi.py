@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ejbd.manager.placements.mpi import linked_with
+from ejbd.manager.facts.placing.mpi import linked_with
 from tests.fakes.hosts import hosts, missing_hosts
 from tests.fakes.manager_server import Json
 from tests.fakes.mpi import build_open_mpi_rank, open_mpi_launcher

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
-from ejbd.manager.clock import SteadyClock
+from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Run, Speed, Worker
 from ejbd.store.retention import DAY_S, in_use, prune, prune_all

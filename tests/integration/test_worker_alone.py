@@ -16,8 +16,8 @@ from typing import Any
 from ejbd.batch.base import WorkerScript
 from ejbd.batch.local import LocalBatch
 from ejbd.core.view import BatchState
-from ejbd.manager.actions import orders
-from ejbd.manager.actions.spool import Spool
+from ejbd.manager.hands import orders
+from ejbd.manager.hands.spool import Spool
 from tests.fakes.daemon import ordinary
 from tests.fakes.me import ME
 from tests.fakes.worker_process import eventually

@@ -12,8 +12,8 @@ from ejbd.core.needs import PLAIN, Needs, features_of, seen_by
 from ejbd.core.placing import Host, place, place_wide
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, MemoryRules, NodeView, QueueView, Reservations
+from ejbd.manager.facts.batchjob.fitting import fitted, request_of
 from ejbd.manager.jobspec import JobRequest, JobSpec, read
-from ejbd.manager.submission.fitting import fitted, request_of
 
 NOW = 1000.0
 

@@ -9,10 +9,10 @@ import pytest
 from ejbd.core.needs import Needs
 from ejbd.core.view import ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.jobspec import JobRequest, read
 from ejbd.manager.jobspec.indices import chosen, folded
-from ejbd.manager.linked.elements import check_size
-from ejbd.manager.submission.fitting import fitted
+from ejbd.manager.rules.linked.elements import check_size
 from ejbd.wire.hostlists import MOST_HOSTS, fold, unfold
 
 SCRIPT = "#!/bin/sh\n#SBATCH -n 4 -t 5 {0}\nsrun hostname\n"

@@ -13,11 +13,11 @@ from ejbd.batch.base import AsAsked, SubmitRequest
 from ejbd.batch.pbs.commands import Qsub, beside, layout
 from ejbd.batch.pbs.states import Dialect
 from ejbd.errors import BatchError, Code, EjbError
+from ejbd.manager.facts.batchjob import passing
+from ejbd.manager.facts.batchjob.output import expand, server_in
+from ejbd.manager.facts.batchjob.pbsfolders import into_folders
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
-from ejbd.manager.linked.elements import one_by_one
-from ejbd.manager.submission import passing
-from ejbd.manager.submission.output import expand, server_in
-from ejbd.manager.submission.pbsfolders import into_folders
+from ejbd.manager.rules.linked.elements import one_by_one
 from ejbd.options.qsub import BY_LETTER, Use
 
 BODY = "cd $PBS_O_WORKDIR\nmpirun -np $(wc -l < $PBS_NODEFILE) -machinefile $PBS_NODEFILE ./app\n"

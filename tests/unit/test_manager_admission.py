@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ejbd.errors import BatchError, Code, EjbError
+from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
-from ejbd.manager.planning.jobworld import JobWorld
 from ejbd.manager.submission import admission
 from ejbd.store.models import Job
 from ejbd.store.store import Store

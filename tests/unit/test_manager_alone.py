@@ -11,7 +11,7 @@ import pytest
 
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
-from ejbd.manager.actions import orders
+from ejbd.manager.hands import orders
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker

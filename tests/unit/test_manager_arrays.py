@@ -12,8 +12,8 @@ from sqlalchemy import event, select
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.indices import Indices, folded, unfolded
-from ejbd.manager.linked import elements
-from ejbd.manager.planning import explaining
+from ejbd.manager.rules.linked import elements
+from ejbd.manager.telling import explaining
 from ejbd.store import queries
 from ejbd.store.models import Job, Subjob
 from ejbd.store.store import Store

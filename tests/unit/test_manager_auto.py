@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ejbd.batch.base import Identity, SubmitRequest
 from ejbd.core.view import BatchJobView, BatchState
-from ejbd.manager.actions.subjobs import add_subjob
-from ejbd.manager.planning.jobworld import JobWorld
+from ejbd.manager.acts.subjobs import add_subjob
+from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.store.models import Job
 from ejbd.store.store import Store
 from ejbd.wire.kinds import SubjobRole

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from ejbd.core.view import BatchState
-from ejbd.manager.clock import SteadyClock
+from ejbd.manager.facts.clock import SteadyClock
 from ejbd.store.models import Event
 from ejbd.store.models import Worker as WorkerRow
 from ejbd.store.store import Store

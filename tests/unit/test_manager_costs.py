@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import func, select
 
 from ejbd.core.question import Question
-from ejbd.manager.actions.spool import Spool
+from ejbd.manager.facts.past.history import KEPT, application_of, program_of, remember
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
-from ejbd.manager.learning.history import KEPT, application_of, program_of, remember
 from ejbd.store.models import Move
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker

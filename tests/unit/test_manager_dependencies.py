@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.depends import Depends
-from ejbd.manager.linked import dependencies
-from ejbd.manager.planning import explaining
+from ejbd.manager.rules.linked import dependencies
+from ejbd.manager.telling import explaining
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
 from ejbd.store.store import Store

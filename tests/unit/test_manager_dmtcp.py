@@ -11,7 +11,7 @@ import pytest
 
 from ejbd.config import Settings
 from ejbd.errors import EjbError
-from ejbd.manager.placements.mpi import profiles
+from ejbd.manager.facts.placing.mpi import profiles
 from ejbd.store.store import Store
 from tests.fakes.dmtcp_commands import install
 from tests.fakes.live import LiveWorld

@@ -19,12 +19,13 @@ from ejbd.core.bundling.parameters import Order
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
-from ejbd.manager.actions.spool import Spool
-from ejbd.manager.context import Context
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
-from ejbd.manager.planning.decide import Decider
-from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.manager.submission import intake, requests
+from ejbd.manager.rules.planning.decide import Decider
+from ejbd.manager.rules.requests import requests
+from ejbd.manager.submission import intake
 from ejbd.sim.elastic import become_elastic
 from ejbd.sim.offering import offer_slots
 from ejbd.sim.world import Costs

@@ -15,8 +15,8 @@ from ejbd.config import Elasticity
 from ejbd.core.speculation.backfill import Candidate, choose
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, EjbError
-from ejbd.manager.learning import gaps
-from ejbd.manager.learning.pastruns import Application, newest
+from ejbd.manager.facts.past.pastruns import Application, newest
+from ejbd.manager.rules.learning import gaps
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 from tests.unit.test_manager_speculating import learn, only, past, submit

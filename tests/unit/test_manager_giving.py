@@ -11,8 +11,8 @@ import pytest
 
 from ejbd.core.question import Question
 from ejbd.core.view import PASS_S, BatchJobView, BatchState, ClusterView, Reservations, SiteReservation
+from ejbd.manager.facts import promises
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
-from ejbd.manager.planning import promises
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 

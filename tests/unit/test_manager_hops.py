@@ -9,7 +9,7 @@ import pytest
 
 from ejbd.cli import showing_moves
 from ejbd.cli.output import Mode, Output
-from ejbd.manager.planning.hops import moves
+from ejbd.manager.telling.hops import moves
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 

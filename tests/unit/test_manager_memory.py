@@ -8,9 +8,9 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from ejbd.core.overhead import Hop
-from ejbd.manager.context import Context
-from ejbd.manager.learning.history import History, Remembered
-from ejbd.manager.planning.promises import Promise
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.past.history import History, Remembered
+from ejbd.manager.facts.promises import Promise
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 

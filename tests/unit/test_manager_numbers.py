@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.facts import arrays
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
-from ejbd.manager.linked import arrays
 from ejbd.manager.submission import intake
 from ejbd.store import queries
 from ejbd.store.models import Subjob

@@ -14,8 +14,7 @@ from sqlalchemy import select
 
 from ejbd.config import Elasticity, Limits
 from ejbd.core.view import BatchState
-from ejbd.manager.ends.outcomes import (
-    PAUSES_S,
+from ejbd.manager.effects.ends import (
     Again,
     ApplicationEnded,
     CancelAsked,
@@ -33,14 +32,12 @@ from ejbd.manager.ends.outcomes import (
     ShellLost,
     SubmissionRefused,
     TimeUsedUp,
-    move_pause_s,
-    outcome,
-    pause_s,
-    placement_pause_s,
 )
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.pauses import PAUSES_S, move_pause_s, pause_s, placement_pause_s
+from ejbd.manager.facts.subscribers import Subscribers
 from ejbd.manager.manager import SUBSCRIBERS
-from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.manager.subscribers import Subscribers
+from ejbd.manager.rules.ends.outcomes import outcome
 from ejbd.store.models import Mark, Run
 from ejbd.store.store import Store
 from ejbd.wire.kinds import SubjobRole

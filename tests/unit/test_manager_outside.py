@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
-from ejbd.manager.poll import observe
+from ejbd.manager.rules.looks import observe
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 

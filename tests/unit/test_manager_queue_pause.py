@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import BatchError, EjbError
-from ejbd.manager.actions.subjobs import add_intent
+from ejbd.manager.acts.subjobs import add_intent
 from ejbd.store.models import Event, Subjob
 from ejbd.store.store import Store
 from ejbd.wire.kinds import IntentKind

@@ -17,10 +17,10 @@ from ejbd.cli.showing import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.facts.past.pastruns import Application, key_of, take_in
+from ejbd.manager.facts.past.speculating import Wanted, walltimes_of
+from ejbd.manager.facts.times import expected_left_s, planned_s
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec
-from ejbd.manager.learning.pastruns import Application, key_of, take_in
-from ejbd.manager.learning.speculating import Wanted, walltimes_of
-from ejbd.manager.times import expected_left_s, planned_s
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store
 from ejbd.wire.toldruns import ToldRun

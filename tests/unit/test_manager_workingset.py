@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
 from ejbd.errors import EjbError
-from ejbd.manager.poll.roster import Roster
-from ejbd.manager.poll.workingset import READ_ANEW_S, WorkingSet
+from ejbd.manager.facts.listing.roster import Roster
+from ejbd.manager.facts.listing.workingset import READ_ANEW_S, WorkingSet
 from ejbd.store.models import Job
 from ejbd.store.shifting import shift
 from ejbd.store.store import Store

@@ -15,7 +15,7 @@ from ejbd.config import load
 from ejbd.daemon import broken_plugins, make_batch
 from ejbd.doctor.checks import examine
 from ejbd.errors import EjbError
-from ejbd.manager.actions.spool import build_worker
+from ejbd.manager.hands.spool import build_worker
 from ejbd.plugins import batches, engines
 from ejbd.plugins import policies as offered
 from tests.fakes.batch import Clock, MemoryBatch

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager.actions.spool import Spool
+from ejbd.manager.hands.spool import Spool
 from ejbd.store import marks
 from ejbd.store.store import Store
 

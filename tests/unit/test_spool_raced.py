@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ejbd.files.userfiles import NotPlain, read_plain
-from ejbd.manager.actions.spool import Spool, write_atomically
+from ejbd.manager.hands.spool import Spool, write_atomically
 
 ROUNDS = 150
 PATIENCE_S = 60.0

@@ -16,7 +16,7 @@ from ejbd.config import Settings
 from ejbd.doctor.checks import _spool as look_at_spool
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import distrusted
-from ejbd.manager.actions.spool import Spool
+from ejbd.manager.hands.spool import Spool
 from tests.fakes.worker_process import World, world
 
 NOBODY = 65534

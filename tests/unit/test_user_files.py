@@ -14,9 +14,9 @@ import pytest
 from ejbd.batch.exits import exit_files
 from ejbd.files import userfiles
 from ejbd.files.userfiles import NotPlain, NotTheirs, apart, read_plain, within
-from ejbd.manager.actions.spool import write_atomically
+from ejbd.manager.facts.placing import mpi
+from ejbd.manager.hands.spool import write_atomically
 from ejbd.manager.jobspec import JobKind
-from ejbd.manager.placements import mpi
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 

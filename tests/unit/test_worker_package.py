@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.manager.actions.spool import build_worker
+from ejbd.manager.hands.spool import build_worker
 from tests.fakes.worker_process import WORKERS, World, eventually, world
 
 PACKAGE = WORKERS / "ejb_worker"

@@ -1,4 +1,4 @@
-"""sbatch's % signs in the names of output files; :mod:`ejbd.manager.submission.output` fills them in."""
+"""sbatch's % signs in the names of output files; :mod:`ejbd.manager.facts.batchjob.output` fills them in."""
 
 from __future__ import annotations
 

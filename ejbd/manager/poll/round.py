@@ -12,13 +12,13 @@ from functools import partial
 from sqlalchemy import bindparam, select, update
 
 from ejbd.core.decision import no_room
-from ejbd.manager.context import Context
-from ejbd.manager.guard import guarded
-from ejbd.manager.planning import giving, inway
-from ejbd.manager.planning.decide import Decider
-from ejbd.manager.planning.decisions import verdict
-from ejbd.manager.planning.jobworld import JobWorld
-from ejbd.manager.poll.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
+from ejbd.manager.acts.guard import guarded
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.listing.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
+from ejbd.manager.rules.planning import giving, inway
+from ejbd.manager.rules.planning.decide import Decider
+from ejbd.manager.rules.planning.decisions import verdict
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events

@@ -19,11 +19,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager.context import Context
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.past.history import application_of
+from ejbd.manager.facts.past.speculating import run_times
 from ejbd.manager.jobspec import JobSpec, Reading
-from ejbd.manager.learning.history import application_of
-from ejbd.manager.learning.speculating import run_times
-from ejbd.manager.linked import dependencies, elements
+from ejbd.manager.rules.linked import dependencies, elements
 from ejbd.manager.submission.admission import Admission, admit
 from ejbd.manager.submission.together import Together
 from ejbd.store.models import Array, Dependency, Event, IdempotencyKey, Job
@@ -47,7 +47,7 @@ _TOLD = select(Event.job_id, Event.data).where(
 class Submission:
     """A job as its user asks for it. The same `key` and body (`request_hash`) from the same user get the same job.
 
-    `walltimes`: what was learned for it (ejbd.manager.learning.speculating), where it is passed through or elastic as
+    `walltimes`: what was learned for it (ejbd.manager.facts.past.speculating), where it is passed through or elastic as
     `elastic` says.
     """
 

@@ -13,9 +13,9 @@ from ejbd.core.room.windows import why_they_end, windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
-from ejbd.manager.context import Context
-from ejbd.manager.planning.promises import Promises
-from ejbd.manager.poll import queuepause
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.promises import Promises
+from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.submission.admission import queue_allows
 from ejbd.plugins.policies import known_policies
 from ejbd.store.models import QueueOverride

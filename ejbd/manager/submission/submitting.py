@@ -16,17 +16,18 @@ from ejbd.config import Settings
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.files.userfiles import apart
-from ejbd.manager.context import Context
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.facts.batchjob import passing, subjobrequests
+from ejbd.manager.facts.batchjob.output import Outputs, check_output
+from ejbd.manager.facts.batchjob.pbsfolders import into_folders
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, wanted
+from ejbd.manager.facts.placing.checkpointing import with_mpi
+from ejbd.manager.facts.placing.mpi import LOOK_S
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
-from ejbd.manager.learning.speculating import Wanted, note_for, walltimes_of, wanted
-from ejbd.manager.placements.checkpointing import with_mpi
-from ejbd.manager.placements.mpi import LOOK_S
-from ejbd.manager.submission import passing, requests, subjobrequests
+from ejbd.manager.rules.requests import requests
 from ejbd.manager.submission.admission import Admission, admit
 from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
-from ejbd.manager.submission.output import Outputs, check_output
-from ejbd.manager.submission.pbsfolders import into_folders
 from ejbd.manager.submission.together import Together
 from ejbd.store.store import Store
 

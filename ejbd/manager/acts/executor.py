@@ -1,0 +1,567 @@
+"""Carries intents out: the only place that acts on the batch system.
+
+An intent is marked as executing before the call and gets its result after it, each in a commit of its own. Whatever
+was executing when the daemon died is unknown, and an unknown submission is looked up by its tag before it is ever
+repeated: found, it is adopted; not found twice, with a pause in between, it never happened.
+
+The database may fail between a call and its record, too. What is known is kept in memory and recorded as soon as the
+database takes it; an intent that is marked as executing while nobody is at it is unknown, as after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session, defer
+
+from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
+from ejbd.config import Settings
+from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
+from ejbd.manager.acts import intents, lastwords
+from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.effects.ends import Again, SubmissionRefused
+from ejbd.manager.facts.batchjob import numbers, passing, pbsvariables, standing, subjobrequests, variables
+from ejbd.manager.facts.batchjob.exithook import hook_for
+from ejbd.manager.facts.batchjob.fitting import request_of
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.past.speculating import for_another_attempt
+from ejbd.manager.facts.pauses import pause_s
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
+from ejbd.manager.hands import orders
+from ejbd.manager.hands.spool import Spool, write_atomically
+from ejbd.manager.jobspec import JobSpec
+from ejbd.manager.protocol.proofs import new_secret
+from ejbd.manager.rules.ends.concluding import conclude
+from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.looks import drains
+from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.rules.queues.queuepause import Failing
+from ejbd.store.models import Intent, Job, Subjob, Worker
+from ejbd.store.states import IntentState, JobState, SubjobState
+from ejbd.store.store import Store
+from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move_intent, move_subjob, wake
+from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, SubjobRole
+
+log = structlog.get_logger(__name__)
+
+PROOFS_OF_ABSENCE = 2
+LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
+SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
+POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
+
+
+_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What was read and written before a submission: the job's specification, the secret of its workers, and what a
+    passed-through job needs."""
+
+    spec: JobSpec
+    secret: str
+    script: Path | None = None
+    hook: Path | None = None
+
+
+@dataclass
+class Executor:
+    """One pass of :meth:`run_due` carries out what is due; the manager calls it when it is woken or a pause is over."""
+
+    store: Store
+    batch: BatchSystem
+    settings: Settings
+    spool: Spool
+    worker: Path
+    context: Callable[[Session], Context]
+    clock: Callable[[], float]
+    _allowance: float = 1.0  # submissions that may be made at once
+    _allowed_s: float = 0.0
+    _at_it: set[int] = field(default_factory=set)  # intents that a call is under way for, or whose outcome is here:
+    _unrecorded: dict[tuple[int, ...], Callable[[Session], None]] = field(default_factory=dict)
+
+    def recover(self, session: Session, why: str = "the daemon ended in the middle of it") -> None:
+        """What is executing, and nobody is at it, may or may not have happened: at start-up that is all there is."""
+        now = self.clock()
+        drop_stranded(session, now)
+        for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
+            if intent.id in self._at_it:
+                continue
+            if intent.kind == IntentKind.SUBMIT:
+                move_intent(session, intent, IntentState.UNKNOWN, now, reason=why)
+                intent.not_before_s = now
+                intent.absences = 0
+            else:  # all others may be repeated
+                move_intent(session, intent, IntentState.PENDING, now, setback=True)
+
+    async def run_due(self) -> float | None:
+        """Carry out every intent that is due. Returns when the next one will be (epoch seconds), or None.
+
+        Raises EjbError where the database failed: then there may be more to do than was done.
+        """
+        await self._take_up()
+        now = self.clock()
+        most = self._refill(now)
+        due, next_s = await self.store.read(lambda session: intents.due(session, now, most))
+        cancels = [i for i in due if i.kind == IntentKind.CANCEL and i.state == IntentState.PENDING]
+        unknown = [i for i in due if i.state == IntentState.UNKNOWN]
+        submits = [i for i in due if i.kind == IntentKind.SUBMIT and i.state == IntentState.PENDING]
+        updates = [i for i in due if i.kind in _UPDATES and i.state == IntentState.PENDING]
+        self._allowance -= len(submits)
+        if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
+            next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
+        if cancels:
+            await self._cancel(cancels)
+        ends = [i for i in due if i.kind == IntentKind.END and i.state == IntentState.PENDING]
+        if ends:
+            await lastwords.end(self, ends)
+        if unknown:
+            await self._look_up(unknown)
+        gate = asyncio.Semaphore(self.settings.limits.submit_concurrency)
+
+        async def one(intent: Intent) -> None:
+            async with gate:
+                self._at_it.add(intent.id)
+                try:
+                    await self._submit(intent)
+                finally:
+                    self._let_go([intent.id])
+
+        # All are waited for, whatever becomes of one: none is still under way when the next pass begins.
+        # One job's subjobs go one after the other, the longest first: a shorter one that came to the batch system
+        # before would take the place that was meant for the longer.
+        async def in_turn(of_one_job: Sequence[Intent]) -> None:
+            for intent in of_one_job:
+                await one(intent)
+
+        groups = await self.store.read(lambda session: intents.by_job(session, submits)) if submits else []
+        outcomes = await asyncio.gather(*(in_turn(group) for group in groups), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        for intent in updates:
+            await self._update(intent)
+        for intent in due:
+            if intent.kind == IntentKind.ASIDE and intent.state == IntentState.PENDING:
+                await lastwords.set_aside(self, intent)
+        return next_s
+
+    # -- outcomes, and a database that fails --------------------------------------------------------------------------
+
+    async def _take_up(self) -> None:
+        """Record what a failing database did not take, then find what is marked as executing and forgotten."""
+        for ids, outcome in list(self._unrecorded.items()):
+            try:
+                await self.store.write(outcome)
+            except EjbError:
+                raise  # it still fails: nothing else is begun
+            except Exception as error:  # it cannot be recorded as it is: find out anew what became of it
+                log.error("outcome-lost", intents=list(ids), error=repr(error), exc_info=error)
+            del self._unrecorded[ids]
+            self._let_go(ids)
+        if await self.store.read(self._forgotten):
+            await self.store.write(lambda s: self.recover(s, "its outcome could not be recorded"))
+
+    def _forgotten(self, session: Session) -> bool:
+        executing = session.scalars(select(Intent.id).where(Intent.state == IntentState.EXECUTING))
+        return any(id not in self._at_it for id in executing)
+
+    async def record(self, ids: Sequence[int], outcome: Callable[[Session], None], *, patient: bool = False) -> None:
+        """Store what came of a call. Where the database fails it is kept, and stored before anything else is done."""
+        try:
+            await self.store.write(outcome, patient=patient)
+        except EjbError as error:
+            self._at_it.update(ids)
+            self._unrecorded[tuple(ids)] = lambda session: self._if_open(session, ids, outcome)
+            log.error("outcome-not-recorded", intents=list(ids), error=error.sentence())
+            raise
+
+    def _if_open(self, session: Session, ids: Sequence[int], outcome: Callable[[Session], None]) -> None:
+        """A commit that was reported as failed may have been made (Store.write)."""
+        states = session.scalars(select(Intent.state).where(Intent.id.in_(ids)))
+        if any(state == IntentState.EXECUTING for state in states):
+            outcome(session)
+
+    def _let_go(self, ids: Iterable[int]) -> None:
+        kept = {id for unrecorded in self._unrecorded for id in unrecorded}
+        self._at_it.difference_update(set(ids) - kept)
+
+    def _refill(self, now: float) -> int:
+        """How many submissions this pass may make: a token bucket that holds one second's worth."""
+        limits = self.settings.limits
+        gained = max(0.0, now - self._allowed_s) * limits.submits_per_s  # the clock may have been set back
+        self._allowance = min(max(1.0, limits.submits_per_s), self._allowance + gained)
+        self._allowed_s = now
+        return max(0, min(limits.submit_concurrency * SUBMISSIONS_A_PASS, int(self._allowance)))
+
+    # -- submit -------------------------------------------------------------------------------------------------------
+
+    async def _submit(self, intent: Intent) -> None:
+        reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
+        try:
+            # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
+            files = await asyncio.to_thread(self._make_files, intent.id)
+            begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
+        except EjbError as error:
+            trouble = error
+            await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
+            return
+        if begun is None:
+            return
+        identity, request, order = begun
+        if order is not None:
+            await asyncio.to_thread(self._give_order, intent, files.secret, order)
+        reach(CrashPoint.SUBMIT_AFTER_BEGIN)
+        try:
+            batch_id = await self.batch.submit(identity, request)
+        except SubmitOutcomeUnknown as error:
+            message = error.sentence()
+            await self.record([intent.id], lambda s: self._unknown(s, intent.id, message))
+            return
+        except BatchError as error:
+            failure = error
+            await self.record([intent.id], lambda s: self._refused(s, intent.id, failure))
+            return
+        reach(CrashPoint.SUBMIT_AFTER_CALL)
+        await self.record([intent.id], lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
+        reach(CrashPoint.SUBMIT_AFTER_RECORD)
+
+    def _make_files(self, id: int) -> _Files:
+        """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
+
+        def look(session: Session) -> tuple[Job, str]:
+            subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
+            return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id
+
+        job, subjob = self.store.read_sync(look)
+        spec = JobSpec.from_json(job.spec)
+        if job.elastic:
+            self._make_job_folder(job.id, spec)
+        # The embedded cluster's processors are virtual: there is nothing to bind to.
+        binding = "none" if self.settings.traits.one_host else "auto"
+        secret = new_secret()
+        folder = self.spool.make_subjob(job.id, subjob, secret, binding=binding)
+        if job.elastic:
+            return _Files(spec, secret)
+        script, hook = passing.file_to_submit(spec, folder), None
+        if self.settings.traits.exit_hook and (text := hook_for(spec, self.spool.exit_file(job.id, subjob))):
+            hook = folder / "bash-env"
+            write_atomically(hook, text.encode())
+        return _Files(spec, secret, script, hook)
+
+    def _give_order(self, intent: Intent, secret: str, order: standing.Order) -> None:
+        """One that cannot be written (a full spool) is done without: the job waits for a daemon then."""
+        try:
+            orders.give(self.spool, intent.job_id, intent.subjob_id or "", secret, order.content, order.script)
+        except EjbError as error:
+            log.warning("no-standing-order", subjob=intent.subjob_id, error=error.sentence())
+
+    def _begin_submit(
+        self, session: Session, id: int, files: _Files
+    ) -> tuple[Identity, SubmitRequest, standing.Order | None] | None:
+        intent = session.get_one(Intent, id)
+        if intent.state != IntentState.PENDING:
+            return None
+        now = self.clock()
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        world = JobWorld(self.context(session), job)
+        behind = _stands_by_for(world, subjob)
+        alone = subjob.role == SubjobRole.STANDBY and not behind  # without its locks it would be another run
+        if subjob.releasing or alone or JobState(job.state).terminal:
+            if intent.attempts == 0:
+                never_submitted(session, intent, IntentState.DROPPED, now)
+            else:
+                move_intent(session, intent, IntentState.EXECUTING, now)
+                never_submitted(session, intent, IntentState.FAILED, now, "no longer wanted")
+            move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
+            return None
+        if not queuepause.may_submit(session, job, tried=intent.attempts > 0, now=now):
+            return None
+        subjob.worker_secret = files.secret
+        move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
+        intent.attempts += 1
+        one_node = node_limit.one_node_only(world, subjob)
+        order = standing.order_for(world, subjob, files.spec, self.batch)
+        return Identity(job.user), self._request(world, subjob, one_node, files, behind), order
+
+    def _make_job_folder(self, id: str, spec: JobSpec) -> None:
+        """The database holds everything about a job; its files are made when the first subjob needs them."""
+        if self.spool.env_file(id).exists():
+            return
+        command = None
+        if spec.script is None:
+            command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
+        self.spool.make_job(id, env=spec.env, script=spec.script, command=command)
+
+    def _request(self, world: JobWorld, subjob: Subjob, one_node: bool, files: _Files, behind: str) -> SubmitRequest:
+        job, view, spec = world.job, world.ctx.view, files.spec
+        folder = self.spool.subjob_dir(job.id, subjob.id)
+        if subjob.role in AS_ASKED:
+            launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
+            script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
+            told = variables.of_array(world) | pbsvariables.of_array(world)
+            element = variables.element_of(world)
+            names = passing.Names(subjob.tag, job.id, job.user, job.queue, element, told)
+            other = subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob)
+            walltime_s = subjob.walltime_s if other else job.walltime_s
+            given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)
+            request = passing.request_for(given, script, names, files.script, files.hook)
+            return replace(request, hold=job.held, stands_by_for=behind)
+        start = WorkerScript(
+            python=self.settings.worker_python,
+            worker=self.worker,
+            subjob_dir=folder,
+            exit_file=self.spool.exit_file(job.id, subjob.id),
+        )
+        j0 = subjob.role == SubjobRole.PLACEHOLDER
+        asked = request_of(spec, subjob.processors, view, job.queue, first=j0)
+        request = subjobrequests.request_for(
+            spec,
+            replace(asked, nodes=1, tasks_per_node=None) if one_node else asked,
+            tag=subjob.tag,
+            queue=job.queue,
+            walltime_s=subjob.walltime_s,
+            script=self.batch.worker_script(start),
+            folder=folder,
+        )
+        free_to_go = j0 and self.settings.traits.excludes_by_name
+        kept_off = () if free_to_go else drains.kept_off(view, subjob.processors, job.queue, must=not j0)
+        options = (*request.options, *(() if j0 else self._charged_to(world)))
+        return replace(request, hold=j0 and job.held, exclude=(*kept_off, *request.exclude), options=options)
+
+    def _charged_to(self, world: JobWorld) -> list[str]:
+        """Words that charge a subjob to what its queue has for them. Slurm takes the last of two."""
+        settings = world.ctx.queue_settings(world.job.queue)
+        if self.settings.batch != "slurm":
+            return []
+        words = (("--qos", settings.subjob_qos), ("--account", settings.subjob_account))
+        return [f"{option}={value}" for option, value in words if value]
+
+    def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
+        now = self.clock()
+        intent = session.get_one(Intent, id)
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id).options(defer(Job.spec))).one()
+        queuepause.succeeded(session, job, Failing.SUBMISSIONS, now)
+        intent.batch_id = subjob.batch_id = batch_id
+        numbers.known(session, subjob)
+        if subjob.state == SubjobState.PLANNED:
+            subjob.submit_s = now
+            move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
+            if session.scalars(select(Worker.id).where(Worker.subjob_id == subjob.id, Worker.alive)).first():
+                wake(session, STARTED_TOPIC)  # its worker was faster than the answer to its submission
+        # A cancellation or a hold that came while the submission was under way could not name the batch job.
+        waiting = select(Intent).where(Intent.subjob_id == subjob.id, Intent.batch_id.is_(None))
+        for later in session.scalars(waiting):
+            later.batch_id = batch_id
+            wake(session, INTENTS_TOPIC)
+
+    def _unknown(self, session: Session, id: int, message: str) -> None:
+        now = self.clock()
+        intent = session.get_one(Intent, id)
+        move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        queuepause.failed(session, job, Failing.SUBMISSIONS, message, now)
+        intent.not_before_s = now + self.settings.limits.settle_s
+        intent.absences = 0
+        wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
+
+    def _refused(self, session: Session, id: int, error: BatchError) -> None:
+        """The batch system surely has not taken it."""
+        now, said = self.clock(), error.sentence()
+        intent = session.get_one(Intent, id)
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        if self._refused_as_standby(session, intent, job, subjob, error, now):
+            return
+        world = JobWorld(self.context(session), job)
+        role = SubjobRole(subjob.role)
+        end = SubmissionRefused(
+            role,
+            error.transient,
+            error.own_fault,
+            intent.attempts,
+            job.failed_starts,
+            bool(job.members),
+            said,
+            error.of_account,
+        )
+        if not error.transient:
+            never_submitted(session, intent, IntentState.FAILED, now, said)
+            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
+        decided = conclude(world, end)
+        if error.transient and isinstance(decided, Again) and not decided.whole:
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
+            until_s = now + decided.after_s
+            kept_back = queuepause.kept_back(session, now)
+            if kept_back.of(job):
+                until_s = min(until_s, kept_back.until_s or until_s)  # the queue's pause is what counts
+            intent.not_before_s = until_s
+        elif error.transient:
+            never_submitted(session, intent, IntentState.FAILED, now, said)
+            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
+        elif role is SubjobRole.SUBJOB and isinstance(decided, Again):
+            job.failed_starts += 1
+            job.not_before_s = now + decided.after_s
+
+    def _refused_as_standby(
+        self, session: Session, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float
+    ) -> bool:
+        """What was to stand by, or to go into a gap. It is no harm to the job or its queue: the next run comes after
+        the time-out then, and whoever stands by for a gap is let begin.
+
+        One that was adopted in between is submitted as what it is now.
+        """
+        said = error.sentence()
+        let = select(Intent).where(
+            Intent.subjob_id == subjob.id, Intent.kind == IntentKind.BEGIN, Intent.batch_id.is_(None)
+        )
+        adopted = session.scalars(let.where(Intent.state == IntentState.PENDING)).first()
+        if adopted is not None:
+            move_intent(session, adopted, IntentState.DROPPED, now)
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
+        elif subjob.role == SubjobRole.STANDBY and error.transient:
+            intents.repeat_later(session, [intent.id], said, now)
+        elif subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob):
+            never_submitted(session, intent, IntentState.FAILED, now, said)
+            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
+        else:
+            return False
+        return True
+
+    def _stays(self, session: Session, id: int) -> None:
+        intents.done(session, [id], self.clock())
+        subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
+        job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+        gaps.stays(JobWorld(self.context(session), job), subjob)
+
+    def _did_not_stay(self, session: Session, id: int, message: str) -> None:
+        intents.failed(session, id, message, self.clock())
+        intent = session.get_one(Intent, id)
+        gaps.cannot_stay(session.scalars(select(Job).where(Job.id == intent.job_id)).one(), message)
+
+    def _postpone(self, session: Session, id: int, error: EjbError) -> None:
+        """The spool or the store did not take it: nothing has happened, try again later."""
+        now = self.clock()
+        intent = session.get_one(Intent, id)
+        intent.error = error.sentence()
+        intent.not_before_s = now + POSTPONED_S
+        wake(session, INTENTS_TOPIC)
+        add_event(
+            session,
+            EventKind.INTENT_POSTPONED,
+            now,
+            job_id=intent.job_id,
+            subjob_id=intent.subjob_id,
+            reason=intent.error,
+        )
+
+    async def _look_up(self, unknown: Sequence[Intent]) -> None:
+        """Adopt what is found under its tag; count an absence for the others."""
+        ids = [intent.subjob_id for intent in unknown if intent.subjob_id is not None]
+        asked = await self.store.read(lambda s: intents.tags_by_user(s, ids))
+        for identity, subjobs in asked.items():
+            await self._look_up_of(identity, {i.id: subjobs[i.subjob_id] for i in unknown if i.subjob_id in subjobs})
+
+    async def _look_up_of(self, identity: Identity, tags: Mapping[int, str]) -> None:
+        """One user's submissions: intent -> tag."""
+        try:
+            found = await self.batch.find(identity, list(tags.values()))
+        except BatchError as error:
+            log.warning("look-up-failed", error=error.sentence())
+            pause = self.clock() + self.settings.limits.settle_s
+            await self.store.write(lambda s: intents.delay(s, list(tags), pause))
+            return
+        for id, tag in tags.items():
+            batch_id = found.get(tag)
+            if batch_id is not None:
+                adopted = batch_id
+                await self.store.write(lambda s, id=id, b=adopted: self._submitted(s, id, b, "adopted"))  # type: ignore[misc]
+            else:
+                await self.store.write(lambda s, id=id: self._absent(s, id))  # type: ignore[misc]
+
+    def _absent(self, session: Session, id: int) -> None:
+        now = self.clock()
+        intent = session.get_one(Intent, id)
+        intent.absences += 1
+        intent.not_before_s = now + self.settings.limits.settle_s
+        if intent.absences >= PROOFS_OF_ABSENCE:
+            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason="no job carries its tag")
+            intent.not_before_s = now
+            intent.absences = 0
+        wake(session, INTENTS_TOPIC)
+
+    # -- cancel, hold, release ----------------------------------------------------------------------------------------
+
+    async def _cancel(self, cancellations: Sequence[Intent]) -> None:
+        for identity, batch_ids in (await self.begin_to_cancel(cancellations)).items():
+            await self.cancel_of(identity, batch_ids)
+
+    async def begin_to_cancel(self, cancellations: Sequence[Intent]) -> dict[Identity, dict[int, str]]:
+        """Mark them as executing; user -> intent -> batch job, of those that are still to be carried out."""
+        ids = [intent.id for intent in cancellations]
+        reach(CrashPoint.CANCEL_BEFORE_BEGIN)
+        targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), ids))
+        if targets:
+            reach(CrashPoint.CANCEL_AFTER_BEGIN)
+        return targets
+
+    async def cancel_of(self, identity: Identity, batch_ids: Mapping[int, str]) -> None:
+        """One user's cancellations: intent -> batch job."""
+        begun = list(batch_ids)
+        try:
+            await self.batch.cancel(identity, sorted(set(batch_ids.values())))
+        except BatchError as error:
+            message = error.sentence()
+            await self.record(begun, lambda s: intents.repeat_later(s, begun, message, self.clock()))
+            return
+        reach(CrashPoint.CANCEL_AFTER_CALL)
+        await self.record(begun, lambda s: intents.done(s, begun, self.clock()))
+        reach(CrashPoint.CANCEL_AFTER_RECORD)
+
+    async def _update(self, intent: Intent) -> None:
+        targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), [intent.id]))
+        if not targets:
+            return
+        identity, batch_ids = next(iter(targets.items()))
+        begins, stays = intent.kind == IntentKind.BEGIN, intent.kind == IntentKind.STAY
+        if begins:
+            reach(CrashPoint.BEGIN_BEFORE_CALL)
+        try:
+            if begins or stays:
+                await self.batch.update(identity, batch_ids[intent.id], begins=begins)
+            else:
+                await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
+        except BatchError as error:
+            message, again = error.sentence(), error.transient or (begins and intent.attempts < LETTING_BEGIN)
+            if again:
+                await self.record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
+            elif stays:
+                await self.record([intent.id], lambda s: self._did_not_stay(s, intent.id, message))
+            else:
+                await self.record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
+            return
+        if stays:
+            reach(CrashPoint.STAY_AFTER_CALL)
+            await self.record([intent.id], lambda s: self._stays(s, intent.id))
+            return
+        if begins:
+            reach(CrashPoint.BEGIN_AFTER_CALL)
+        await self.record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
+
+
+def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:
+    """The batch job after whose time-out a subjob may begin; "" where it need not wait for any."""
+    if subjob.role != SubjobRole.STANDBY:
+        return ""
+    return next((s.batch_id or "" for s in world.open_subjobs if s.role == SubjobRole.RIGID), "")

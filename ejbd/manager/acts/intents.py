@@ -1,0 +1,146 @@
+"""Intents as rows: which are due, which are begun, and what became of them. Each a function of one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
+from sqlalchemy.orm import Session
+
+from ejbd.batch.base import Identity
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.pauses import pause_s
+from ejbd.manager.facts.tags import is_ours
+from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.rules.queues.queuepause import KeptBack
+from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.states import STARTED_SUBJOB, IntentState, SubjobState
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, wake
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+
+
+def submissions_due(session: Session, now: float) -> int:
+    """How many submissions have not been begun, and wait for nothing but their turn."""
+    waiting = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
+    count = select(func.count()).select_from(Intent).where(*waiting)
+    if kept_back := queuepause.kept_back(session, now):
+        count = count.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back))
+    return session.scalar(count) or 0
+
+
+def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
+    """Of submissions joined with their jobs: those to queues that take them."""
+    return and_(kept_back.takes(), or_(kept_back.takes(tried=True), Intent.attempts == 0))
+
+
+def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
+    """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once)."""
+    # Anything else than a submission has nothing to act on while its submission is under way.
+    open_ones = select(Intent).where(
+        Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
+        or_(Intent.kind == IntentKind.SUBMIT, Intent.batch_id.is_not(None)),
+    )
+    next_s = session.scalar(select(func.min(open_ones.where(Intent.not_before_s > now).subquery().c.not_before_s)))
+    ready = open_ones.where(Intent.not_before_s <= now)
+    new = and_(Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING)
+    others = list(session.scalars(ready.where(not_(new)).order_by(Intent.id)))
+    # Room that is free now goes before places in the queue, and those before places that may never be needed.
+    urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), (Subjob.role == SubjobRole.STANDBY, 2), else_=1)
+    query = ready.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
+    if queuepause.any_paused(session):
+        # Whose turn has not come yet is the trial before who was refused; a place in the queue before room.
+        urgent_first = case((Subjob.role.in_((SubjobRole.SUBJOB, SubjobRole.STANDBY)), 1), else_=0)
+        kept_back = queuepause.kept_back(session, now)
+        query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
+        next_s = min((at for at in (next_s, kept_back.until_s) if at is not None), default=None)
+    submits = list(session.scalars(query.order_by(urgent_first, Intent.id).limit(submissions + 1)))
+    if len(submits) > submissions:
+        next_s = now
+    return others + submits[:submissions], next_s
+
+
+def by_job(session: Session, submits: Sequence[Intent]) -> list[list[Intent]]:
+    """Submissions by their jobs, in the order in which the jobs come; of one job what lasts longest first."""
+    query = select(Subjob.id, Subjob.walltime_s).where(Subjob.id.in_([intent.subjob_id for intent in submits]))
+    lasts = {row.id: row.walltime_s for row in session.execute(query)}
+    found: dict[str, list[Intent]] = {}
+    for intent in submits:
+        found.setdefault(intent.job_id, []).append(intent)
+    return [sorted(group, key=lambda i: -lasts.get(i.subjob_id or "", 0.0)) for group in found.values()]
+
+
+def tags_by_user(session: Session, subjobs: Sequence[str]) -> dict[Identity, dict[str, str]]:
+    """By their users: subjob -> its tag."""
+    found: dict[Identity, dict[str, str]] = {}
+    query = select(Subjob.id, Subjob.tag, Job.user).join(Job, Subjob.job_id == Job.id).where(Subjob.id.in_(subjobs))
+    for id, tag, user in session.execute(query):
+        found.setdefault(Identity(user), {})[id] = tag
+    return found
+
+
+def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, str]]:
+    """Updates and cancellations, by the users of the jobs: intent -> batch id, where there is something to act on."""
+    session, now = ctx.session, ctx.now
+    listed = {job.base_id: job for job in ctx.view.jobs} if ctx.view else {}
+    begun: dict[Identity, dict[int, str]] = {}
+    for id in ids:
+        intent = session.get_one(Intent, id)
+        if intent.state != IntentState.PENDING or intent.batch_id is None:
+            continue
+        subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
+        # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
+        seen = listed.get(intent.batch_id)
+        reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
+        of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN)
+        begun_already = of_what_waits and subjob is not None and subjob.state in STARTED_SUBJOB
+        too_late = intent.kind == IntentKind.ASIDE and subjob is not None and subjob.releasing
+        if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already or too_late):
+            move_intent(session, intent, IntentState.DROPPED, now)
+            continue
+        move_intent(session, intent, IntentState.EXECUTING, now)
+        user = session.scalars(select(Job.user).where(Job.id == intent.job_id)).one()
+        begun.setdefault(Identity(user), {})[id] = intent.batch_id
+    return begun
+
+
+def done(session: Session, ids: Sequence[int], now: float) -> None:
+    """They were carried out."""
+    for id in ids:
+        move_intent(session, session.get_one(Intent, id), IntentState.DONE, now)
+
+
+def ends_as_job(session: Session, id: int, code: int, message: str, now: float) -> None:
+    """J0 was told how to end. `message`: why it was not made smaller ("" where it was)."""
+    intent = session.get_one(Intent, id)
+    move_intent(session, intent, IntentState.DONE, now)
+    add_event(
+        session,
+        EventKind.SUBJOB_ENDS_AS_JOB,
+        now,
+        job_id=intent.job_id,
+        subjob_id=intent.subjob_id,
+        code=code,
+        reduced=not message,
+        reason=message,
+    )
+
+
+def failed(session: Session, id: int, message: str, now: float) -> None:
+    """It was refused for good."""
+    move_intent(session, session.get_one(Intent, id), IntentState.FAILED, now, reason=message)
+
+
+def repeat_later(session: Session, ids: Sequence[int], message: str, now: float) -> None:
+    """They were refused for the moment."""
+    for id in ids:
+        intent = session.get_one(Intent, id)
+        intent.attempts += 1
+        move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=message)
+        intent.not_before_s = now + pause_s(intent.attempts)
+
+
+def delay(session: Session, ids: Sequence[int], until_s: float) -> None:
+    """Nothing is known yet: they are looked at again at `until_s`."""
+    wake(session, INTENTS_TOPIC)
+    for id in ids:
+        session.get_one(Intent, id).not_before_s = until_s

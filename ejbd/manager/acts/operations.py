@@ -1,0 +1,43 @@
+"""Operations: rows that tell one worker one thing to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobrows import UNFINISHED_OPERATION
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.store.models import Operation, Worker
+from ejbd.store.states import OperationState
+from ejbd.store.transitions import move_operation, wake
+from ejbd.wire.kinds import OperationKind
+
+
+def add_operation(
+    ctx: Context, worker: Worker, kind: OperationKind, payload: dict[str, Any], *, epoch: int | None = None
+) -> Operation:
+    """Queue an operation for `worker`; it is handed out after this transaction."""
+    operation = Operation(
+        worker_id=worker.id,
+        job_id=worker.job_id,
+        epoch=epoch,
+        kind=kind.value,
+        payload=payload,
+        state=OperationState.QUEUED,
+        created_s=ctx.now,
+        error="",
+    )
+    ctx.session.add(operation)
+    ctx.session.flush()
+    wake(ctx.session, f"worker:{worker.id}")
+    return operation
+
+
+def abandon(world: JobWorld, worker: Worker, why: str) -> None:
+    """Nobody will answer this worker's operations any more."""
+    query = select(Operation).where(Operation.worker_id == worker.id, Operation.state.in_(UNFINISHED_OPERATION))
+    for operation in world.ctx.session.scalars(query):
+        operation.error = why
+        move_operation(world.ctx.session, operation, OperationState.ABANDONED, world.ctx.now)

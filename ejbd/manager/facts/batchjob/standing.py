@@ -1,0 +1,89 @@
+"""The standing order of a J0: what its workers begin by themselves where no daemon answers for long.
+
+It is the job as its user submitted it, by the batch system's own means: what a passed-through job would be. Only a job
+of which nothing has begun has one; what a daemon has begun waits for a daemon.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from ejbd.batch.base import BatchSystem
+from ejbd.manager.facts.batchjob import passing, pbsvariables, variables
+from ejbd.manager.facts.batchjob.output import output_paths
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.store.models import Job, Subjob
+from ejbd.wire.kinds import SubjobRole
+
+MOST_PART = 0.1  # of J0's time that its workers wait for a daemon at the most
+_NODE, _NUMBER = "\x01", "\x02"  # no path holds them; the worker knows what they stand for
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`content` is what the worker reads (docs/worker-protocol.md); `script`: the text of the file that it names, where
+    that is not there already."""
+
+    content: dict[str, Any]
+    script: str | None
+
+
+def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem) -> Order | None:
+    """The order for a J0 that is about to be submitted; None where its job has to wait for a daemon."""
+    ctx, job = world.ctx, world.job
+    after_s = ctx.settings.limits.alone_after_s
+    if not after_s or subjob.role != SubjobRole.PLACEHOLDER or not ctx.settings.traits.begins_alone:
+        return None
+    if job.script_run or world.epoch is not None:
+        return None
+    if spec.signal or job.walltimes is not None or _of_young_array(world):
+        return None  # what the daemon does at the end of its time, and the number that it settles, nobody else does
+    launcher = profile_named(ctx.settings, spec.mpi) if is_open_mpi(ctx.settings, spec.mpi) else None
+    script = passing.script_of(spec, batch, launcher)
+    path = ctx.spool.script_file(job.id)
+    if spec.script is None:
+        path = ctx.spool.subjob_dir(job.id, subjob.id) / "alone" / "script"
+    element = variables.element_of(world)
+    number = _NUMBER if job.number is None else job.number
+    output, error = output_paths(spec, job.id, job.user, node=_NODE, number=number, element=element)
+    content = {
+        "id": secrets.token_hex(8),
+        "after_s": min(after_s, MOST_PART * subjob.walltime_s),
+        "processors": subjob.processors,
+        "script": str(path),
+        "digest": hashlib.sha256(script.encode()).hexdigest(),
+        "args": list(spec.argv) if spec.kind is JobKind.SCRIPT else [],
+        "cwd": spec.cwd,
+        "env_file": str(ctx.spool.env_file(job.id)),
+        "output": output,
+        "error": error,
+        "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world)},
+    }
+    return Order(content, script if spec.script is None else None)
+
+
+def _of_young_array(world: JobWorld) -> bool:
+    """Whether the job is an element of an array that has no number yet: its element's J0 may be the one to give it."""
+    if world.job.array_id is None:
+        return False
+    return world.ctx.session.scalar(select(Job.number).where(Job.id == world.job.array_id)) is None
+
+
+def _shape(spec: JobSpec) -> dict[str, str | None]:
+    """What the user has said of his job's shape, and no more; None: not to be set."""
+    tasks = str(spec.processes) if spec.tasks_asked or spec.kind is JobKind.COMMAND else None
+    return {
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_SUBMIT_DIR": spec.cwd,
+        "SLURM_NTASKS": tasks,
+        "SLURM_NPROCS": tasks,
+        "SLURM_NTASKS_PER_NODE": None if spec.processors_per_node is None else str(spec.processors_per_node),
+        "SLURM_CPUS_PER_TASK": str(spec.threads) if spec.threads_asked else None,
+    }

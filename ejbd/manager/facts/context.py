@@ -1,0 +1,105 @@
+"""What a transaction of the manager works with: one session, one moment, the settings, and what is known by now."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.config import QueueSettings, Settings
+from ejbd.core.view import ClusterView
+from ejbd.manager.facts.memory import Memory, Offer
+from ejbd.manager.facts.past.history import History, Remembered
+from ejbd.manager.facts.promises import Promises
+from ejbd.manager.facts.subscribers import Subscribers
+from ejbd.manager.hands.spool import Spool
+from ejbd.store.changes import WriterSession
+from ejbd.store.models import QueueOverride
+from ejbd.store.transitions import QUEUES_TOPIC, WAKE
+
+
+@dataclass
+class Overridden:
+    """Settings of queues that were changed at run time: as a transaction of the writer read them, until one changes
+    them (:data:`ejbd.store.transitions.QUEUES_TOPIC`). None: to be read."""
+
+    settings: dict[str, QueueSettings] | None = None
+
+
+@dataclass
+class Context:
+    """One transaction at time `now` (seconds since the epoch). `view` is the latest poll's, if there was one.
+
+    `spool_speed`: bytes a second that the daemon itself wrote, for as long as no checkpoint has told better.
+    `up_since`: when this daemon started, before which no worker could tell it anything.
+    """
+
+    session: Session
+    now: float
+    settings: Settings
+    spool: Spool
+    view: ClusterView | None = None
+    memory: Memory = field(default_factory=Memory)  # the writer's own, or a snapshot of it
+    plugin: tuple[str | None, str] | None = (
+        None  # of DMTCP, once somebody has asked (ejbd.manager.facts.placing.node_limit)
+    )
+    spool_speed: float | None = None
+    remembered: Remembered = field(default_factory=Remembered)  # what earlier transactions read of the history
+    up_since: float = 0.0
+    looked_s: float | None = None  # when the poll before this one looked
+    left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
+    subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
+    overridden: Overridden = field(default_factory=Overridden)
+    _queues: dict[str, QueueSettings] | None = None
+
+    @property
+    def seen(self) -> dict[str, float]:
+        return self.memory.seen
+
+    @property
+    def offers(self) -> deque[Offer]:
+        return self.memory.offers
+
+    @property
+    def fitting(self) -> dict[tuple[str, str], float]:
+        return self.memory.fitting
+
+    @property
+    def auto_on(self) -> dict[str, bool]:
+        return self.memory.auto_on
+
+    @property
+    def promises(self) -> Promises:
+        return self.memory.promises
+
+    @property
+    def gap_verdicts(self) -> Mapping[str, str]:
+        return self.memory.gap_verdicts
+
+    def waited_s(self, since_s: float) -> float:
+        """For how long since `since_s` workers could have told us something: not while there was no daemon."""
+        return self.now - max(since_s, self.up_since)
+
+    def queue_settings(self, name: str) -> QueueSettings:
+        """The TOML file's settings of a queue with what was changed at run time on top."""
+        if self._queues is None:
+            self._queues = self.overridden.settings
+        if self._queues is None:
+            self._queues = {
+                queue: self.settings.queue_settings(queue).having(changed)
+                for queue, changed in self.session.execute(select(QueueOverride.name, QueueOverride.settings))
+            }
+            # What a transaction reads that may be undone, or that others have overtaken, is for itself only.
+            if isinstance(self.session, WriterSession) and QUEUES_TOPIC not in self.session.info.get(WAKE, ()):
+                self.overridden.settings = self._queues
+        return self._queues.get(name) or self.settings.queue_settings(name)
+
+    @cached_property
+    def history(self) -> History:
+        """What earlier jobs have taught."""
+        return History(self.session, self.now, self.remembered, self.spool_speed)

@@ -1,0 +1,172 @@
+"""The rows of one job, each kind loaded when it is first asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sqlalchemy import func, select
+
+from ejbd.manager.facts.context import Context
+from ejbd.manager.jobspec import JobSpec
+from ejbd.store.models import Epoch, Event, Job, Launch, Operation, Subjob, Worker
+from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
+from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
+
+UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
+
+_NUMBERS = re.compile(r"([0-9]+)")
+
+
+@dataclass
+class JobRows:
+    """One job with the rows that belong to it. Loaded when first asked for, and kept for the transaction."""
+
+    ctx: Context
+    job: Job
+    _subjobs: list[Subjob] | None = None
+    _workers: list[Worker] | None = None
+    _epoch: Epoch | None = None
+    _epoch_loaded: bool = False
+    told_s: float | None = None  # when a worker told of the first failure that it reports now; None: just now
+    _engines: dict[int, str] = field(default_factory=dict)
+
+    def read_again(self) -> None:
+        """Forget the rows that were loaded: some of them may have been taken back."""
+        self._subjobs = self._workers = self._epoch = None
+        self._epoch_loaded = False
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        return JobSpec.from_json(self.job.spec)
+
+    @property
+    def subjobs(self) -> list[Subjob]:
+        """All subjobs of the job, J0 first."""
+        if self._subjobs is None:
+            query = select(Subjob).where(Subjob.job_id == self.job.id).order_by(Subjob.ordinal)
+            self._subjobs = list(self.ctx.session.scalars(query))
+        return self._subjobs
+
+    def subjob(self, id: str) -> Subjob | None:
+        return next((s for s in self.subjobs if s.id == id), None)
+
+    @property
+    def open_subjobs(self) -> list[Subjob]:
+        return [s for s in self.subjobs if SubjobState(s.state) not in TERMINAL_SUBJOB]
+
+    @property
+    def placeholder(self) -> Subjob | None:
+        """J0, unless it has ended or is being given back."""
+        return next((s for s in self.open_subjobs if s.role == SubjobRole.PLACEHOLDER and not s.releasing), None)
+
+    @property
+    def awaited(self) -> list[Subjob]:
+        """Subjobs that were asked for and have not started (J0 not counted)."""
+        return [
+            s
+            for s in self.open_subjobs
+            if s.role == SubjobRole.SUBJOB and not s.releasing and s.state in (SubjobState.PLANNED, SubjobState.PENDING)
+        ]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the batch system has suspended part of what the job runs on: nothing there can answer, and what it
+        has is left alone until it runs on."""
+        epoch = self.live_epoch
+        hit = {*self.job.members, *(epoch.members if epoch is not None else ())}
+        return any(s.state == SubjobState.SUSPENDED and (s.anchor or s.id in hit) for s in self.open_subjobs)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Workers that are believed to be alive, by subjob and node: the first node's is the first, as in sbatch."""
+        if self._workers is None:
+            query = (
+                select(Worker)
+                .where(Worker.job_id == self.job.id, Worker.alive)
+                .order_by(Worker.subjob_id, Worker.registered_s, Worker.id)
+            )
+            self._workers = sorted(self.ctx.session.scalars(query), key=lambda w: (w.subjob_id, _natural(w.node)))
+        return self._workers
+
+    def workers_of(self, subjob: str) -> list[Worker]:
+        return [w for w in self.workers if w.subjob_id == subjob and w.alive]
+
+    def worker(self, id: str | None) -> Worker | None:
+        return next((w for w in self.workers if w.id == id and w.alive), None)
+
+    def ready(self, subjob: Subjob) -> bool:
+        """Whether every node of a subjob has a worker that answers."""
+        if subjob.state != SubjobState.RUNNING or subjob.releasing:
+            return False
+        return sum(w.processors for w in self.workers_of(subjob.id)) >= subjob.processors
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The latest placement."""
+        if not self._epoch_loaded:
+            query = select(Epoch).where(Epoch.job_id == self.job.id).order_by(Epoch.number.desc()).limit(1)
+            self._epoch = self.ctx.session.scalars(query).first()
+            self._epoch_loaded = True
+        return self._epoch
+
+    def set_epoch(self, epoch: Epoch) -> None:
+        self._epoch, self._epoch_loaded = epoch, True
+
+    @property
+    def live_epoch(self) -> Epoch | None:
+        epoch = self.epoch
+        return epoch if epoch is not None and EpochState(epoch.state).live else None
+
+    @property
+    def launch(self) -> Launch | None:
+        """The launch that is under way."""
+        query = select(Launch).where(Launch.job_id == self.job.id, Launch.state == LaunchState.ACTIVE)
+        return self.ctx.session.scalars(query).first()
+
+    @property
+    def launched(self) -> bool:
+        """Whether there has been any launch: of whichever run of the script, on whichever lead."""
+        return self.ctx.session.scalar(select(Launch.ordinal).where(Launch.job_id == self.job.id).limit(1)) is not None
+
+    def operations(self, *kinds: OperationKind, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
+        query = select(Operation).where(Operation.job_id == self.job.id, Operation.kind.in_(kinds))
+        if epoch is not None:
+            query = query.where(Operation.epoch == epoch)
+        if unfinished:
+            query = query.where(Operation.state.in_(UNFINISHED_OPERATION))
+        return list(self.ctx.session.scalars(query.order_by(Operation.seq)))
+
+    def runs_under(self, epoch: Epoch) -> str:
+        """The engine by which the ranks of an epoch were started; "" before anything was told to a worker."""
+        if epoch.number not in self._engines:
+            query = select(Operation.payload["engine"].as_string()).where(
+                Operation.job_id == self.job.id, Operation.kind == OperationKind.LAUNCH, Operation.epoch == epoch.number
+            )
+            told = self.ctx.session.scalars(query.limit(1)).first()
+            if not told:
+                return ""
+            self._engines[epoch.number] = told
+        return self._engines[epoch.number]
+
+    def count_events(self, kind: EventKind) -> int:
+        query = select(func.count()).select_from(Event).where(Event.job_id == self.job.id, Event.kind == kind)
+        return int(self.ctx.session.scalar(query) or 0)
+
+    @property
+    def moving(self) -> bool:
+        """Whether ranks are being launched or moved, or are wanted elsewhere than they are."""
+        if self.job.state != JobState.RUNNING:
+            return False  # before its placement is looked up: most jobs wait
+        epoch = self.epoch
+        if epoch is None:
+            return False
+        if epoch.state == EpochState.RUNNING:
+            return set(epoch.members) != set(self.job.members)
+        return epoch.state in (EpochState.LAUNCHING, EpochState.STOPPING, EpochState.STOPPED)
+
+
+def _natural(node: str) -> list[tuple[int, str]]:
+    """The order of node names by their numbers: n2 before n10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.split(node)]

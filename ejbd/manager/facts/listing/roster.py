@@ -1,0 +1,182 @@
+"""All that is open, in the few columns by which a poll sees who has to be looked at.
+
+Most jobs only wait, and reading them whole (a specification holds a user's environment) was most of what a poll cost.
+It says whom to leave alone, which is what a poll a moment earlier would have done; whatever is changed is loaded again
+by the transaction that changes it. :mod:`ejbd.manager.facts.listing.workingset` keeps it between polls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from sqlalchemy import Row, Text, select
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.orm import Session
+
+from ejbd.core.view import BatchJobView, ClusterView
+from ejbd.manager.facts.arrays import families
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.tags import TAG_PREFIX, is_ours
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, JobState, SubjobState
+
+JobRow = Row[Any]
+SubjobRow = Row[Any]
+
+OPEN_JOB = [state.value for state in JobState if state not in TERMINAL_JOB]  # what is looked for by an index,
+OPEN_SUBJOB = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]  # however many have ended
+SPECS_AT_ONCE = 500
+JOBS_AT_ONCE = 500
+_LONG = frozenset({"env", "script", "argv", "asked"})  # of a specification; no decision depends on them
+_JOB = select(
+    Job.seq,
+    Job.id,
+    Job.user,
+    Job.queue,
+    Job.state,
+    Job.elastic,
+    Job.kind,
+    Job.engine,
+    Job.application,
+    Job.processes,
+    Job.walltime_s,
+    Job.held,
+    Job.start_s,
+    Job.work_s,
+    Job.work_rate,
+    Job.work_as_of_s,
+    sql_cast(Job.members, Text).label("members_text"),
+    Job.script_run,
+    Job.not_before_s,
+    Job.rigid_start_s,
+    Job.decision_key,
+).where(Job.state.in_(OPEN_JOB))
+_SUBJOB = select(
+    *(column for column in Subjob.__table__.columns if column.name not in ("nodes", "worker_secret"))
+).where(Subjob.state.in_(OPEN_SUBJOB))
+
+
+@dataclass(frozen=True, repr=False)
+class Roster:
+    """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making.
+
+    Beside them stands what was found out about a job from its rows alone, which holds until one of them changes:
+    `resting` (:mod:`ejbd.manager.poll.round`), and `seen`, what the view showed of a job that was left alone for it
+    (:mod:`ejbd.manager.rules.looks.observe`).
+    """
+
+    jobs: dict[str, JobRow]
+    subjobs: dict[str, list[SubjobRow]]
+    resting: dict[str, str | None] = field(default_factory=dict)
+    seen: dict[str, BatchJobView] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, session: Session) -> Roster:
+        """All of it, as of now. Two statements."""
+        return cls._sorted(session.execute(_JOB), session.execute(_SUBJOB))
+
+    @classmethod
+    def of(cls, session: Session, ids: Sequence[str]) -> Roster:
+        """What is open of these jobs."""
+        jobs: list[JobRow] = []
+        subjobs: list[SubjobRow] = []
+        for at in range(0, len(ids), JOBS_AT_ONCE):
+            some = ids[at : at + JOBS_AT_ONCE]
+            jobs += session.execute(_JOB.where(Job.id.in_(some)))
+            subjobs += session.execute(_SUBJOB.where(Subjob.job_id.in_(some)))
+        return cls._sorted(jobs, subjobs)
+
+    @classmethod
+    def _sorted(cls, jobs: Iterable[JobRow], subjobs: Iterable[SubjobRow]) -> Roster:
+        found: dict[str, list[SubjobRow]] = {}
+        for row in subjobs:
+            found.setdefault(row.job_id, []).append(row)
+        for rows in found.values():
+            if len(rows) > 1:
+                rows.sort(key=lambda row: row.ordinal)
+        return cls({row.id: row for row in sorted(jobs, key=lambda row: int(row.seq))}, found)
+
+    def replace(self, ids: Iterable[str], now: Roster) -> None:
+        """Let go of these jobs, but for what is open of them `now`."""
+        for id in ids:
+            self.resting.pop(id, None)
+            self.seen.pop(id, None)
+            if id not in now.jobs:
+                self.jobs.pop(id, None)
+            if id not in now.subjobs:
+                self.subjobs.pop(id, None)
+        self.jobs.update(now.jobs)  # who was there stays in his place, and who is new came after everybody
+        self.subjobs.update(now.subjobs)
+
+    def known_in(self, view: ClusterView) -> ClusterView:
+        """The view, with the tags of those batch jobs of ours whose comment somebody has changed."""
+        rows = {row.batch_id: row for rows in self.subjobs.values() for row in rows if row.batch_id}
+        jobs = []
+        for job in view.jobs:
+            if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
+                row = rows.get(job.id) or rows.get(job.base_id)
+                if row is not None and is_ours(job, row):
+                    job = replace(job, tag=row.tag)
+            jobs.append(job)
+        return replace(view, jobs=tuple(jobs))
+
+    def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
+        """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
+        listed = {job.id for job in view.jobs}
+        listed |= {id for id, rows in families(view).items() if any(not job.state.ended for job in rows)}
+        rows = (row for rows in self.subjobs.values() for row in rows)
+        return {row.batch_id: row for row in rows if row.batch_id and row.batch_id not in listed}
+
+    def tags(self) -> dict[str, str | None]:
+        """Tag -> batch id of every open subjob."""
+        return {row.tag: row.batch_id for rows in self.subjobs.values() for row in rows}
+
+
+class Specs:
+    """What jobs' specifications say that decisions depend on. A specification never changes, so this may be kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def read(self, session: Session, ids: list[str]) -> None:
+        """Have those of all these jobs ready."""
+        unknown = [id for id in ids if id not in self._known]
+        for at in range(0, len(unknown), SPECS_AT_ONCE):
+            some = unknown[at : at + SPECS_AT_ONCE]
+            for id, spec in session.execute(select(Job.id, Job.spec).where(Job.id.in_(some))):
+                self._known[id] = {key: value for key, value in spec.items() if key not in _LONG}
+
+    def of(self, id: str) -> dict[str, Any]:
+        return self._known[id]
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._known
+
+    def keep(self, ids: dict[str, Any]) -> None:
+        """Forget the jobs that are over."""
+        if len(self._known) > len(ids):
+            self._known = {id: spec for id, spec in self._known.items() if id in ids}
+
+
+class WaitingJob:
+    """A waiting job of the roster where a :class:`ejbd.store.models.Job` is asked for. What is set here is not stored;
+
+    `told`, the kind and data of an event, waits for being stored with the others'.
+    """
+
+    def __init__(self, row: JobRow, spec: dict[str, Any]) -> None:
+        self._row = row
+        self.spec = spec
+        self.members: list[str] = []
+        self.told: tuple[str, dict[str, Any]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name)
+
+
+def waiting_world(ctx: Context, job: WaitingJob, subjobs: list[SubjobRow]) -> JobWorld:
+    """A job that waits, as the policies see it, without a row loaded. Of its subjobs only the open ones are there."""
+    return JobWorld(ctx, cast(Job, job), _subjobs=cast(list[Subjob], subjobs))

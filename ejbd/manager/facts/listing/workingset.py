@@ -1,0 +1,79 @@
+"""The roster, kept in memory between polls.
+
+Read whole once, it is kept up by what commits say that they changed: a poll reads those jobs again and nobody else.
+Whoever changes rows of jobs and subjobs does it through the store's writer, and on its thread the set of changed jobs
+is filled, after each commit, and taken; what is read after that holds every change in it, and what comes later is in
+the next set. Where a transaction's fate is not known, or one may have changed any job, all of it is read again. So it
+is once in a while in any case, and held against what was kept: a difference is a fault of the daemon's, and is logged
+as `working-set-differs`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy.orm import Session
+
+from ejbd.manager.facts.listing.roster import Roster
+from ejbd.store.changes import ANY_JOB_TOPIC
+from ejbd.store.store import Store
+from ejbd.store.transitions import JOB_TOPICS
+
+READ_ANEW_S = float(os.environ.get("EJBD_READ_ANEW_S", 600.0))
+MOST_CHANGES = 0.25  # of the jobs, beyond which reading all of them costs no more
+FEW = 200  # changes are always read by themselves
+
+log = structlog.get_logger(__name__)
+
+
+class WorkingSet:
+    """:meth:`now` is the roster; it stays as it is until it is asked for again, by one task at a time."""
+
+    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._roster: Roster | None = None
+        self._read_at = 0.0
+        # The writer's thread's alone:
+        self._changed: set[str] = set()
+        self._any = False
+        store.on_commit(self._committed, on_writer=True)
+
+    async def now(self) -> Roster:
+        """What is open, with every change that was committed before this was called. Raises EjbError (store)."""
+        roster, self._roster = self._roster, None  # it is lost if anything fails on the way
+        changed = await self._store.write(self._take)
+        old = self._monotonic() - self._read_at > READ_ANEW_S
+        if roster is None or changed is None or old or len(changed) > max(FEW, int(MOST_CHANGES * len(roster.jobs))):
+            kept, roster, self._read_at = roster, await self._store.read(Roster.read), self._monotonic()
+            if kept is not None and changed is not None:
+                await self._compare(kept, roster, changed)
+        elif changed:
+            ids = sorted(changed)
+            roster.replace(ids, await self._store.read(lambda session: Roster.of(session, ids)))
+        self._roster = roster
+        return roster
+
+    async def _compare(self, kept: Roster, anew: Roster, changed: set[str]) -> None:
+        """Whether all is as it was kept, but for what is known to have changed."""
+        later, any_job = await self._store.write(lambda _: (set(self._changed), self._any))
+        if any_job:
+            return
+        ids = (kept.jobs.keys() | anew.jobs.keys() | kept.subjobs.keys() | anew.subjobs.keys()) - changed - later
+        wrong = [i for i in ids if (kept.jobs.get(i), kept.subjobs.get(i)) != (anew.jobs.get(i), anew.subjobs.get(i))]
+        if wrong:
+            log.error("working-set-differs", jobs=sorted(wrong)[:10], number=len(wrong))
+
+    def _committed(self, topics: frozenset[str]) -> None:
+        if ANY_JOB_TOPIC in topics:
+            self._any = True
+        self._changed.update(topic.removeprefix(JOB_TOPICS) for topic in topics if topic.startswith(JOB_TOPICS))
+
+    def _take(self, _session: Session) -> set[str] | None:
+        """The jobs that were changed since the last time. None: it may be any of them."""
+        changed, any_job = self._changed, self._any
+        self._changed, self._any = set(), False
+        return None if any_job else changed

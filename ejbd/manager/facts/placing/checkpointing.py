@@ -1,0 +1,169 @@
+"""How a job is checkpointed on this site, and what a launch is told about DMTCP and MPI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.config import Settings
+from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.memory import Offer
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobspec.endsignal import USR2, EndSignal
+from ejbd.plugins.engines import site_engines
+from ejbd.store.models import Event
+from ejbd.wire.kinds import EventKind
+
+DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
+RECENT_WORKERS = 50
+LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
+MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that nobody but an MPI reads
+DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
+
+
+def offered(ctx: Context) -> str:
+    """Why jobs cannot be checkpointed by DMTCP here, or "" if they can: every worker seen of late offers it.
+
+    While no worker has been seen, it is the daemon's own PATH that is looked at.
+    """
+    latest = dict(ctx.offers)  # of each node the last
+    if latest:
+        without = sorted(node for node, said in latest.items() if "dmtcp" not in said["engines"])
+        if without:
+            return f"node {without[0]} has no usable DMTCP"
+        return ""
+    if not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
+        return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _on_path(path: str, _tick: int) -> bool:
+    """Whether DMTCP is there; every submission asks."""
+    return shutil.which("dmtcp_launch", path=path) is not None
+
+
+def recent_offers(session: Session) -> deque[Offer]:
+    """What the workers that came last offer, the newest at the end; the manager keeps it up to date."""
+    query = (
+        select(Event).where(Event.kind == EventKind.WORKER_REGISTERED).order_by(Event.id.desc()).limit(RECENT_WORKERS)
+    )
+    newest_first = [(e.data["node"], e.data) for e in session.scalars(query) if "engines" in e.data]
+    return deque(reversed(newest_first), maxlen=RECENT_WORKERS)
+
+
+def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
+    """The engine of a job and why. Raises EjbError (UNSUPPORTED) for one that cannot be had."""
+    if spec.engine not in ("auto", "dmtcp"):
+        without = sorted(node for node, said in dict(ctx.offers).items() if spec.engine not in said["engines"])
+        if without and spec.engine in site_engines():
+            text = f"engine {spec.engine} cannot be used: node {without[0]} does not offer it"
+            raise EjbError(Code.UNSUPPORTED, text, hint="the worker's log there says why")
+        return spec.engine, ""
+    if spec.wants.has_gpus:
+        if spec.engine == "dmtcp":
+            hint = "say engine=application where the program writes its own state, or engine=none"
+            raise EjbError(Code.UNSUPPORTED, "DMTCP does not bring back what a program has on a GPU", hint=hint)
+        return "none", "engine none: DMTCP does not bring back what a program has on a GPU"
+    if spec.signal and EndSignal.read(spec.signal).number == USR2:
+        hint = "let --signal be another one, or say engine=none"
+        if spec.engine == "dmtcp":
+            raise EjbError(Code.UNSUPPORTED, "DMTCP takes USR2 for itself, which --signal is to send", hint=hint)
+        return "none", "engine none: DMTCP takes USR2 for itself, which --signal is to send"
+    why = offered(ctx)
+    if spec.engine == "dmtcp" and why:
+        raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")
+    if why:
+        # A signal would kill a program that knows none: `application` has to be asked for.
+        return "none", f"engine none: {why}, and the job does not say that it writes checkpoints itself"
+    split = node_limit.cannot_split(ctx)
+    moved = f"; {split}: it moves as a whole, from one node to another" if split else ""
+    chosen = "engine dmtcp: every worker offers it" if spec.engine == "auto" else "engine dmtcp"
+    return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
+
+
+def check_mpi(settings: Settings, spec: JobSpec) -> None:
+    """Raises EjbError (UNSUPPORTED) for an MPI that nobody knows."""
+    if spec.mpi not in ("auto", "none"):
+        profile_named(settings, spec.mpi)
+
+
+def with_mpi(spec: JobSpec) -> JobSpec:
+    """A command that is linked with Open MPI says so from now on. It reads the program: not for the store's threads."""
+    if spec.mpi == "auto" and spec.kind is JobKind.COMMAND and linked_with(spec.argv, spec.cwd, spec.env) == "openmpi":
+        return replace(spec, mpi="openmpi")
+    return spec
+
+
+def open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> str:
+    """Why an Open MPI job cannot be elastic, or ""."""
+    if engine == "none":
+        return "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
+    nodes = ctx.view.usable_nodes(queue) if ctx.view else []
+    widest = max((node.processors for node in nodes), default=spec.processes)
+    if widest < spec.processes:
+        return (
+            f"Open MPI's ranks are moved as a whole, from one node to another, and no node of queue {queue} has "
+            f"{spec.processes} processors (at most {widest})"
+        )
+    return ""
+
+
+def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> tuple[Profile | None, bool]:
+    """The profile for a launch, and whether it surely is an MPI program's.
+
+    `auto` looks at the program's own libraries. Where it sees none (a script, Python, a container), ranks are wired up
+    all the same, as they are under srun: without it each rank of an MPI program would be rank 0 of 1.
+    """
+    if spec.mpi == "none":
+        return None, False
+    name = mpi_of_launch(str(launch_file)) if spec.mpi == "auto" else spec.mpi
+    if name != "none":
+        return profile_named(settings, name), True
+    return (profile_named(settings, "mpich"), False) if size > 1 else (None, False)
+
+
+def launch_settings(
+    world: JobWorld, launch_file: Path, size: int, nodes: Sequence[str], *, engine: str, restart_from: int | None
+) -> dict[str, Any]:
+    """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses."""
+    ctx, settings = world.ctx, world.ctx.settings
+    profile, sure = mpi_for(settings, world.spec, launch_file, size)
+    dmtcp = engine == "dmtcp"
+    options = list(profile.dmtcp_options) if profile and sure else []
+    env = dict(profile.env) if profile else {}
+    if profile and dmtcp:
+        env |= {name: value for name, value in profile.dmtcp_env.items() if sure or name.startswith(MPI_VARIABLES)}
+    told: dict[str, Any] = {"engine": engine, "mpi": None, "dmtcp": None}
+    if profile and profile.launcher:
+        told["launcher"] = {"argv": [*profile.launcher, "-np", str(size)], "env": env}
+    elif profile:
+        progress = ctx.spool.progress_library()
+        # Under DMTCP the plugin holds the same code.
+        preload = None if dmtcp or progress is None else str(progress)
+        told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload, "sure": sure}
+    if dmtcp:
+        plugin = node_limit.usable_plugin(ctx)[0]
+        if restart_from is not None:  # what it was started with is in its images
+            plugin = node_limit.plugin_of(world, restart_from)
+        told["dmtcp"] = {
+            "plugin": plugin,
+            "compress": "auto" if settings.dmtcp_compress == "auto" else settings.dmtcp_compress == "on",
+            "checksum": settings.dmtcp_checksum,
+            "options": options,
+        }
+    return told

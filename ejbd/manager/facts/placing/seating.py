@@ -1,0 +1,68 @@
+"""Which processors each rank of a launch gets: places of the job, as many of them as the launch asks for a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ejbd.core.placing import Host, Seat, place_wide
+from ejbd.files.userfiles import read_plain, within
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing.mpi import LOOK_S, MOST_LAUNCH_BYTES
+from ejbd.store.models import Launch, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """`seats` name each rank's first processor, `processors` (rank -> its numbers) all. `wide`: so many ranks run at
+    full speed at once (Eq. 2)."""
+
+    seats: tuple[Seat, ...]
+    processors: dict[int, tuple[int, ...]]
+    wide: int
+
+
+def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker]) -> Seating:
+    """Where the ranks of a launch go on these workers, in their order."""
+    each = world.needs.processors
+    hosts = [Host(w.id, w.processors // each) for w in workers]
+    if not any(host.processors for host in hosts):  # narrower than a rank: it makes do with what there is
+        hosts = [Host(w.id, 1) for w in workers]
+    size, full = launch.size, world.job.processes
+    wide = min(_places_asked(launch, each, full), max(1, full // size))
+    places, mine = place_wide(size, hosts, wide)
+    used = len({(seat.worker, place) for seat in places for place in mine[seat.rank]})
+    widths = {w.id: w.processors for w in workers}
+    seats = tuple(Seat(seat.rank, seat.worker, seat.processor * each) for seat in places)
+    processors = {
+        seat.rank: tuple(
+            number
+            for place in mine[seat.rank]
+            for number in range(place * each, min((place + 1) * each, widths[seat.worker]))
+        )
+        for seat in places
+    }
+    # A launch of more ranks than the job asked for (of its whole nodes) shares its places at full width, too.
+    at_once = used * -(-size // full) if size > full else used // wide
+    return Seating(seats, processors, min(size, max(1, at_once)))
+
+
+def _places_asked(launch: Launch, each: int, full: int) -> int:
+    """Places for each rank: by `srun -c`; with `srun -N` as many as there are for each."""
+    try:
+        found = within(lambda: _read(Path(launch.file)), LOOK_S)
+    except TimeoutError:
+        return 1
+    threads, spread = found
+    return max(1, full // launch.size) if spread else max(1, -(-threads // each))
+
+
+def _read(file: Path) -> tuple[int, bool]:
+    try:
+        launch = json.loads(read_plain(file, MOST_LAUNCH_BYTES, owner=os.geteuid())[0])
+        return int(launch.get("threads") or 1), bool(launch.get("spread"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return 1, False

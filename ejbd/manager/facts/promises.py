@@ -1,0 +1,142 @@
+"""Room that was given back to somebody who waits is kept for him until he has started; but not for ever.
+
+A promise is made by a decision to give back (:mod:`ejbd.manager.rules.planning.giving`). While it stands no elastic job
+takes any room on those nodes. Where it comes to nothing, since the batch system has its own reasons, neither he nor
+those who gave are asked again for a good while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.core.bundling.guard import LONGEST_MOVE_S
+from ejbd.core.lending import Lending
+from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.store.models import Event, Job, Subjob
+from ejbd.store.states import SubjobState
+from ejbd.wire.kinds import EventKind
+
+COMING_S = 2 * LONGEST_MOVE_S  # that a checkpoint and the way to free processors may take altogether
+START_POLLS, START_PASSES = 3.0, 4.0  # of ours and of the scheduler's: the longer has to do for a start
+IN_VAIN_PASSES = 60.0  # in which nobody gives to one who did not start, and who gave in vain gives nothing
+_REMEMBERED = 200  # decisions that a daemon which has just started looks back at
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """To a batch job: subjobs of these jobs, so many processors, given back since `since_s` and free since `free_s`."""
+
+    to: str
+    who: str
+    givers: tuple[str, ...]
+    subjobs: tuple[str, ...]
+    processors: int
+    since_s: float
+    free_s: float | None = None
+
+
+@dataclass
+class Promises:
+    """Those that stand, by the batch job, and until when whom nobody asks or gives to, by batch job or job.
+
+    In memory; what stood when a daemon ended is read from its decisions by the next one.
+    """
+
+    standing: dict[str, Promise] = field(default_factory=dict)
+    in_vain: dict[str, float] = field(default_factory=dict)
+    read: bool = False
+
+    def snapshot(self) -> Promises:
+        """As they are now, for one who only reads."""
+        return replace(self, standing=self.standing.copy(), in_vain=self.in_vain.copy())
+
+    def make(self, to: str, who: str, giver: str, subjobs: Collection[str], processors: int, now: float) -> None:
+        """One more job gives to that batch job."""
+        old = self.standing.get(to) or Promise(to, who, (), (), 0, now)
+        self.standing[to] = replace(
+            old,
+            givers=(*old.givers, giver),
+            subjobs=(*old.subjobs, *subjobs),
+            processors=old.processors + processors,
+            free_s=None,
+        )
+
+    def free_for(self, ids: Collection[str]) -> int:
+        """Processors that are free for those of these batch jobs that they were given back to."""
+        return sum(one.processors for to, one in self.standing.items() if one.free_s is not None and to in ids)
+
+    def look(self, session: Session, view: ClusterView, now: float, poll_s: float) -> None:
+        """Once a poll: what has been kept, and what was in vain."""
+        in_vain_s = IN_VAIN_PASSES * view.pass_s
+        if not self.read:
+            self._recall(session, now - in_vain_s)
+        self.in_vain = {id: until for id, until in self.in_vain.items() if until > now}
+        if not self.standing:
+            return
+        waiting = {
+            job.id: job for job in view.jobs if job.state is BatchState.PENDING and (job.limited or not job.blocked)
+        }
+        coming, kept = _running(session, [id for one in self.standing.values() for id in one.subjobs])
+        for to, one in list(self.standing.items()):
+            if to not in waiting or kept.intersection(one.subjobs):  # nothing of it was committed, or it came otherwise
+                del self.standing[to]
+            elif coming.intersection(one.subjobs) and now - one.since_s <= COMING_S:
+                self.standing[to] = replace(one, free_s=None)
+            elif one.free_s is None:
+                self.standing[to] = replace(one, free_s=now)
+            elif now - one.free_s > max(START_PASSES * view.pass_s, START_POLLS * poll_s):
+                del self.standing[to]
+                self.in_vain |= dict.fromkeys((to, *one.givers), now + in_vain_s)
+
+    def kept_for(self, view: ClusterView, queue: str) -> Promise | None:
+        """For whom the room of a queue is kept, if for anybody: one who waits for some of its nodes."""
+        if not self.standing:
+            return None
+        nodes = {node.name for node in view.usable_nodes(queue)}
+        waits = {job.id: job for job in view.jobs if job.id in self.standing}
+        return next((one for to, one in self.standing.items() if to in waits and _on(view, waits[to], nodes)), None)
+
+    def shift(self, by_s: float) -> None:
+        """Somebody has set the clock."""
+        for to, one in self.standing.items():
+            free_s = None if one.free_s is None else one.free_s + by_s
+            self.standing[to] = replace(one, since_s=one.since_s + by_s, free_s=free_s)
+        self.in_vain = {id: until + by_s for id, until in self.in_vain.items()}
+
+    def _recall(self, session: Session, since_s: float) -> None:
+        self.read = True
+        query = select(Event).where(Event.kind == EventKind.DECISION_SUSPEND, Event.at_s > since_s)
+        found = list(session.scalars(query.order_by(Event.id.desc()).limit(_REMEMBERED)))
+        for row in reversed(found):
+            to = row.data.get("given_to")
+            if to is not None and row.job_id is not None:
+                who, held = _given(row.data["question"], to, row.job_id)
+                self.make(to, who, row.job_id, row.data["leaves"], held, row.at_s)
+
+
+def _given(question: Mapping[str, Any], to: str, giver: str) -> tuple[str, int]:
+    """Whose the batch job is that something was given back to, and how many processors."""
+    if question.get("stands"):
+        return str(question["stands"]["user"]), sum(int(one["processors"]) for one in question["state"]["subjobs"])
+    lending = Lending.from_json(question["lending"])
+    who = next(one.user for one in lending.waiting if one.id == to)
+    return who, next(one.held for one in lending.borrowers if one.job == giver)
+
+
+def _running(session: Session, ids: Collection[str]) -> tuple[set[str], set[str]]:
+    """Of these subjobs, those that run: the ones that their jobs leave, and the ones that their jobs are to be on."""
+    query = select(Subjob.id, Job.members).join(Job, Subjob.job_id == Job.id)
+    rows = session.execute(query.where(Subjob.id.in_(ids), Subjob.state == SubjobState.RUNNING)).all()
+    kept = {row.id for row in rows if row.id in row.members}
+    return {row.id for row in rows} - kept, kept
+
+
+def _on(view: ClusterView, job: BatchJobView, nodes: Collection[str]) -> bool:
+    """Whether a job waits for any of these nodes."""
+    queues = job.queue.split(",")
+    return any(node.name in nodes and not set(queues).isdisjoint(node.queues) for node in view.nodes)

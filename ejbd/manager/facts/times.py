@@ -1,0 +1,58 @@
+"""What the times in a row come to at a moment: the work that a job has done, the end of a subjob."""
+
+from __future__ import annotations
+
+from math import inf
+
+from ejbd.core.bundling.weighing import SHARE, weighed_left
+from ejbd.store.models import Job, Subjob
+
+CLOCKS_S = 2.0  # what ends so near to its limit was ended by it; clocks differ a little, and Slurm tells whole seconds
+
+
+def usable_end(subjob: Subjob, now: float) -> float:
+    """Until when ranks may use a subjob (absolute seconds): its walltime less what the last checkpoint needs."""
+    start = subjob.start_s if subjob.start_s is not None else now
+    return min(start + subjob.usable_s, walltime_end(subjob, now))
+
+
+def walltime_end(subjob: Subjob, now: float) -> float:
+    """When the batch system ends a subjob, or its ranks have to be gone for another reason (absolute seconds)."""
+    start = subjob.start_s if subjob.start_s is not None else now
+    # The batch system may have granted less, or somebody shortened it.
+    told = [end for end in (subjob.end_s, subjob.leave_by_s) if end is not None]
+    return min([start + subjob.walltime_s, *told])
+
+
+def work_now(job: Job, now: float) -> float:
+    """W: full-speed seconds done at `now` (Eq. 3)."""
+    since = max(0.0, now - job.work_as_of_s) if job.work_as_of_s is not None else 0.0
+    return job.work_s + job.work_rate * since
+
+
+def set_rate(job: Job, rate: float, now: float) -> None:
+    """From now on the job makes `rate` full-speed seconds a second."""
+    job.work_s = work_now(job, now)
+    job.work_as_of_s = now
+    job.work_rate = rate
+
+
+def planned_s(job: Job, work_s: float) -> float:
+    """R: how long a job that has done `work_s` is planned to run altogether (seconds at full width).
+
+    It is the walltime, or what was learned of its application (ejbd.manager.facts.past.speculating), until it is
+    outlived.
+    """
+    walltimes = job.walltimes or {}
+    learned: list[float] = walltimes.get("planned_s") or []
+    now_s = learned[walltimes["at"]] if learned else job.walltime_s
+    return now_s if work_s < now_s else job.walltime_s
+
+
+def expected_left_s(job: Job, work_s: float) -> float | None:
+    """What earlier runs say is left of a job that has done `work_s` (seconds at full width); None: they say nothing.
+
+    By the points of their law that were kept with it (ejbd.manager.facts.past.speculating).
+    """
+    points = (job.walltimes or {}).get("points_s")
+    return weighed_left(points, work_s, inf, SHARE) if points else None

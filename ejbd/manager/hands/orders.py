@@ -1,0 +1,73 @@
+"""Standing orders: what the workers of a J0 may begin by themselves while no daemon is there, and who may begin it.
+
+An order lies in J0's folder of the spool, signed with J0's secret. It is claimed by making the name `claim.json` there,
+which can be done once only: by a worker, with the word that the job has begun, or by the daemon, which links the order
+itself to that name, and so makes it void, before anything of the job begins. Whoever comes second sees who was first.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ejbd.errors import Code, EjbError
+from ejbd.files.userfiles import read_plain
+from ejbd.manager.hands.spool import Spool, write_atomically
+
+_MOST_BYTES = 1 << 20
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)  # where nobody can claim anything
+
+
+def _folder(spool: Spool, job: str, subjob: str) -> Path:
+    return spool.subjob_dir(job, subjob) / "alone"
+
+
+def give(spool: Spool, job: str, subjob: str, secret: str, order: dict[str, Any], script: str | None) -> None:
+    """Put an order into a J0's folder, and before it the script that it names, where it has one of its own.
+
+    Raises EjbError (SPOOL).
+    """
+    folder, text = _folder(spool, job, subjob), json.dumps(order)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise EjbError(Code.SPOOL, f"cannot be made: {error.strerror}", where=str(folder)) from error
+    if script is not None:
+        write_atomically(Path(order["script"]), script.encode(), 0o700)
+    proof = hmac.new(secret.encode(), "\n".join(("ejb order", subjob, text)).encode(), "sha256").hexdigest()
+    write_atomically(folder / "order.json", json.dumps({"order": text, "proof": proof}).encode())
+
+
+def withdraw(spool: Spool, job: str, subjob: str) -> bool:
+    """See that a J0's workers begin nothing by themselves. False: they have begun. Repeatable.
+
+    Raises EjbError (SPOOL) where that cannot be known: then nothing of the job may begin.
+    """
+    folder = _folder(spool, job, subjob)
+    claim = folder / "claim.json"
+    try:
+        os.link(folder / "order.json", claim)
+    except FileNotFoundError:
+        return True  # there is no order
+    except FileExistsError:
+        return begun_s(spool, job, subjob) is None
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return True
+        message = f"cannot be made: {error.strerror}"
+        raise EjbError(Code.SPOOL, message, where=str(claim), transient=True) from error
+    return True
+
+
+def begun_s(spool: Spool, job: str, subjob: str) -> float | None:
+    """When a J0's workers began the job by themselves (seconds, by their node's clock). None: they have not."""
+    claim = _folder(spool, job, subjob) / "claim.json"
+    try:
+        found = json.loads(read_plain(claim, _MOST_BYTES, owner=os.geteuid())[0])
+        return float(found["begun"]["at_s"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -1,1 +1,0 @@
-"""What runs teach: the costs of moves and starts, past runs, walltimes."""

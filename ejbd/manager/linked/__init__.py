@@ -1,1 +1,0 @@
-"""Jobs that belong together: arrays, their elements, dependencies."""

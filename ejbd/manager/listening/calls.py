@@ -1,0 +1,98 @@
+"""Calls of workers: they register, wait for operations, and report."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from ejbd.config import Settings
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.placing.mpi import mpi_of_launch
+from ejbd.manager.hands.spool import Spool
+from ejbd.manager.listening import reports as workers
+from ejbd.store.store import Store
+
+LONGEST_WAIT_S = 60.0  # of a call for operations
+POLL_S = 20.0  # how long a worker is told to wait, at most
+
+
+class WorkerCalls:
+    """`seen` is told when each worker was last heard of (epoch seconds)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        spool: Spool,
+        clock: Callable[[], float],
+        context: Callable[[Session], Context],
+        seen: dict[str, float],
+    ) -> None:
+        self._limits = settings.limits
+        self._store = store
+        self._spool = spool
+        self._clock = clock
+        self._context = context
+        self._seen = seen
+        self._waiting: dict[str, asyncio.Event] = {}
+
+    def wake(self, topics: frozenset[str]) -> None:
+        """There has been a commit; workers that it has something for are waiting for their turn."""
+        for topic in topics:
+            if topic.startswith("worker:"):
+                call = self._waiting.get(topic.removeprefix("worker:"))
+                if call is not None:
+                    call.set()
+
+    async def register(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
+        """A worker is there: its id, and how often it should call."""
+        id = await self._store.write(lambda s: workers.register(self._context(s), subjob, request))
+        self._seen[id] = self._clock()
+        return {
+            "worker": id,
+            "heartbeat_s": self._limits.heartbeat_s,
+            "poll_s": min(POLL_S, self._limits.lease_s * 2),
+        }
+
+    async def operations(self, subjob: str, worker: str, wait_s: float) -> list[dict[str, Any]]:
+        """Operations for a worker; waits for one for up to `wait_s`."""
+        await self._store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of anybody else
+        self._seen[worker] = self._clock()
+        call = self._waiting.setdefault(worker, asyncio.Event())
+        deadline = time.monotonic() + min(wait_s, LONGEST_WAIT_S)
+        while True:
+            call.clear()
+            if await self._store.read(lambda s: workers.has_work(s, subjob, worker, self._clock())):
+                found = await self._store.write(lambda s: workers.hand_out(self._context(s), subjob, worker))
+                if found:
+                    reach(CrashPoint.OPERATION_AFTER_LEASE)
+                    return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return []
+            try:
+                await asyncio.wait_for(call.wait(), min(left, self._limits.lease_s))
+            except TimeoutError:
+                pass
+            self._seen[worker] = self._clock()
+
+    async def reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
+        """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
+        row = await self._store.read(lambda s: workers.own_worker(s, subjob, worker))
+        self._seen[worker] = self._clock()
+        if not reports:
+            return row.reports_stored
+        for report in reports:
+            if report["kind"] == "launch" and report["file"] == str(
+                self._spool.launch_file(row.job_id, int(report["ordinal"]))
+            ):
+                await asyncio.to_thread(mpi_of_launch, report["file"])  # ... so that the writer need not look
+        reach(CrashPoint.REPORT_BEFORE_COMMIT)
+        stored = await self._store.write(lambda s: workers.take_reports(self._context(s), subjob, worker, reports))
+        reach(CrashPoint.REPORT_AFTER_COMMIT)
+        return stored

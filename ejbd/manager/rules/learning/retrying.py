@@ -1,0 +1,95 @@
+"""The next of the walltimes that were learned, when one was not enough: after a time-out, or just before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ejbd.core.view import BatchState
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.effects.ends import Again, End, Final, Outcome, PassedThroughEnded, PlanOutlived, TimeUsedUp
+from ejbd.manager.facts.jobworld import JobWorld, holds_shell
+from ejbd.manager.facts.past.speculating import next_of
+from ejbd.manager.facts.times import walltime_end, work_now
+from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.placements import application
+from ejbd.manager.rules.signals import warnings
+from ejbd.store.states import EpochState, JobState, SubjobState
+from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
+
+
+def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
+    """A run that timed out is done again with the next walltime that was learned: asked about ends.
+
+    A time-out and nothing else: what the batch system says of memory, nodes, preemption and cancellation is final. What
+    outlived the plan of its subjobs, and is saved, is planned by the next one, too.
+    """
+    job = world.job
+    ended = world.subjob(end.subjob) if isinstance(end, PassedThroughEnded) else None
+    if isinstance(end, PassedThroughEnded) and ended is not None and gaps.is_attempt(job, ended):
+        return gaps.after(world, end)
+    following = next_of(job.walltimes)
+    if following is None:
+        return None
+    kept, before_s, next_s = following
+    if isinstance(end, PlanOutlived) and isinstance(outcome, Again) and not end.cut_short:
+        job.walltimes = kept
+        return replace(outcome, walltime_s=next_s, reason=_why(outcome.reason, before_s, next_s))
+    if not isinstance(outcome, Final) or outcome.state is not JobState.TIMEOUT or "planned_s" in (job.walltimes or {}):
+        return None
+    if isinstance(end, PassedThroughEnded):
+        # One that is being given back was cancelled before its time was over.
+        given_back = ended is not None and ended.releasing
+        if end.state is not BatchState.TIMEOUT or not world.spec.rerunnable or given_back:
+            return None
+    elif not isinstance(end, TimeUsedUp | PlanOutlived) or not _may_go_on(world):
+        return None
+    job.walltimes = kept
+    reach(CrashPoint.AGAIN_BEFORE_COMMIT)
+    return Again(reason=_why(outcome.reason, before_s, next_s), whole=True, walltime_s=next_s)
+
+
+def _why(said: str, before_s: float, next_s: float) -> str:
+    return f"{said}: {before_s:g} s were not enough, {next_s:g} s are planned with next"
+
+
+def _may_go_on(world: JobWorld) -> bool:
+    """Whether an elastic job has a checkpoint to go on from, or may begin again."""
+    if holds_shell(world.job):
+        return False
+    epoch = world.epoch
+    saved = epoch is not None and (epoch.state == EpochState.STOPPED or epoch.restart_from is not None)
+    return saved or world.spec.rerunnable
+
+
+def saves_in_time(world: JobWorld) -> bool:
+    """Save what runs on a J0 of a learned walltime that is nearly over, and wait again for another J0.
+
+    It plans with the next walltime where the present one was not enough; a J0 may also have been asked for before.
+    """
+    job, ctx, j0 = world.job, world.ctx, world.placeholder
+    if not (job.walltimes or {}).get("progress_s") or j0 is None or j0.id not in job.members:
+        return False
+    epoch = world.live_epoch
+    if j0.state != SubjobState.RUNNING or holds_shell(job) or epoch is None or epoch.state != EpochState.RUNNING:
+        return False
+    begin_s = walltime_end(j0, ctx.now) - world.cost.reserve_s - warnings.AHEAD_POLLS * ctx.settings.poll_s
+    if ctx.now < begin_s or not application.can_move(world):
+        return False
+    following = next_of(job.walltimes)
+    short = job.walltime_s - work_now(job, ctx.now) > ctx.now - begin_s + world.cost.lambda_s  # J0, not the plan
+    if following is None and not short:
+        return False
+    kept, before_s, next_s = following if following is not None else (dict(job.walltimes or {}), 0.0, job.walltime_s)
+    why = "J0 ends before what is planned" if short else _why("saved in time", before_s, next_s)
+    if not warnings.leave(world, [j0], why):
+        return False
+    if not short:
+        job.walltime_s = next_s
+        job.walltimes = kept
+    job.walltimes = {**(job.walltimes or {}), "left": j0.id}
+    add_event(
+        ctx.session, EventKind.JOB_AGAIN, ctx.now,
+        job_id=job.id, walltime_s=job.walltime_s, pause_s=0.0, reason=why,
+    )  # fmt: skip
+    return True

@@ -1,0 +1,81 @@
+"""The run after the next time-out, submitted as soon as one begins: it stands by in the queue, and keeps that place.
+
+The batch system starts it after no end by itself. A dependency cannot tell a time-out from any other failure, and what
+runs is the user's script as it is, with nothing around it that could look first: so it is let begin by the daemon, once
+that has seen the time-out and stored it. Until then it has two locks (`SubmitRequest.stands_by_for`), and a daemon that
+is away costs time, never a second run of what ended in another way.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from ejbd.manager.acts.subjobs import add_intent, add_subjob, release
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.past.speculating import next_of
+from ejbd.manager.jobspec.depends import When
+from ejbd.store.models import Intent, Subjob
+from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+
+_NOT_BEGUN = (SubjobState.PLANNED, SubjobState.PENDING)
+
+
+def of(world: JobWorld) -> Subjob | None:
+    """What stands by for a job."""
+    return next((s for s in world.open_subjobs if s.role == SubjobRole.STANDBY and not s.releasing), None)
+
+
+def plan(world: JobWorld) -> None:
+    """A run of a passed-through job has begun: have the next one stand by, where a time-out would take it."""
+    job, spec = world.job, world.spec
+    following = next_of(job.walltimes)
+    if following is None or "planned_s" in (job.walltimes or {}) or not spec.rerunnable or of(world) is not None:
+        return
+    if world.ctx.queue_settings(job.queue).keep_place == "off" or is_apart(world):
+        return
+    _, _, next_s = following
+    add_subjob(world, SubjobRole.STANDBY, job.processes, next_s)
+    reach(CrashPoint.STANDBY_BEFORE_COMMIT)
+
+
+def is_apart(world: JobWorld) -> bool:
+    """Whether it is several batch jobs, waits for others of its name, which our own dependency would forget, or asks
+    for mails: Slurm sends one for what is cancelled, too, though it never began."""
+    spec = world.spec
+    words = [spec.script or "", *spec.options, *(spec.asked.options if spec.asked is not None else ())]
+    apart = any(sign in word for word in words for sign in ("hetjob", "packjob", "mail-type"))
+    return apart or spec.mail is not None or When.SINGLETON in spec.wants.dependency
+
+
+def adopt(world: JobWorld, walltime_s: float, why: str) -> Subjob | None:
+    """What stands by with this walltime becomes the job's next run, and may begin. None: nothing does."""
+    found = of(world)
+    if found is None or found.missing_since_s is not None or found.state not in _NOT_BEGUN:
+        return None
+    if found.walltime_s < walltime_s or any(s.role == SubjobRole.RIGID for s in world.open_subjobs):
+        return None  # it is never let begin beside another run
+    ctx = world.ctx
+    found.role = SubjobRole.RIGID.value
+    add_event(ctx.session, EventKind.SUBJOB_ADOPTED, ctx.now, job_id=world.job.id, subjob_id=found.id, reason=why)
+    submission = ctx.session.scalars(
+        select(Intent.state).where(Intent.subjob_id == found.id, Intent.kind == IntentKind.SUBMIT)
+    ).first()
+    if submission != IntentState.PENDING:  # otherwise it will be submitted as what it is now
+        add_intent(ctx, IntentKind.BEGIN, world.job.id, subjob=found)
+    return found
+
+
+def let_go(world: JobWorld, why: str) -> None:
+    """Nothing has to stand by any more."""
+    for subjob in world.open_subjobs:
+        if subjob.role == SubjobRole.STANDBY:
+            release(world, subjob, why)
+
+
+def told(subjob: Subjob) -> str:
+    """The same in words."""
+    waits = f"as batch job {subjob.batch_id}" if subjob.batch_id is not None else "once it is submitted"
+    return f"after a time-out it goes on with {subjob.walltime_s:g} s, for which it keeps a place {waits}"

@@ -1,0 +1,84 @@
+"""Live batch jobs under a tag of ours that are not the one we know.
+
+A submission of unknown outcome may have been made twice: its double is cancelled. What a job of ours has started by
+itself is its user's, whatever it is called: a script that submits the next one may hand on its own name or comment.
+The two are told apart by their times, since nothing is handed on before a job begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+
+from ejbd.core.view import BatchJobView, ClusterView
+from ejbd.manager.acts.subjobs import add_intent
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.tags import TAG_PREFIX
+from ejbd.store.models import Event, Intent, Subjob
+from ejbd.store.states import IntentState
+from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind, IntentKind
+
+ARRIVES_S = 600.0  # so long after it went without an answer a submission may still arrive
+
+
+def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
+    """Cancel doubled submissions, and those of subjobs that were given up; anything else is told once, and left alone.
+
+    `open_tags`: of open subjobs, with their batch jobs (None: not known yet).
+    """
+    suspects = {}
+    for job in view.jobs:
+        mark = job.mark  # another user's job has none
+        if not mark.startswith(TAG_PREFIX) or job.state.ended:
+            continue
+        known_id = open_tags.get(mark, "")
+        if known_id is not None and known_id != job.id and known_id != job.base_id:
+            suspects[job.base_id] = job
+    if not suspects:
+        return
+    marks = {job.mark for job in suspects.values()}
+    known = {s.tag: s for s in ctx.session.scalars(select(Subjob).where(Subjob.tag.in_(marks)))}
+    began = {job.base_id: job.start_s for job in view.jobs if job.start_s is not None}
+    for id, stranger in suspects.items():
+        subjob = known.get(stranger.mark)
+        if subjob is None:
+            continue  # not from this database: another daemon's, or somebody's joke
+        if _is_double(ctx, stranger, subjob, began.get(subjob.batch_id or "", subjob.start_s)):
+            _cancel(ctx, subjob, id)
+        else:
+            _tell(ctx, subjob, id)
+
+
+def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: float | None) -> bool:
+    """Whether a submission of ours has made it: it was there before anything could take its mark from the batch job
+    that we know, or a submission of its subjob went without an answer shortly before it came."""
+    if began_s is None or (stranger.submit_s is not None and stranger.submit_s < began_s):
+        return True
+    unanswered = select(Event).where(Event.job_id == subjob.job_id, Event.kind == EventKind.INTENT_UNKNOWN)
+    of_it = ctx.session.scalars(unanswered.where(Event.subjob_id == subjob.id))
+    came_s = stranger.submit_s
+    return any(
+        one.data["intent"] == IntentKind.SUBMIT and (came_s is None or came_s <= one.at_s + ARRIVES_S) for one in of_it
+    )
+
+
+def _cancel(ctx: Context, subjob: Subjob, id: str) -> None:
+    cancels = select(Intent).where(Intent.batch_id == id, Intent.kind == IntentKind.CANCEL)
+    under_way = cancels.where(Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)))
+    # One done in a time to come is from before the clock was set.
+    recent = cancels.where(Intent.done_s.between(ctx.now - 30, ctx.now))
+    if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
+        return
+    add_event(ctx.session, EventKind.SUBJOB_STRAY, ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id)
+    add_intent(ctx, IntentKind.CANCEL, subjob.job_id, batch_id=id)
+
+
+def _tell(ctx: Context, subjob: Subjob, id: str) -> None:
+    kind = EventKind.SUBJOB_LOOKALIKE
+    told = select(Event.data).where(Event.job_id == subjob.job_id, Event.kind == kind)
+    if all(data["batch_id"] != id for data in ctx.session.scalars(told)):
+        add_event(
+            ctx.session, EventKind.SUBJOB_LOOKALIKE, ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id
+        )

@@ -1,0 +1,177 @@
+"""Nodes that an operator has EJB leave by a time: `ejb drain`. The batch system itself is told nothing.
+
+From when it is asked for, windows do not offer these nodes, and subjobs and place holders are submitted so that they
+stay off them. What runs there and can be moved is taken off in time, as from a subjob that ends at that time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.core.view import BatchJobView, ClusterView, SiteReservation
+from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.jobspec.hostlists import HINT, hosts
+from ejbd.store.models import Drain, Job, Subjob
+from ejbd.store.states import STARTED_SUBJOB, SubjobState
+from ejbd.store.transitions import add_event, job_topic, wake
+from ejbd.wire.hostlists import fold
+from ejbd.wire.kinds import EventKind, SubjobRole
+
+WHAT = "drain"  # of a SiteReservation that is one of ours
+
+
+def parse_nodes(text: str) -> NodeSet:
+    """`n[1-3],m7`. Raises EjbError for what names no node."""
+    nodes = hosts(text, "")
+    if not nodes:
+        raise EjbError(Code.INVALID, "no node is named", hint=HINT)
+    return nodes
+
+
+def drain(ctx: Context, view: ClusterView, text: str, by_s: float, who: str) -> None:
+    """Leave these nodes by `by_s` (epoch seconds). A node that is drained already gets the new time."""
+    if not ctx.settings.traits.excludes_nodes:
+        raise EjbError(
+            Code.UNSUPPORTED, "jobs cannot be kept off nodes of this batch system by its submit command",
+            hint="drain the nodes there; EJB uses none that is drained",
+        )  # fmt: skip
+    nodes = parse_nodes(text)
+    known = NodeSet.fromlist([node.name for node in view.nodes], resolver=RESOLVER_NOGROUP)
+    if unknown := nodes - known:
+        raise EjbError(Code.NOT_FOUND, f"there is no node {unknown}", hint=f"the nodes are: {known}")
+    if by_s <= ctx.now:
+        raise EjbError(Code.INVALID, "the time by which they are to be free is over", hint="e.g. --by now+30minutes")
+    _take_out(ctx.session, nodes)
+    row = Drain(nodes=list(nodes), by_s=by_s, asked_s=ctx.now, asked_by=who, free_s=None)
+    ctx.session.add(row)
+    ctx.session.flush()
+    add_event(ctx.session, EventKind.DRAIN_ASKED, ctx.now, nodes=str(nodes), by_s=by_s, by=who)
+    mark(ctx)
+
+
+def cancel(ctx: Context, text: str, who: str) -> None:
+    """Use these nodes again. Raises EjbError (NOT_FOUND) where none of them is drained."""
+    nodes = parse_nodes(text)
+    gone = _take_out(ctx.session, nodes)
+    if not gone:
+        raise EjbError(Code.NOT_FOUND, f"none of {nodes} is drained by EJB", hint="`ejb drain` lists what is")
+    add_event(ctx.session, EventKind.DRAIN_CANCELLED, ctx.now, nodes=fold(gone), by=who)
+    mark(ctx)
+
+
+def _take_out(session: Session, nodes: NodeSet) -> set[str]:
+    """Forget that these nodes are drained; those that were."""
+    gone: set[str] = set()
+    for row in session.scalars(select(Drain)):
+        hit = set(row.nodes) & set(nodes)
+        gone |= hit
+        if hit == set(row.nodes):
+            session.delete(row)
+        elif hit:
+            row.nodes = [name for name in row.nodes if name not in hit]
+    session.flush()
+    return gone
+
+
+def reservations(session: Session) -> tuple[SiteReservation, ...]:
+    """What is drained, as windows see it: from when it was asked for, without an end."""
+    return tuple(
+        SiteReservation(f"by {row.asked_by}", row.asked_s, math.inf, tuple(row.nodes), what=WHAT)
+        for row in session.scalars(select(Drain).order_by(Drain.id))
+    )
+
+
+def with_drains(view: ClusterView, drained: tuple[SiteReservation, ...]) -> tuple[SiteReservation, ...]:
+    """The view's reservations with `drained` in the place of what it knew of drains."""
+    return (*(one for one in view.site_reservations if one.what != WHAT), *drained)
+
+
+def mark(ctx: Context) -> None:
+    """Note on each subjob that runs on drained nodes by when it has to be left, where its job can be moved.
+
+    What the batch system starts there after the drain was asked for is its own affair, and not taken away again.
+    """
+    rows = list(ctx.session.scalars(select(Drain)))
+    query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id)
+    query = query.where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID, Subjob.warned_s.is_(None))
+    if not rows:
+        query = query.where(Subjob.leave_by_s.is_not(None))
+    for subjob, job in ctx.session.execute(query):
+        by = [r.by_s for r in rows if (subjob.start_s or ctx.now) <= r.asked_s and set(r.nodes) & set(subjob.nodes)]
+        leave_by_s = min(by) if by and node_limit.can_move(JobWorld(ctx, job)) else None
+        if subjob.leave_by_s != leave_by_s:
+            subjob.leave_by_s = leave_by_s
+            wake(ctx.session, job_topic(job.id))
+    _note_free(ctx, rows)
+
+
+def _note_free(ctx: Context, rows: Sequence[Drain]) -> None:
+    """Tell once of each drain that no elastic job is left on its nodes."""
+    open_ones = [row for row in rows if row.free_s is None]
+    if not open_ones:
+        return
+    there = _elastic_on(ctx.session)
+    for row in open_ones:
+        if not any(set(row.nodes) & set(nodes) for nodes in there.values()):
+            row.free_s = ctx.now
+            add_event(ctx.session, EventKind.DRAIN_FREE, ctx.now, nodes=fold(row.nodes), by_s=row.by_s)
+
+
+def _elastic_on(session: Session) -> dict[str, list[str]]:
+    """Of subjobs that have started: their nodes."""
+    query = select(Subjob.id, Subjob.nodes).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
+    return {id: list(nodes) for id, nodes in session.execute(query)}
+
+
+def told(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
+    """Every drain: who is still there, and when the nodes should be free."""
+    query = select(Subjob).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
+    ours = list(ctx.session.scalars(query))
+    found = []
+    for row in ctx.session.scalars(select(Drain).order_by(Drain.id)):
+        nodes = set(row.nodes)
+        elastic = [s for s in ours if nodes & set(s.nodes)]
+        ids = {s.batch_id for s in elastic}
+        others = [j for j in view.jobs if j.state.holds_processors and nodes & set(j.nodes) and j.id not in ids]
+        found.append(
+            {
+                "nodes": fold(row.nodes),
+                "by_s": row.by_s,
+                "asked_s": row.asked_s,
+                "asked_by": row.asked_by,
+                "elastic": sorted({s.job_id for s in elastic}),
+                "stay": sorted({s.job_id for s in elastic if s.leave_by_s is None}),
+                "others": [job.id for job in others],
+                "elastic_free_s": row.free_s if not elastic else _latest(s.leave_by_s or s.end_s for s in elastic),
+                "free_s": ctx.now if not elastic and not others else _free_s(elastic, others),
+            }
+        )
+    return found
+
+
+def _free_s(elastic: Sequence[Subjob], others: Sequence[BatchJobView]) -> float | None:
+    return _latest([*(s.leave_by_s or s.end_s for s in elastic), *(job.end_s for job in others)])
+
+
+def _latest(ends: Iterable[float | None]) -> float | None:
+    """The last of them; None where one is not known."""
+    known = list(ends)
+    return None if any(end is None for end in known) else max((end for end in known if end is not None), default=None)
+
+
+def kept_off(view: ClusterView | None, processors: int, queue: str, *, must: bool) -> tuple[str, ...]:
+    """The nodes that a submission is to stay off. Not `must`: only where the rest of the queue is wide enough."""
+    if view is None:
+        return ()
+    drained = {name for one in view.site_reservations if one.what == WHAT for name in one.nodes}
+    left = sum(node.processors for node in view.nodes if queue in node.queues and node.name not in drained)
+    return tuple(sorted(drained)) if must or left >= processors else ()

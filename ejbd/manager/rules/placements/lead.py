@@ -1,0 +1,125 @@
+"""The lead: the one worker of a job that runs the user's script and writes his output files.
+
+The shell of a script lives and dies with the subjob that it began in. Unless the script says `#EJB restartable` that
+subjob is its *anchor* and is kept until the script ends, even when the ranks have moved elsewhere. A restartable script
+is started again on the next lead, where the launches that had ended return their codes at once; so is one that begins
+again (ejbd.manager.jobspec.again), when its anchor is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ejbd.core.view import KILL_WAIT_S
+from ejbd.manager.acts.operations import add_operation
+from ejbd.manager.facts.batchjob import pbsvariables, variables
+from ejbd.manager.facts.batchjob.output import output_paths, server_in
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.operations import finished
+from ejbd.manager.facts.times import usable_end
+from ejbd.manager.rules.placements import alone
+from ejbd.store.models import Launch, Operation, Subjob, Worker
+from ejbd.store.states import EpochState, LaunchState, OperationState
+from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind, OperationKind
+
+
+def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
+    """See that a worker on `members` (or on the anchor) leads. False: not yet, the old one is still handing over."""
+    current = world.worker(world.job.lead_worker)
+    if current is not None:
+        home = world.subjob(current.subjob_id)
+        if home is not None and not home.releasing and (home.anchor or home in members):
+            return True
+        handover = _handover(world, current)
+        if handover is None:
+            hand_over(world, current)
+            return False
+        if not finished([handover]):
+            return False
+    if not world.job.script_run and not alone.withdraw(world):
+        return False  # the job has begun by itself, and is taken up at the next look
+    _appoint(world, members)
+    return True
+
+
+def is_up(world: JobWorld) -> bool:
+    """Whether the lead has made the job's output files, and has begun the script."""
+    operations = world.operations(OperationKind.LEAD)
+    return bool(operations) and operations[-1].state == OperationState.DONE
+
+
+def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = (), grace_s: float = KILL_WAIT_S) -> None:
+    """Have the lead collect the last placement's output to its last byte, end the script (TERM, and KILL after
+    `grace_s` seconds), and stop collecting."""
+    epoch = world.epoch
+    if epoch is not None and not EpochState(epoch.state).live:
+        add_operation(world.ctx, lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
+    add_operation(world.ctx, lead, OperationKind.UNLEAD, {"grace_s": grace_s, **({"say": list(say)} if say else {})})
+
+
+def _handover(world: JobWorld, lead: Worker) -> Operation | None:
+    """The `unlead` that was sent to this lead since it was appointed."""
+    operations = [o for o in world.operations(OperationKind.LEAD, OperationKind.UNLEAD) if o.worker_id == lead.id]
+    return operations[-1] if operations and operations[-1].kind == OperationKind.UNLEAD else None
+
+
+def _appoint(world: JobWorld, members: list[Subjob]) -> None:
+    ctx, job = world.ctx, world.job
+    anchored = [s for s in members if s.anchor]
+    home = max(anchored or members, key=lambda s: (usable_end(s, ctx.now), -s.ordinal))
+    lead = world.workers_of(home.id)[0]
+    job.script_run += 1
+    job.lead_worker = lead.id
+    spec = world.spec
+    script = None
+    if spec.script is not None:
+        if not spec.restartable:
+            # Here, and nowhere else, whatever was planned: an anchor that did not start in time holds no shell.
+            for subjob in world.open_subjobs:
+                subjob.anchor = subjob is home
+        ended = {
+            str(launch.ordinal): launch.exit_code or 0
+            for launch in ctx.session.query(Launch).where(Launch.job_id == job.id, Launch.state == LaunchState.ENDED)
+        }
+        script = {
+            "path": str(ctx.spool.script_file(job.id)),
+            "args": list(spec.argv),
+            "cwd": spec.cwd,
+            "env_file": str(ctx.spool.env_file(job.id)),
+            "job_name": spec.name,
+            "restartable": spec.restartable,
+            "ended_launches": ended,
+            "variables": {
+                **variables.of_script(world, members if home in members else [home]),
+                **pbsvariables.of_script(world, members if home in members else [home]),
+            },
+        }
+    before = world.operations(OperationKind.LEAD)
+    if before:  # %N is the first lead's node: the output stays in one piece wherever the lead goes
+        output, error = before[0].payload["output"], before[0].payload["error"]
+    else:
+        number, element = variables.job_number(world), variables.element_of(world)
+        server = server_in(home.batch_id)
+        output, error = output_paths(
+            spec, job.id, job.user, node=lead.node, number=number, element=element, server=server
+        )
+    payload = {
+        "run": job.script_run,
+        "output": output,
+        "error": error,
+        "script": script,
+        "processors": job.processes * (world.needs.processors if world.needs.per_node else spec.threads),
+        "tasks": spec.nodes if not spec.tasks_asked and spec.nodes else job.processes,
+        "threads": spec.threads,
+    }
+    add_operation(ctx, lead, OperationKind.LEAD, payload)
+    add_event(
+        ctx.session,
+        EventKind.LEAD_APPOINTED,
+        ctx.now,
+        job_id=job.id,
+        subjob_id=home.id,
+        node=lead.node,
+        run=job.script_run,
+    )

@@ -1,0 +1,279 @@
+"""The policies of `ejbd.core`, asked once a poll for every elastic job in the queue's order, and carried into intents.
+
+Each decision is stored with its reasons when it does something, or says something new.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import cast
+
+from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.policy import Policy, Situation, policy_named
+from ejbd.core.question import Question
+from ejbd.core.room.walltimes import longest_walltime, slack
+from ejbd.manager.acts.subjobs import add_subjob, add_whole, release, set_aside
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld, holds_shell
+from ejbd.manager.facts.listing.roster import JobRow
+from ejbd.manager.facts.room.asking import answered, ask, resumes
+from ejbd.manager.facts.room.windows import Room, margins
+from ejbd.manager.facts.times import work_now
+from ejbd.manager.rules.learning import retrying
+from ejbd.manager.rules.placements import application, leaving, movability, setbacks
+from ejbd.manager.rules.planning import auto
+from ejbd.manager.rules.planning.decisions import record
+from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.rules.signals import endsignal, periodic, warnings
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import JobState, SubjobState
+from ejbd.store.transitions import add_event, move_job
+from ejbd.wire.kinds import EventKind, SubjobRole
+
+IDLE_POLLS = 3.0  # before the end of a J0 on which nothing runs
+TOO_EARLY = frozenset({"BeginTime", "Dependency", "DependencyNeverSatisfied"})  # as Slurm says it
+
+
+class Decider:
+    """One poll's decisions. Slots that a job takes are gone for those behind it. `remembers`: see :class:`Room`."""
+
+    def __init__(self, ctx: Context, *, remembers: bool = False) -> None:
+        self.room = Room(ctx, remembers=remembers)
+        self._start_pauses: dict[str, float] | None = None
+        self._policies: dict[str, Policy] = {}
+        self._off: dict[str, bool] = {}
+
+    @property
+    def ctx(self) -> Context:
+        """The transaction that is under way: a poll's decisions take several."""
+        return self.room.ctx
+
+    @ctx.setter
+    def ctx(self, ctx: Context) -> None:
+        self.room.ctx = ctx
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        return {job.mark for job in self.ctx.view.jobs} if self.ctx.view else set()
+
+    @cached_property
+    def _too_early(self) -> set[str]:
+        """J0s that may not start yet, whatever room there is: by --begin, or by --dependency."""
+        jobs = self.ctx.view.jobs if self.ctx.view else ()
+        return {job.mark for job in jobs if job.blocked and job.reason in TOO_EARLY}
+
+    def turn(self, job: JobRow) -> tuple[float, float]:
+        """When a job's turn comes to look for room."""
+        left = max(0.0, job.walltime_s - work_now(cast(Job, job), self.ctx.now))
+        return self._policy(job.queue).visit_key(job.state == JobState.WAITING, job.processes, left)
+
+    def _policy(self, queue: str) -> Policy:
+        found = self._policies.get(queue)
+        if found is None:
+            settings = self.ctx.queue_settings(queue)
+            found = self._policies[queue] = policy_named(settings.policy)(settings.parameters)
+        return found
+
+    def goes_on_waiting(self, world: JobWorld) -> bool:
+        """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
+
+        A fault is left for :meth:`decide` to meet again, where it is reported.
+        """
+        job = world.job
+        if job.state != JobState.WAITING:
+            return False
+        if not job.elastic:
+            return True
+        j0 = world.placeholder
+        if job.members or j0 is None or j0.state == SubjobState.RUNNING:
+            return False
+        if self._not_now(world):
+            return True
+        try:
+            question, decision = answered(world, Situation.WAIT, self.room)
+        except Exception:
+            return False
+        if decision.kind is not DecisionKind.NOTHING:
+            return False
+        record(world, question, decision)
+        return True
+
+    def _not_now(self, world: JobWorld) -> bool:
+        """Whether no subjob is to be asked for at this time, whatever the windows.
+
+        Not before the batch system shows J0: the windows know nothing of its reservation until then.
+        """
+        j0 = world.placeholder
+        unseen = j0 is not None and j0.state == SubjobState.PENDING and j0.tag not in self._listed
+        unsent = j0 is not None and j0.state == SubjobState.PLANNED
+        early = j0 is not None and j0.tag in self._too_early
+        kept_back = unseen or unsent or early or world.job.held or bool(world.awaited)
+        queue = world.job.queue
+        return kept_back or self.ctx.now < world.job.not_before_s or self._starts_paused(queue) or self._is_off(queue)
+
+    def _is_off(self, queue: str) -> bool:
+        """Whether waiting jobs of this queue are not to be started early now; they wait for their J0."""
+        if queue not in self._off:
+            self._off[queue] = not auto.is_on(self.ctx, queue)
+        return self._off[queue]
+
+    def _starts_paused(self, queue: str) -> bool:
+        """Whether subjobs of this queue have come to nothing so often that none is asked for now."""
+        if self._start_pauses is None:
+            self._start_pauses = queuepause.start_pauses(self.ctx.session)
+        return self.ctx.now < self._start_pauses.get(queue, 0.0)
+
+    def decide(self, world: JobWorld) -> None:
+        """One job: what its policy says, then whatever its application can do now."""
+        job = world.job
+        if job.elastic and world.frozen and job.state != JobState.ENDING:
+            return
+        if job.elastic and job.state == JobState.WAITING:
+            self._wait(world)
+        elif job.elastic and job.state == JobState.RUNNING:
+            self._run(world)
+            endsignal.signals_in_time(world)
+            periodic.checkpoint_in_time(world)
+            _try_first_checkpoint(world)
+        if job.elastic and (job.members or job.state in (JobState.RUNNING, JobState.ENDING)):
+            application.advance(world)
+
+    # -- the three situations of section 3 ----------------------------------------------------------------------------
+
+    def receive(self, world: JobWorld) -> None:
+        """The job in its original shape goes into the queue first: as J0, or as it is where it is passed through."""
+        job = world.job
+        add_whole(world)
+        move_job(self.ctx.session, job, JobState.WAITING, self.ctx.now)
+
+    def _wait(self, world: JobWorld) -> None:
+        job = world.job
+        j0 = world.placeholder
+        if j0 is not None and j0.state == SubjobState.RUNNING:
+            if j0.id not in job.members and not setbacks.gives_back_late(world, j0):
+                question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
+                record(world, question, question.answer())
+                _go_to_placeholder(world, j0)
+            return
+        if j0 is None:
+            setbacks.ensure_placeholder(world)
+            return
+        if job.members or self._not_now(world):
+            return
+        question, decision = answered(world, Situation.WAIT, self.room)
+        if decision.kind is DecisionKind.START and self._fits_as_it_is(world, j0, decision):
+            return
+        record(world, question, decision)
+        if decision.kind is DecisionKind.START:
+            self._request(world, question, decision)
+
+    def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
+        """Whether J0 itself fits into what is free: the batch system is about to start it, unless it is kept back."""
+        job = world.job
+        waited = self.ctx.now - (j0.submit_s if j0.submit_s is not None else self.ctx.now)
+        slots = [decision.slots[r.slot_index] for r in decision.requests if r.processors >= job.processes]
+        fits = any(slot.duration_s >= job.walltime_s for slot in slots)
+        return fits and waited <= margins(self.ctx, 0.0).start_up_s
+
+    def _run(self, world: JobWorld) -> None:
+        job, now = world.job, self.ctx.now
+        j0 = world.placeholder
+        if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
+            self._placeholder_started(world, j0)
+            return
+        if warnings.leaves_what_ends(world) or retrying.saves_in_time(world):
+            return
+        if j0 is not None and j0.id in job.members:
+            self._leaves_idle_j0(world, j0)
+            return
+        if world.moving:
+            if not self._policy(job.queue).acts_in_move:
+                return
+        elif leaving.overruns(world) or leaving.leaves_in_time(world):
+            return
+        settings = self.ctx.queue_settings(job.queue)
+        if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
+            return
+        if self._starts_paused(job.queue):
+            return
+        question, decision = answered(world, Situation.RUNNING, self.room)
+        record(world, question, decision)
+        room = settings.max_subjobs - len(job.members)
+        if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
+            self._request(world, question, decision)
+
+    def present(self, world: JobWorld) -> Decision:
+        """What the policy says now about a job that waits or runs."""
+        running = world.job.state == JobState.RUNNING
+        return answered(world, Situation.RUNNING if running else Situation.WAIT, self.room)[1]
+
+    def _request(self, world: JobWorld, question: Question, decision: Decision) -> None:
+        """Ask for the subjobs of a START or EXPAND, and take their room."""
+        job, cost, again = world.job, world.cost, resumes(world, question.situation)
+        begins_shell = holds_shell(job) and job.script_run == 0
+        longest = max(decision.requests, key=lambda r: r.length_s)
+        kept_free = margins(self.ctx, cost.tail_s)
+        taken: list[tuple[int, float]] = []
+        for request in decision.requests:
+            slot = decision.slots[request.slot_index]
+            limit_s = longest_walltime(slot.duration_s, again, kept_free, question.parameters.max_walltime_s)
+            subjob = add_subjob(
+                world,
+                SubjobRole.SUBJOB,
+                request.processors,
+                request.length_s,
+                slack_s=slack(cost.kept_s, kept_free),
+                limit_s=limit_s,
+                anchor=begins_shell and request is longest,
+            )
+            taken.append((subjob.processors, subjob.usable_s))
+        self.room.take(world, taken)
+        if self._start_pauses and job.queue in self._start_pauses:
+            self._start_pauses[job.queue] = queuepause.try_start(self.ctx.session, job, self.ctx.now)
+
+    def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> None:
+        """Before a J0 ends on which nothing runs, while the shell of the script goes on elsewhere: its number stays."""
+        anchor = setbacks.lives_elsewhere(world, j0)
+        if anchor is None or j0.end_s is None or self.ctx.now + IDLE_POLLS * self.ctx.settings.poll_s < j0.end_s:
+            return
+        world.job.members = [anchor.id]
+        set_aside(world, j0, "it ends, nothing runs on it, and the script goes on in its own subjob")
+
+    # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
+
+    def _placeholder_started(self, world: JobWorld, j0: Subjob) -> None:
+        if world.moving:
+            return  # the move that is under way is brought to its end first
+        question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
+        decision = question.answer()
+        record(world, question, decision)
+        if decision.kind is DecisionKind.KEEP_SUBJOBS:
+            set_aside(world, j0, "the job completes earlier without J0")
+        elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
+            epoch = world.live_epoch
+            if epoch is not None:
+                setbacks.start_over(world, epoch, "starting over on J0")
+            _go_to_placeholder(world, j0)
+        else:
+            _go_to_placeholder(world, j0)
+
+
+def _try_first_checkpoint(world: JobWorld) -> None:
+    """Checkpoint an application that never was, and restart it where it is, while little is lost if that goes wrong."""
+    epoch = world.epoch
+    if epoch is None or not movability.try_due(world):
+        return
+    why = "the application's first checkpoint, early, to know whether it can be moved"
+    add_event(
+        world.ctx.session, EventKind.DECISION_CHECKPOINT, world.ctx.now,
+        job_id=world.job.id, epoch=epoch.number, work_s=work_now(world.job, world.ctx.now), reason=why,
+    )  # fmt: skip
+    application.begin_checkpoint(world, epoch)
+
+
+def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
+    """J0 alone is wanted from now on. What runs now is released once J0 runs it; what never ran anything, at once."""
+    for subjob in world.open_subjobs:
+        if subjob.role == SubjobRole.SUBJOB and not subjob.joined and not (subjob.anchor and world.job.script_run):
+            release(world, subjob, "J0 has started")
+    world.job.members = [j0.id]

@@ -1,0 +1,171 @@
+"""Elastic jobs give back what they hold over-subscribed as soon as somebody who waits would fit into it.
+
+Looked at once a poll, when every job has had its turn, as the simulator does it; the rule is `ejbd.core.bundling.guard`
+for both. Who waits is what the batch system lists as waiting for room, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+
+from ejbd.core.bundling.giving import givers
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
+from ejbd.core.decision import DecisionKind
+from ejbd.core.lending import Borrower, Lending
+from ejbd.core.policy import Situation
+from ejbd.core.question import Question
+from ejbd.core.room.pools import PlaceHolder, Pool, lending, pools
+from ejbd.core.state import ElasticState
+from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.tags import TAG_PREFIX
+from ejbd.manager.rules.looks import drains
+from ejbd.manager.rules.placements import application, leaving
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import JobState, SubjobState
+from ejbd.wire.kinds import SubjobRole
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An elastic job that borrows, and the tags of the subjobs that it runs on."""
+
+    borrower: Borrower
+    tags: tuple[str, ...]
+
+
+def anybody_waits(ctx: Context) -> bool:
+    """Whether there is anybody to whom anything could be given: for a poll that would look no further."""
+    jobs = ctx.view.jobs if ctx.view is not None else ()
+    return any(job.state is BatchState.PENDING and not job.blocked for job in jobs)
+
+
+def holder(world: JobWorld) -> Holder | None:
+    """What a job may be made to give back now; None: it keeps what it holds.
+
+    A job that has begun or resumed just now is left alone for as long as that has cost it.
+    """
+    ctx, job = world.ctx, world.job
+    epoch = world.live_epoch
+    if job.state != JobState.RUNNING or epoch is None or epoch.running_s is None or world.moving:
+        return None
+    if job.id in ctx.promises.in_vain:
+        return None
+    j0 = world.placeholder
+    if j0 is not None and (j0.state == SubjobState.RUNNING or j0.id in job.members):
+        return None
+    if ctx.now < epoch.running_s + max(world.cost.lambda_s, COMPUTES_S):
+        return None
+    found = world.policy.borrows(_state(world), ctx.now)
+    members = [s for s in world.open_subjobs if s.id in job.members and s.state == SubjobState.RUNNING]
+    return None if found is None else Holder(found, tuple(subjob.tag for subjob in members))
+
+
+def look(world: JobWorld, found: list[Holder]) -> None:
+    """Add a job that may be made to give back what it holds."""
+    one = holder(world)
+    if one is not None:
+        found.append(one)
+
+
+def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lending]]:
+    """The jobs that are asked to give back, and what each of them is asked by. Those of one pool after another."""
+    view = ctx.view
+    if view is None or not holders:
+        return []
+    # For an operator EJB keeps its own jobs off nodes: they are free for anybody else, but no J0 is helped onto them.
+    drained = {name for one in view.site_reservations if one.what == drains.WHAT for name in one.nodes}
+    view = replace(view, site_reservations=drains.with_drains(view, ()))
+    ours = _ours(ctx, view)
+    running = {job.mark: job for job in view.jobs if job.state.holds_processors and job.mark}
+    leaves = [running[tag] for tag in ours.leaving if tag in running]
+    found: list[tuple[str, Lending]] = []
+    left = list(holders)
+    for pool in pools(view, ctx.now, LOOKED_AT, ours.subjobs):
+        borrowers = [(one.borrower, [running[tag] for tag in one.tags if tag in running]) for one in left]
+        placeholders = _placeholders(ctx, pool, ours.served)
+        promised = ctx.promises.free_for({job.id for job in pool.waiting})
+        vain = set(ctx.promises.in_vain).union(() if drained.isdisjoint(pool.nodes) else placeholders)
+        what = lending(pool, placeholders, vain, borrowers, leaves, _asked(pool, ours), promised)
+        gone = givers(what)
+        found += [(id, what) for id in gone]
+        leaves += [job for one, jobs in borrowers if one.job in gone for job in jobs]
+        left = [one for one in left if one.borrower.job not in gone]
+    return found
+
+
+def give_back(world: JobWorld, what: Lending) -> None:
+    """Ask the policy of a job that is asked to give back, and carry it out; nothing where it has changed since."""
+    ctx = world.ctx
+    if holder(world) is None:
+        return
+    settings = ctx.queue_settings(world.job.queue)
+    question = Question(
+        Situation.ASKED_BACK, _state(world), (), ctx.now, world.parameters(), settings.policy, lending=what
+    )
+    decision = question.answer()
+    if decision.kind is not DecisionKind.SUSPEND:
+        return
+    to = givers(what)[world.job.id]
+    held = next(one.held for one in what.borrowers if one.job == world.job.id)
+    leaving.gives_back(world, question, decision, to.id)
+    ctx.promises.make(to.id, to.user, world.job.id, decision.cancel, held, ctx.now)
+
+
+def _state(world: JobWorld) -> ElasticState:
+    can_move = application.can_move(world)
+    return world.elastic_state(can_move, node_limit.node_room(world, Situation.SUBJOB_ENDS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """Of the daemon's own subjobs: those that wait to start, by their batch id, and `planned` ones, which were not
+    submitted yet, each with its queue and processors; tags of running ones that are being left; jobs that have any."""
+
+    subjobs: dict[str, tuple[str, int]]
+    planned: list[tuple[str, int]]
+    leaving: list[str]
+    served: set[str]
+
+
+def _ours(ctx: Context, view: ClusterView) -> _Ours:
+    waiting = {job.mark: job.id for job in view.jobs if job.state is BatchState.PENDING and _is_ours(job)}
+    ours = _Ours({}, [], [], set())
+    query = select(
+        Subjob.id, Subjob.tag, Subjob.state, Subjob.processors, Subjob.releasing, Subjob.job_id, Job.queue, Job.members
+    ).join(Job, Subjob.job_id == Job.id)
+    open_ones = (SubjobState.PLANNED, SubjobState.PENDING, SubjobState.RUNNING)
+    for row in ctx.session.execute(query.where(Subjob.role == SubjobRole.SUBJOB, Subjob.state.in_(open_ones))):
+        if not row.releasing:
+            ours.served.add(row.job_id)
+        if row.state == SubjobState.RUNNING:
+            if row.releasing or row.id not in row.members:
+                ours.leaving.append(row.tag)
+        elif row.tag in waiting:
+            ours.subjobs[waiting[row.tag]] = row.queue, 0 if row.releasing else row.processors
+        elif not row.releasing:
+            ours.planned.append((row.queue, row.processors))
+    return ours
+
+
+def _placeholders(ctx: Context, pool: Pool, served: Collection[str]) -> dict[str, PlaceHolder]:
+    """Whose J0s are among those who wait, by their batch ids."""
+    waiting = {job.mark: job.id for job in pool.waiting if _is_ours(job)}
+    if not waiting:
+        return {}
+    query = select(Subjob.tag, Subjob.job_id).where(Subjob.role == SubjobRole.PLACEHOLDER, Subjob.tag.in_(waiting))
+    return {waiting[row.tag]: PlaceHolder(row.job_id, row.job_id in served) for row in ctx.session.execute(query)}
+
+
+def _is_ours(job: BatchJobView) -> bool:
+    return job.mark.startswith(TAG_PREFIX)
+
+
+def _asked(pool: Pool, ours: _Ours) -> int:
+    """Processors that subjobs will take of a pool as soon as they start."""
+    return sum(count for queue, count in (*ours.subjobs.values(), *ours.planned) if queue in pool.queues)

@@ -1,0 +1,268 @@
+"""A queue whose submissions, or whose early starts, keep failing is left alone for a while, and tried again by itself.
+
+Two things can fail, each on its own account:
+
+- `submissions`: the batch system refuses for the moment, or does not answer. Then nothing is submitted to the queue but
+  one trial when the pause is over. What is taken opens it, and whatever was refused before is submitted at once.
+- `starts`: subjobs, or place holders, that the batch system starts and on which no rank ever runs. Then no further
+  subjob is asked for, but for one when the pause is over; place holders and passed-through jobs go on being submitted.
+
+The pause begins with the third failure in a row. A refusal that is the job's own fault (an option, an account, a size
+that is not allowed) is none of the queue's. A limit of a user's in an account (`whose`) pauses the queue for that user
+and account alone. Nor is a subjob that did not start in time the queue's fault, since somebody else may have taken its
+window. While one job alone was refused, the first submission of another is not held up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true, update
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.manager.effects.ends import End, NothingCameOfIt, Outcome, PlaceholderEnded, SubmissionRefused, TimeUsedUp
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.pauses import PAUSES_S, QUEUE_PAUSE_S, SUBMISSION_PAUSE_S, pause_s
+from ejbd.store.models import Intent, Job, QueuePause
+from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, wake
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+
+FAILURES = 3  # in a row, that nobody minds yet
+DIFFERENT_JOBS = 2  # of that many it is the queue's fault, as far as one can tell
+
+
+class Failing(StrEnum):
+    """What fails."""
+
+    SUBMISSIONS = "submissions"
+    STARTS = "starts"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBack:
+    """Queues, each with whose jobs, to which nothing is submitted now: `wholly`, and where only jobs that were tried
+    before wait.
+
+    `until_s`: when the first of them is tried again.
+    """
+
+    wholly: tuple[tuple[str, str], ...] = ()
+    but_for_new: tuple[tuple[str, str], ...] = ()
+    until_s: float | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.wholly or self.but_for_new)
+
+    def of(self, job: Job) -> bool:
+        """Whether a job that was refused has to wait for the end of a pause."""
+        return any((job.queue, whose) in (*self.wholly, *self.but_for_new) for whose in ("", whose_is(job)))
+
+    def wholly_of(self, job: Job) -> bool:
+        """Whether not even a job that was never tried is submitted."""
+        return any((job.queue, whose) in self.wholly for whose in ("", whose_is(job)))
+
+    def takes(self, *, tried: bool = False) -> ColumnElement[bool]:
+        """Of jobs: those of which anything is submitted now (`tried`: again)."""
+        kept = (
+            and_(Job.queue == name, true() if not whose else Job.user + "/" + Job.account == whose)
+            for name, whose in (self.but_for_new if tried else self.wholly)
+        )
+        return not_(or_(false(), *kept))
+
+
+def whose_is(job: Job) -> str:
+    """Whose pause may be one job's beside everybody's: its user's, in its account."""
+    return f"{job.user}/{job.account}"
+
+
+# -- what happens to a queue ------------------------------------------------------------------------------------------
+
+
+def note_end(world: JobWorld, end: End, decided: Outcome) -> None:
+    """A subscriber to all ends: some of them are failures of the queue."""
+    job, ctx = world.job, world.ctx
+    if isinstance(end, SubmissionRefused) and end.transient and not end.own_fault:
+        if not end.of_account:
+            failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now)
+        elif end.role is not SubjobRole.SUBJOB:  # which may be charged to another account, and waits by itself
+            failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now, whose_is(job))
+    elif isinstance(end, NothingCameOfIt) and end.started:
+        failed(ctx.session, job, Failing.STARTS, end.said, ctx.now)
+    elif isinstance(end, PlaceholderEnded) and _broke(end):
+        failed(ctx.session, job, Failing.STARTS, f"{end.id} ended as {end.state} before any rank ran", ctx.now)
+    elif isinstance(end, TimeUsedUp) and not end.began and not end.away:
+        failed(ctx.session, job, Failing.STARTS, f"a J0 of {job.id} timed out before any rank ran", ctx.now)
+
+
+def _broke(end: PlaceholderEnded) -> bool:
+    """Whether a J0 came to nothing by itself."""
+    return end.state is not SubjobState.CANCELLED and not end.released and not end.counted
+
+
+def failed(session: Session, job: Job, what: Failing, why: str, now: float, whose: str = "") -> None:
+    """One more failure in a row. One that was begun before the pause was known makes the pause no longer."""
+    row = session.get(QueuePause, (job.queue, what.value, whose))
+    if row is None:
+        row = QueuePause(name=job.queue, what=what.value, whose=whose, failures=0, jobs=[], since_s=now, reason=why)
+        session.add(row)
+    row.reason = why
+    if job.id not in row.jobs and len(row.jobs) < DIFFERENT_JOBS:
+        row.jobs = [*row.jobs, job.id]
+    paused = row.until_s is not None
+    if paused and row.trial != job.id:
+        return
+    row.failures, row.trial = row.failures + 1, None
+    if row.failures < FAILURES:
+        return
+    pause = _pause_s(row)
+    row.until_s = now + pause
+    if not paused:
+        kind = EventKind.QUEUE_PAUSED
+        add_event(session, kind, now, queue=job.queue, what=what.value, whose=whose, reason=why, pause_s=pause)
+
+
+def succeeded(session: Session, job: Job, what: Failing, now: float) -> None:
+    """A submission was taken, or ranks run where they were to start: whatever was wrong with the queue is over."""
+    for whose in ("", whose_is(job)):
+        row = session.get(QueuePause, (job.queue, what.value, whose))
+        if row is not None:
+            _open(session, row, now, "it works again")
+
+
+def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> bool:
+    """Whether to go on with a submission that is due. Where a pause is over, the first that asks is the trial."""
+    found = (session.get(QueuePause, (job.queue, Failing.SUBMISSIONS.value, whose)) for whose in ("", whose_is(job)))
+    rows = [row for row in found if row is not None and row.until_s is not None]
+    if any(now < (row.until_s or 0.0) and (tried or len(row.jobs) >= DIFFERENT_JOBS) for row in rows):
+        return False
+    for row in rows:
+        if now >= (row.until_s or 0.0):
+            _try_with(row, job, now)
+    return True
+
+
+def try_start(session: Session, job: Job, now: float) -> float:
+    """Subjobs of `job` are the trial of a queue whose pause is over. Until when the others wait (absolute seconds)."""
+    row = session.get(QueuePause, (job.queue, Failing.STARTS.value, ""))
+    return 0.0 if row is None else _try_with(row, job, now)
+
+
+def _try_with(row: QueuePause, job: Job, now: float) -> float:
+    """The pause is over: this job is the trial, and the others wait for what becomes of it, or for another pause."""
+    row.trial, row.until_s = job.id, now + _pause_s(row)
+    return row.until_s
+
+
+def _pause_s(row: QueuePause) -> float:
+    most = SUBMISSION_PAUSE_S if row.what == Failing.SUBMISSIONS else PAUSES_S[-1]
+    return pause_s(max(FAILURES, row.failures) - FAILURES + 1, first_s=QUEUE_PAUSE_S, most_s=most)
+
+
+def _open(session: Session, row: QueuePause, now: float, why: str) -> None:
+    if row.until_s is not None:
+        add_event(
+            session,
+            EventKind.QUEUE_RESUMED,
+            now,
+            queue=row.name,
+            what=row.what,
+            whose=row.whose,
+            reason=why,
+            failures=row.failures,
+        )
+    session.delete(row)
+    session.flush()
+    if row.what == Failing.SUBMISSIONS:
+        refused = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts > 0)
+        jobs = select(Job.id).where(Job.queue == row.name)
+        if row.whose:
+            jobs = jobs.where(Job.user + "/" + Job.account == row.whose)
+        due = update(Intent).where(*refused, Intent.job_id.in_(jobs), Intent.not_before_s > now)
+        session.execute(due.values(not_before_s=now))
+    wake(session, INTENTS_TOPIC)
+
+
+# -- what is asked about queues ---------------------------------------------------------------------------------------
+
+
+def any_paused(session: Session) -> bool:
+    """Whether any queue's submissions are paused, or being tried again."""
+    query = select(QueuePause.name).where(QueuePause.what == Failing.SUBMISSIONS.value, QueuePause.until_s.is_not(None))
+    return session.scalars(query.limit(1)).first() is not None
+
+
+def kept_back(session: Session, now: float) -> KeptBack:
+    """To which queues nothing is to be submitted now."""
+    query = select(QueuePause).where(QueuePause.what == Failing.SUBMISSIONS.value, QueuePause.until_s > now)
+    rows = list(session.scalars(query))
+    wholly = tuple((row.name, row.whose) for row in rows if len(row.jobs) >= DIFFERENT_JOBS)
+    but_for_new = tuple((row.name, row.whose) for row in rows if (row.name, row.whose) not in wholly)
+    return KeptBack(wholly, but_for_new, min((row.until_s for row in rows if row.until_s is not None), default=None))
+
+
+def start_pauses(session: Session) -> dict[str, float]:
+    """Until when no subjob is asked for in the queues where they keep coming to nothing (absolute seconds)."""
+    query = select(QueuePause).where(QueuePause.what == Failing.STARTS.value, QueuePause.until_s.is_not(None))
+    return {row.name: row.until_s for row in session.scalars(query) if row.until_s is not None}
+
+
+def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[dict[str, Any]]:
+    """What is told of a queue's pauses. `default`: it is where jobs go that name none."""
+    rows = session.scalars(select(QueuePause).where(QueuePause.until_s.is_not(None)).order_by(QueuePause.what))
+    return [
+        {
+            "what": row.what,
+            "whose": row.whose,
+            "reason": row.reason,
+            "failures": row.failures,
+            "since_s": row.since_s,
+            "until_s": row.until_s,
+        }
+        for row in rows
+        if queue in row.name.split(",") or (default and not row.name)
+    ]
+
+
+def sentence(session: Session, job: Job, now: float) -> str:
+    """What keeps a waiting job of a paused queue back, for its user; "" where nothing does."""
+    for told in pauses_of(session, job.queue) if job.queue else pauses_of(session, "", default=True):
+        if told["what"] == Failing.STARTS and not job.elastic:
+            continue
+        if told["whose"] not in ("", whose_is(job)):
+            continue
+        again = max(0.0, told["until_s"] - now)
+        queue = job.queue or "(the default)"
+        return (
+            f"queue {queue} is paused{of_whom(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
+            f"tried again in {again:.0f} s, or at once by `ejb queue resume {queue}`"
+        )
+    return ""
+
+
+def of_whom(whose: str) -> str:
+    """` for ada in account physics`; "" of everybody's pause."""
+    user, _, account = whose.rpartition("/")
+    return f" for {user} in {f'account {account}' if account else 'the default account'}" if whose else ""
+
+
+def resume(ctx: Context, name: str, by: str) -> None:
+    """Try a paused queue again at once. Raises EjbError: there is no such queue (NOT_FOUND), or it is not paused."""
+    found = ctx.view.queue(name) if ctx.view is not None else None
+    if ctx.view is not None and found is None:
+        names = ", ".join(q.name for q in ctx.view.queues)
+        raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}", hint=f"the queues are: {names}")
+    default = found is not None and found.default
+    rows = [
+        row
+        for row in ctx.session.scalars(select(QueuePause))
+        if name in row.name.split(",") or (default and not row.name)
+    ]
+    if not any(row.until_s is not None for row in rows):
+        raise EjbError(Code.CONFLICT, f"queue {name} is not paused", hint="`ejb queue list` shows which are")
+    for row in rows:
+        _open(ctx.session, row, ctx.now, f"resumed by {by}")

@@ -1,0 +1,216 @@
+"""What users ask of the manager: submit, cancel, hold, release, settings of queues. Each is one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from ejbd.core.needs import PLAIN
+from ejbd.core.policy import Situation
+from ejbd.errors import Code, EjbError
+from ejbd.manager.acts.subjobs import add_intent, release
+from ejbd.manager.effects.ends import CancelAsked
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.past.speculating import asked_first_s
+from ejbd.manager.facts.room.asking import ask
+from ejbd.manager.facts.room.windows import Room
+from ejbd.manager.jobspec import Reading
+from ejbd.manager.jobspec.endsignal import EndSignal
+from ejbd.manager.jobspec.indices import chosen
+from ejbd.manager.rules.ends.concluding import conclude
+from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.linked import elements
+from ejbd.manager.rules.signals.endsignal import to_ranks, to_script
+from ejbd.manager.submission.admission import Admission, admit
+from ejbd.manager.submission.intake import columns
+from ejbd.manager.submission.queues import told_slots
+from ejbd.store.models import Array, Job
+from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
+from ejbd.store.transitions import NEW_JOBS_TOPIC, add_event, wake
+from ejbd.wire.kinds import EventKind, IntentKind, JobKind, SubjobRole
+
+
+def _unstored(ctx: Context, taken: Admission, user: str, walltimes: dict[str, Any] | None) -> JobWorld:
+    """The job that a submission would make, once its J0 waits."""
+    nothing_yet = {"work_s": 0.0, "work_rate": 0.0, "script_run": 0, "not_movable": "", "not_before_s": 0.0}
+    row = columns(taken, taken.spec, user, ctx.now, walltimes)
+    return JobWorld(ctx, Job(id="dry-run", state=JobState.WAITING, **row, **nothing_yet), _subjobs=[])
+
+
+def plan(
+    ctx: Context, job: Reading, user: str, walltimes: dict[str, Any] | None = None
+) -> tuple[Admission, dict[str, Any]]:
+    """How :func:`submit` would take the job, and what would be done with it now; nothing is stored.
+
+    `walltimes`: that were learned for it.
+    """
+    first_s = asked_first_s(walltimes)
+    taken = admit(ctx, job)
+    queue, spec = taken.queue, taken.spec
+    decision = world = None
+    room = Room(ctx)
+    slots = room.windows(queue.partition(",")[0], spec.needs if taken.elastic else PLAIN).slots()
+    if taken.elastic:
+        world = _unstored(ctx, taken, user, walltimes)
+        decision = ask(world, Situation.WAIT, room).answer().to_json()
+    return taken, {
+        "queue": queue,
+        "elastic": taken.elastic,
+        "why": taken.why,
+        "engine": taken.engine,
+        "slots": told_slots(ctx.view, queue.partition(",")[0], slots) if ctx.view is not None else [],
+        "decision": decision,
+        "cost": world.cost.to_json() if world is not None else None,
+        "penalty": world.penalty.to_json() if world is not None else None,
+        "deltas": [one.to_json() for one in world.deltas] if world is not None else [],
+        "overheads": world.overheads.to_json() if world is not None else None,
+        "placeholder": {
+            "processors": spec.processes * spec.threads,
+            "walltime_s": spec.walltime_s if first_s is None else first_s,
+        },
+        "walltimes": walltimes,
+    }
+
+
+def cancel(ctx: Context, job_id: str, by: str) -> None:
+    """End a job for good, whatever it is doing."""
+    world = _live(ctx, job_id, "cancelled")
+    job = world.job
+    add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=job.id, by=by)
+    if job.state == JobState.ENDING:
+        return  # it is over already, and its output is being collected
+    if job.kind == JobKind.ARRAY:
+        array = ctx.session.get_one(Array, job.id)
+        array.cancelled_by = by
+        elements.drop(array, None)
+        wake(ctx.session, NEW_JOBS_TOPIC)  # the others are cancelled some at a time
+        return
+    if not job.elastic and world.open_subjobs:
+        for subjob in world.open_subjobs:
+            release(world, subjob, f"cancelled by {by}")
+        its_own = any(subjob.role == SubjobRole.RIGID for subjob in world.open_subjobs)
+        if its_own and job.state != JobState.UNKNOWN:
+            return  # the batch system has the last word
+    conclude(world, CancelAsked(f"cancelled by {by}"))
+
+
+def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> None:
+    """End these elements of an array (as --array has them) for good. Raises EjbError (CONFLICT) where none is left."""
+    job = _live(ctx, array_id, "cancelled").job
+    if job.kind != JobKind.ARRAY:
+        raise EjbError(Code.NOT_FOUND, f"job {array_id} is no array of EJB's own")
+    query = select(Job.id, Job.array_index).where(Job.array_id == array_id, Job.state.not_in(TERMINAL_JOB))
+    open_ones = {index or 0: id for id, index in ctx.session.execute(query.order_by(Job.seq))}
+    try:
+        which = chosen(wanted, open_ones)
+    except ValueError:
+        hint = f"such as {array_id}_[1-5,7]"
+        raise EjbError(Code.INVALID, f"{wanted!r} names no elements", where=array_id, hint=hint) from None
+    dropped = elements.drop(ctx.session.get_one(Array, array_id), wanted)
+    living = [open_ones[index] for index in which.intiter()]
+    if not dropped and not living:
+        raise EjbError(Code.CONFLICT, f"no element of {array_id}_[{wanted}] is left to be cancelled")
+    add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=array_id, by=by, elements=wanted)
+    for id in living:
+        cancel(ctx, id, by)
+    wake(ctx.session, NEW_JOBS_TOPIC)
+
+
+def hold(ctx: Context, job_id: str, by: str) -> None:
+    """Keep a waiting job from starting."""
+    world = _live(ctx, job_id, "held")
+    job = world.job
+    if job.kind == JobKind.ARRAY and not job.held:
+        job.held = True
+        add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
+        for element in _waiting_elements(ctx, job.id, held=False):
+            hold(ctx, element.id, by)
+        return
+    if job.state not in (JobState.RECEIVED, JobState.WAITING) or job.members:
+        raise EjbError(Code.CONFLICT, f"job {job.id} has started; only a waiting job can be held")
+    if job.held:
+        return
+    if gaps.under_way(job) is not None:
+        hint = "hold it once it waits again, or cancel it"
+        raise EjbError(Code.CONFLICT, f"job {job.id} is on its way into a gap and cannot be held", hint=hint)
+    job.held = True
+    add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
+    for subjob in world.awaited:
+        release(world, subjob, "the job is held")
+    _tell_first(ctx, world, IntentKind.HOLD)
+
+
+def unhold(ctx: Context, job_id: str, by: str) -> None:
+    """Let a held job start again."""
+    world = _live(ctx, job_id, "released")
+    job = world.job
+    if not job.held:
+        raise EjbError(Code.CONFLICT, f"job {job.id} is not held")
+    job.held = False
+    add_event(ctx.session, EventKind.JOB_RELEASED, ctx.now, job_id=job.id, by=by)
+    if job.kind == JobKind.ARRAY:
+        ctx.session.get_one(Array, job.id).changed = True
+        for element in _waiting_elements(ctx, job.id, held=True):
+            unhold(ctx, element.id, by)
+    wake(ctx.session, NEW_JOBS_TOPIC)
+    _tell_first(ctx, world, IntentKind.RELEASE)
+
+
+def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> None:
+    """Send a signal to the ranks of an elastic job, to the shell of its script, or to both (`to`: ranks, script, all).
+
+    Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a job that is passed through, CONFLICT where nothing
+    runs that it could be sent to.
+    """
+    try:
+        told = EndSignal.read(name)
+    except ValueError:
+        raise EjbError(Code.INVALID, f"{name!r} is no signal", where="signal", hint="such as USR1") from None
+    world = _live(ctx, job_id, "signalled")
+    job = world.job
+    if job.kind == JobKind.ARRAY:
+        query = select(Job).where(Job.array_id == job.id, Job.state == JobState.RUNNING)
+        worlds = [JobWorld(ctx, element) for element in ctx.session.scalars(query)]
+    else:
+        worlds = [world]
+    if not job.elastic:
+        raise EjbError(Code.UNSUPPORTED, f"job {job.id} is passed through", hint="the batch system signals it: scancel")
+    reached = False
+    for one in worlds:
+        here = to in ("ranks", "all") and to_ranks(one, told.number)
+        shell = one.spec.script is not None and to in ("script", "all")
+        here = (shell and to_script(one, told.number)) or here
+        if here:
+            add_event(
+                ctx.session, EventKind.JOB_SIGNAL_ASKED, ctx.now, job_id=one.job.id, by=by, signal=told.name, to=to
+            )
+        reached = reached or here
+    if not reached:
+        raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
+
+
+def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:
+    states = (JobState.RECEIVED, JobState.WAITING)
+    query = select(Job).where(Job.array_id == array_id, Job.state.in_(states), Job.held.is_(held)).order_by(Job.seq)
+    return [job for job in ctx.session.scalars(query) if not job.members]
+
+
+def _tell_first(ctx: Context, world: JobWorld, kind: IntentKind) -> None:
+    """The batch system holds or releases J0 (or the passed-through job), if it has it. What stands by waits anyhow."""
+    for subjob in world.open_subjobs:
+        if subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.RIGID) and subjob.state in (
+            SubjobState.PLANNED,
+            SubjobState.PENDING,
+        ):
+            add_intent(ctx, kind, world.job.id, subjob=subjob)
+
+
+def _live(ctx: Context, job_id: str, what: str) -> JobWorld:
+    job = ctx.session.scalars(select(Job).where(Job.id == job_id)).first()
+    if job is None:
+        raise EjbError(Code.NOT_FOUND, f"there is no job {job_id}")
+    if JobState(job.state).terminal:
+        raise EjbError(Code.CONFLICT, f"job {job.id} is {job.state} and cannot be {what}")
+    return JobWorld(ctx, job)
