@@ -209,6 +209,12 @@ class Lookalike(TypedDict):
     batch_id: str
 
 
+class Rerun(TypedDict):
+    """A passed-through job that had ended and that the batch system runs again: it is left alone."""
+
+    batch_id: str
+
+
 class SubjobWarned(TypedDict):
     """The batch system will end it before its time."""
 
@@ -523,6 +529,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_MISSING: Told("the batch system does not list it", Nothing),
     K.SUBJOB_STRAY: Told("a second batch job bears its tag", Stray),
     K.SUBJOB_LOOKALIKE: Told("a batch job that is none of EJB's bears its tag", Lookalike),
+    K.SUBJOB_RERUN: Told("the batch system runs it once more, having forgotten its end", Rerun),
     K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
     K.SUBJOB_HELD: Told("somebody holds J0, or what is passed through, at the batch system", Reason),
     K.SUBJOB_LET_GO: Told("that hold is over", Reason),

@@ -156,6 +156,7 @@ class EventKind(StrEnum):
     SUBJOB_MISSING = "subjob.missing"
     SUBJOB_STRAY = "subjob.stray"
     SUBJOB_LOOKALIKE = "subjob.lookalike"
+    SUBJOB_RERUN = "subjob.rerun"
     SUBJOB_WARNED = "subjob.warned"
     SUBJOB_HELD = "subjob.held"
     SUBJOB_LET_GO = "subjob.let-go"

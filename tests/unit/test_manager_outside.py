@@ -240,6 +240,26 @@ async def test_a_passed_through_job_that_is_requeued_waits_again(tmp_path: Path,
     assert live.job(job).reason.endswith("ended as failed (OutOfMemory)"), "in the batch system's own words"
 
 
+async def test_a_passed_through_job_whose_end_the_batch_system_forgets_runs_again_unhindered(
+    tmp_path: Path, store: Store
+) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    job = await live.submit()
+    tag = f"ejb-{job}.0"
+    live.batch.start(tag)
+    await live.poll(5)
+    row = live.batch.of(tag)
+    live.batch.jobs[row.id] = replace(row, state=BatchState.COMPLETED, exit_code=0, end_s=live.clock.now)
+    await live.poll(5)
+    assert live.job(job).state == "completed"
+    live.batch.jobs[row.id] = replace(row, state=BatchState.RUNNING, start_s=live.clock.now, end_s=live.clock.now + 300)
+    for _ in range(3):
+        await live.poll(40)
+    assert live.batch.jobs[row.id].state is BatchState.RUNNING, "cancelled, it would leave half an output"
+    assert "subjob.stray" not in live.kinds(job) and live.kinds(job).count("subjob.rerun") == 1
+    assert live.job(job).state == "completed"
+
+
 async def test_a_disk_of_the_database_that_is_full_for_a_moment_is_no_fault_of_a_job(
     live: LiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

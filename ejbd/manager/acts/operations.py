@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from ejbd.manager.effects import MoveOperation, Order
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobrows import UNFINISHED_OPERATION
 from ejbd.manager.facts.jobworld import JobWorld
@@ -41,3 +42,11 @@ def abandon(world: JobWorld, worker: Worker, why: str) -> None:
     for operation in world.ctx.session.scalars(query):
         operation.error = why
         move_operation(world.ctx.session, operation, OperationState.ABANDONED, world.ctx.now)
+
+
+def order(world: JobWorld, effect: Order) -> Operation:
+    return add_operation(world.ctx, effect.worker, effect.kind, dict(effect.payload), epoch=effect.epoch)
+
+
+def move(world: JobWorld, effect: MoveOperation) -> None:
+    move_operation(world.ctx.session, effect.operation, effect.state, world.ctx.now, reason=effect.reason)

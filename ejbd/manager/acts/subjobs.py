@@ -9,6 +9,7 @@ from sqlalchemy import select
 from ejbd.core.room.walltimes import asked_walltime, length_for_ranks
 from ejbd.manager.acts.operations import add_operation
 from ejbd.manager.acts.unsubmitted import never_submitted
+from ejbd.manager.effects import Act, Ask, MoveIntent, MoveSubjob
 from ejbd.manager.facts import arrays
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import end_code, exit_payload
@@ -19,7 +20,7 @@ from ejbd.manager.facts.times import work_now
 from ejbd.manager.hands import orders
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_subjob, wake
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
 from ejbd.wire.kinds import AS_ASKED, J0_ROLES, EventKind, IntentKind, OperationKind, SubjobRole
 
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
@@ -189,3 +190,41 @@ def _drop_submission(world: JobWorld, subjob: Subjob, why: str) -> bool:
     never_submitted(world.ctx.session, intent, IntentState.DROPPED, world.ctx.now)
     move_subjob(world.ctx.session, subjob, SubjobState.CANCELLED, world.ctx.now, reason=why)
     return True
+
+
+def ask(world: JobWorld, effect: Ask) -> Subjob:
+    return add_subjob(
+        world,
+        effect.role,
+        effect.places,
+        effect.length_s,
+        slack_s=effect.slack_s,
+        limit_s=effect.limit_s,
+        anchor=effect.anchor,
+        delay_s=effect.delay_s,
+    )
+
+
+def move(world: JobWorld, effect: MoveSubjob) -> None:
+    ctx, more = world.ctx, effect.data or {}
+    move_subjob(
+        ctx.session, effect.subjob, effect.state, ctx.now, reason=effect.reason, setback=effect.setback, **more
+    )
+
+
+def act(world: JobWorld, effect: Act) -> Intent:
+    return add_intent(
+        world.ctx,
+        effect.kind,
+        world.job.id,
+        subjob=effect.subjob,
+        batch_id=effect.batch_id,
+        delay_s=effect.delay_s,
+    )
+
+
+def move_one_intent(world: JobWorld, effect: MoveIntent) -> None:
+    ctx = world.ctx
+    move_intent(
+        ctx.session, effect.intent, effect.state, ctx.now, reason=effect.reason, setback=effect.setback
+    )

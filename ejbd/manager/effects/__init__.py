@@ -1,1 +1,79 @@
-""" """
+"""What rules ask for: values, carried out by :func:`ejbd.manager.acts.carrying.carry_out`."""
+
+from ejbd.manager.effects.base import Effect, Effects
+from ejbd.manager.effects.doors import (
+    Advance,
+    BackToWaiting,
+    BeginCheckpoint,
+    CameToNothing,
+    Conclude,
+    Consult,
+    EndByTime,
+    EndJob,
+    EnsurePlaceholder,
+    FailEpoch,
+    GiveUp,
+    LeaveSubjob,
+    LostWorker,
+    StartOver,
+    StopRanks,
+)
+from ejbd.manager.effects.jobs import LoseWork, MoveJob, Rate, Want
+from ejbd.manager.effects.placements import BeginEpoch, BeginLaunch, MoveEpoch
+from ejbd.manager.effects.rows import Delete, Insert, Note, Tell, Wake, note, tell
+from ejbd.manager.effects.subjobs import (
+    Act,
+    Ask,
+    AskWhole,
+    MoveIntent,
+    MoveSubjob,
+    Release,
+    ReleaseAtEnd,
+    SetAside,
+)
+from ejbd.manager.effects.workers import Abandon, MoveOperation, Order
+
+__all__ = [
+    "Abandon",
+    "Act",
+    "Advance",
+    "Ask",
+    "AskWhole",
+    "BackToWaiting",
+    "BeginCheckpoint",
+    "BeginEpoch",
+    "BeginLaunch",
+    "CameToNothing",
+    "Conclude",
+    "Consult",
+    "Delete",
+    "Effect",
+    "Effects",
+    "EndByTime",
+    "EndJob",
+    "EnsurePlaceholder",
+    "FailEpoch",
+    "GiveUp",
+    "Insert",
+    "LeaveSubjob",
+    "LoseWork",
+    "LostWorker",
+    "MoveEpoch",
+    "MoveIntent",
+    "MoveJob",
+    "MoveOperation",
+    "MoveSubjob",
+    "Note",
+    "Order",
+    "Rate",
+    "Release",
+    "ReleaseAtEnd",
+    "SetAside",
+    "StartOver",
+    "StopRanks",
+    "Tell",
+    "Wake",
+    "Want",
+    "note",
+    "tell",
+]

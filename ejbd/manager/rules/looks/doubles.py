@@ -3,6 +3,9 @@
 A submission of unknown outcome may have been made twice: its double is cancelled. What a job of ours has started by
 itself is its user's, whatever it is called: a script that submits the next one may hand on its own name or comment.
 The two are told apart by their times, since nothing is handed on before a job begins.
+
+A controller that is killed right after a job's end may know nothing of that end when it is up again, and runs the job
+once more. Of a passed-through job that is left alone, as it would be under sbatch.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.store.models import Event, Intent, Subjob
 from ejbd.store.states import IntentState
 from ejbd.store.transitions import add_event
-from ejbd.wire.kinds import EventKind, IntentKind
+from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 ARRIVES_S = 600.0  # so long after it went without an answer a submission may still arrive
 
@@ -45,10 +48,14 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
         subjob = known.get(stranger.mark)
         if subjob is None:
             continue  # not from this database: another daemon's, or somebody's joke
-        if _is_double(ctx, stranger, subjob, began.get(subjob.batch_id or "", subjob.start_s)):
+        if id == subjob.batch_id and subjob.role == SubjobRole.RIGID:
+            _tell(
+                ctx, subjob, id, EventKind.SUBJOB_RERUN
+            )  # cancelled, it would leave half an output in a whole one's place
+        elif _is_double(ctx, stranger, subjob, began.get(subjob.batch_id or "", subjob.start_s)):
             _cancel(ctx, subjob, id)
         else:
-            _tell(ctx, subjob, id)
+            _tell(ctx, subjob, id, EventKind.SUBJOB_LOOKALIKE)
 
 
 def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: float | None) -> bool:
@@ -75,10 +82,7 @@ def _cancel(ctx: Context, subjob: Subjob, id: str) -> None:
     add_intent(ctx, IntentKind.CANCEL, subjob.job_id, batch_id=id)
 
 
-def _tell(ctx: Context, subjob: Subjob, id: str) -> None:
-    kind = EventKind.SUBJOB_LOOKALIKE
+def _tell(ctx: Context, subjob: Subjob, id: str, kind: EventKind) -> None:
     told = select(Event.data).where(Event.job_id == subjob.job_id, Event.kind == kind)
     if all(data["batch_id"] != id for data in ctx.session.scalars(told)):
-        add_event(
-            ctx.session, EventKind.SUBJOB_LOOKALIKE, ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id
-        )
+        add_event(ctx.session, kind, ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id)

@@ -1,0 +1,85 @@
+"""Effects on subjobs, and on the intents by which they come to the batch system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from ejbd.manager.effects.base import Effect
+from ejbd.store.models import Intent, Subjob
+from ejbd.wire.kinds import IntentKind, SubjobRole
+from ejbd.store.states import IntentState, SubjobState
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSubjob(Effect):
+    subjob: Subjob
+    state: SubjobState
+    reason: str = ""
+    setback: bool = False
+    data: dict[str, object] | None = None  # more for its event
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Effect):
+    """Plan a subjob of so many places, whose ranks may run for `length_s` (seconds), and answer its row.
+
+    Up to `slack_s` more is asked for, and never more than `limit_s`. It is submitted not before `delay_s` from now.
+    """
+
+    role: SubjobRole
+    places: int
+    length_s: float
+    slack_s: float = 0.0
+    limit_s: float = inf
+    anchor: bool = False
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AskWhole(Effect):
+    """Plan the job's whole batch job, J0 or what is passed through, not before `delay_s` from now. Answers its row."""
+
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Effect):
+    """Give a subjob back: its workers leave; one that never started, or does not leave, is cancelled."""
+
+    subjob: Subjob
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAtEnd(Effect):
+    """Give a subjob back at the end of its job: a J0 ends as the job did."""
+
+    subjob: Subjob
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside(Effect):
+    """The job goes on without J0, which has started; off its processors it keeps the job's number."""
+
+    j0: Subjob
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Act(Effect):
+    """Store an intent: one action on the batch system, not before `delay_s` from now. Answers its row."""
+
+    kind: IntentKind
+    subjob: Subjob | None = None
+    batch_id: str | None = None
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MoveIntent(Effect):
+    intent: Intent
+    state: IntentState
+    reason: str = ""
+    setback: bool = False
