@@ -30,6 +30,7 @@ from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.acts.intents import submissions_due
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.facts import drains as known_drains
 from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.facts.context import Context, Overridden
@@ -40,10 +41,10 @@ from ejbd.manager.facts.memory import Memory
 from ejbd.manager.facts.past import pastruns
 from ejbd.manager.facts.past.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.facts.placing.checkpointing import recent_offers
+from ejbd.manager.facts.queues import kept_back as queues_kept_back
 from ejbd.manager.facts.subscribers import Subscribers
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.listening import reports as workers
 from ejbd.manager.listening.calls import WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
@@ -56,6 +57,7 @@ from ejbd.manager.rules.looks import drains
 from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.planning.policyends import ask_policy
 from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
 from ejbd.manager.service.health import Fault, Health
 from ejbd.manager.service.mailer import Mailer
@@ -225,9 +227,9 @@ class Manager:
                 await self._mind_the_clock()
                 with self.telemetry.poll("observe"):
                     view = kept_for_suspended(await self.batch.observe())
-                drained = await self.store.read(drains.reservations)
+                drained = await self.store.read(known_drains.reservations)
                 if drained:
-                    view = replace(view, site_reservations=drains.with_drains(view, drained))
+                    view = replace(view, site_reservations=known_drains.with_drains(view, drained))
                 if self.clock.drift():  # set in between: the view's times are of another clock than ours
                     return
                 roster = await self._open.now()
@@ -398,7 +400,7 @@ class Manager:
         query = select(Job).where(Job.state == JobState.RECEIVED, Job.kind != JobKind.ARRAY)
         query = query.where(Job.id.not_in(select(Dependency.job_id)))
         query = query.order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
-        if kept_back := queuepause.kept_back(session, ctx.now):
+        if kept_back := queues_kept_back(session, ctx.now):
             query = query.where(kept_back.takes())
         jobs = list(session.scalars(query))
         for job in jobs:
@@ -519,7 +521,7 @@ class Manager:
     async def drains(self) -> list[dict[str, Any]]:
         """What is drained for operators, who is still there, and when the nodes should be free."""
         view = await self._view()
-        return await self.store.read(lambda s: drains.told(self._context(s), view))
+        return await self.store.read(lambda s: known_drains.told(self._context(s), view))
 
     async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
         """Have elastic jobs leave these nodes by a time; durable when this returns."""
@@ -536,9 +538,9 @@ class Manager:
 
     async def _see_drains(self) -> None:
         """Windows are as of now, and not as of the next poll."""
-        drained = await self.store.read(drains.reservations)
+        drained = await self.store.read(known_drains.reservations)
         if self.view is not None:
-            self.view = replace(self.view, site_reservations=drains.with_drains(self.view, drained))
+            self.view = replace(self.view, site_reservations=known_drains.with_drains(self.view, drained))
 
     async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
         """Return when there is an event newer than `after_id`, or after `timeout_s`."""

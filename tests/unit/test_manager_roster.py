@@ -20,9 +20,9 @@ from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import Roster
+from ejbd.manager.poll.reconciling import Reconciler
 from ejbd.manager.poll.round import Round
 from ejbd.manager.poll.tick import Tick
-from ejbd.manager.rules.looks.observe import Reconciler
 from ejbd.manager.rules.requests import requests
 from ejbd.store.models import Base, Job
 from ejbd.store.store import Store

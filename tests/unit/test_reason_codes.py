@@ -17,7 +17,7 @@ from ejbd.core.policy import Situation
 from ejbd.core.question import Question
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState
-from ejbd.manager.rules.planning.decisions import verdict
+from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 

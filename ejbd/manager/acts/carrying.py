@@ -10,8 +10,7 @@ from ejbd.manager.acts import jobs, operations, placements, rows, subjobs
 from ejbd.manager.acts.consulting import consult
 from ejbd.manager.effects import Effect, Effects
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.rules.ends import concluding, ending
-from ejbd.manager.rules.placements import application, setbacks
+from ejbd.manager.rules.ends import concluding
 
 T = TypeVar("T")
 

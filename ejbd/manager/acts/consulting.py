@@ -20,7 +20,7 @@ CarryOut = Callable[[JobWorld, Effects[Any]], Any]
 
 
 def consult(world: JobWorld, effect: Consult, carry_out: CarryOut) -> Outcome:
-    """What becomes of an end after every subscriber was heard. No subscriber is asked about a user's order to cancel."""
+    """What becomes of an end after every subscriber was heard. None is asked about a user's order to cancel."""
     subscribers, end, outcome = world.ctx.subscribers, effect.end, effect.outcome
     for ask in subscribers.asked if not isinstance(end, CancelAsked) else ():
         outcome = _apart(world, ask, end, outcome, carry_out) or outcome

@@ -26,6 +26,8 @@ from ejbd.manager.acts import intents, lastwords
 from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.effects.ends import Again, SubmissionRefused
+from ejbd.manager.facts import drains, queues
+from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.batchjob import numbers, passing, pbsvariables, standing, subjobrequests, variables
 from ejbd.manager.facts.batchjob.exithook import hook_for
 from ejbd.manager.facts.batchjob.fitting import request_of
@@ -35,15 +37,14 @@ from ejbd.manager.facts.past.speculating import for_another_attempt
 from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
+from ejbd.manager.facts.queues import Failing
 from ejbd.manager.hands import orders
 from ejbd.manager.hands.spool import Spool, write_atomically
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.protocol.proofs import new_secret
 from ejbd.manager.rules.ends.concluding import conclude
 from ejbd.manager.rules.learning import gaps
-from ejbd.manager.rules.looks import drains
 from ejbd.manager.rules.queues import queuepause
-from ejbd.manager.rules.queues.queuepause import Failing
 from ejbd.store.models import Intent, Job, Subjob, Worker
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
@@ -311,7 +312,7 @@ class Executor:
             told = variables.of_array(world) | pbsvariables.of_array(world)
             element = variables.element_of(world)
             names = passing.Names(subjob.tag, job.id, job.user, job.queue, element, told)
-            other = subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob)
+            other = subjob.role == SubjobRole.STANDBY or is_attempt(job, subjob)
             walltime_s = subjob.walltime_s if other else job.walltime_s
             given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)
             request = passing.request_for(given, script, names, files.script, files.hook)
@@ -403,7 +404,7 @@ class Executor:
         if error.transient and isinstance(decided, Again) and not decided.whole:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
             until_s = now + decided.after_s
-            kept_back = queuepause.kept_back(session, now)
+            kept_back = queues.kept_back(session, now)
             if kept_back.of(job):
                 until_s = min(until_s, kept_back.until_s or until_s)  # the queue's pause is what counts
             intent.not_before_s = until_s
@@ -432,7 +433,7 @@ class Executor:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
         elif subjob.role == SubjobRole.STANDBY and error.transient:
             intents.repeat_later(session, [intent.id], said, now)
-        elif subjob.role == SubjobRole.STANDBY or gaps.is_attempt(job, subjob):
+        elif subjob.role == SubjobRole.STANDBY or is_attempt(job, subjob):
             never_submitted(session, intent, IntentState.FAILED, now, said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
         else:

@@ -8,11 +8,11 @@ from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import Identity
+from ejbd.manager.facts import queues
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.pauses import pause_s
+from ejbd.manager.facts.queues import KeptBack
 from ejbd.manager.facts.tags import is_ours
-from ejbd.manager.rules.queues import queuepause
-from ejbd.manager.rules.queues.queuepause import KeptBack
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, wake
@@ -23,7 +23,7 @@ def submissions_due(session: Session, now: float) -> int:
     """How many submissions have not been begun, and wait for nothing but their turn."""
     waiting = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
     count = select(func.count()).select_from(Intent).where(*waiting)
-    if kept_back := queuepause.kept_back(session, now):
+    if kept_back := queues.kept_back(session, now):
         count = count.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back))
     return session.scalar(count) or 0
 
@@ -47,10 +47,10 @@ def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], f
     # Room that is free now goes before places in the queue, and those before places that may never be needed.
     urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), (Subjob.role == SubjobRole.STANDBY, 2), else_=1)
     query = ready.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
-    if queuepause.any_paused(session):
+    if queues.any_paused(session):
         # Whose turn has not come yet is the trial before who was refused; a place in the queue before room.
         urgent_first = case((Subjob.role.in_((SubjobRole.SUBJOB, SubjobRole.STANDBY)), 1), else_=0)
-        kept_back = queuepause.kept_back(session, now)
+        kept_back = queues.kept_back(session, now)
         query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
         next_s = min((at for at in (next_s, kept_back.until_s) if at is not None), default=None)
     submits = list(session.scalars(query.order_by(urgent_first, Intent.id).limit(submissions + 1)))

@@ -38,9 +38,7 @@ def delete(world: JobWorld, effect: Delete) -> None:
 
 def tell(world: JobWorld, effect: Tell) -> None:
     job_id = world.job.id if effect.job_id == "" else effect.job_id
-    add_event(
-        world.ctx.session, effect.kind, world.ctx.now, job_id=job_id, subjob_id=effect.subjob_id, **effect.data
-    )
+    add_event(world.ctx.session, effect.kind, world.ctx.now, job_id=job_id, subjob_id=effect.subjob_id, **effect.data)
 
 
 def wake_up(world: JobWorld, effect: Wake) -> None:

@@ -207,9 +207,7 @@ def ask(world: JobWorld, effect: Ask) -> Subjob:
 
 def move(world: JobWorld, effect: MoveSubjob) -> None:
     ctx, more = world.ctx, effect.data or {}
-    move_subjob(
-        ctx.session, effect.subjob, effect.state, ctx.now, reason=effect.reason, setback=effect.setback, **more
-    )
+    move_subjob(ctx.session, effect.subjob, effect.state, ctx.now, reason=effect.reason, setback=effect.setback, **more)
 
 
 def act(world: JobWorld, effect: Act) -> Intent:
@@ -225,6 +223,4 @@ def act(world: JobWorld, effect: Act) -> Intent:
 
 def move_one_intent(world: JobWorld, effect: MoveIntent) -> None:
     ctx = world.ctx
-    move_intent(
-        ctx.session, effect.intent, effect.state, ctx.now, reason=effect.reason, setback=effect.setback
-    )
+    move_intent(ctx.session, effect.intent, effect.state, ctx.now, reason=effect.reason, setback=effect.setback)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ejbd.manager.effects.base import Effect
 from ejbd.manager.effects.ends import End, Outcome
 from ejbd.store.models import Epoch, Subjob, Worker
-from ejbd.wire.kinds import EpochCode
 from ejbd.store.states import JobState
+from ejbd.wire.kinds import EpochCode
 
 # -- rules/ends -------------------------------------------------------------------------------------------------------
 

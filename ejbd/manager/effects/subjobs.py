@@ -7,8 +7,8 @@ from math import inf
 
 from ejbd.manager.effects.base import Effect
 from ejbd.store.models import Intent, Subjob
-from ejbd.wire.kinds import IntentKind, SubjobRole
 from ejbd.store.states import IntentState, SubjobState
+from ejbd.wire.kinds import IntentKind, SubjobRole
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ejbd.manager.effects.base import Effect
 from ejbd.store.models import Operation, Worker
-from ejbd.wire.kinds import OperationKind
 from ejbd.store.states import OperationState
+from ejbd.wire.kinds import OperationKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ Told = Callable[["JobWorld", End, Outcome], Effects[None]]
 
 @dataclass(frozen=True)
 class Subscribers:
-    """`asked` may change what becomes of an end, each knowing the answer of the one before; then the `told` are told."""
+    """`asked` may change what becomes of an end, each knowing the answer of the one before; the `told` come after."""
 
     asked: tuple[Asked, ...] = ()
     told: tuple[Told, ...] = ()

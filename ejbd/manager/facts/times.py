@@ -56,3 +56,6 @@ def expected_left_s(job: Job, work_s: float) -> float | None:
     """
     points = (job.walltimes or {}).get("points_s")
     return weighed_left(points, work_s, inf, SHARE) if points else None
+
+
+AHEAD_POLLS = 2.0  # before the last checkpoint has to begin: the next look, and the way to the workers

@@ -14,7 +14,7 @@ from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.spool import Spool
-from ejbd.manager.listening import reports as workers
+from ejbd.manager.rules.requests import reports as workers
 from ejbd.store.store import Store
 
 LONGEST_WAIT_S = 60.0  # of a call for operations

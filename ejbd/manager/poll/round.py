@@ -16,9 +16,9 @@ from ejbd.manager.acts.guard import guarded
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
+from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.manager.rules.planning import giving, inway
 from ejbd.manager.rules.planning.decide import Decider
-from ejbd.manager.rules.planning.decisions import verdict
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events

@@ -15,9 +15,9 @@ from ejbd.batch.base import BatchEnd
 from ejbd.core.view import ClusterView
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import Roster, Specs
+from ejbd.manager.poll.reconciling import Reconciler
 from ejbd.manager.poll.round import Round
 from ejbd.manager.rules.looks import drains
-from ejbd.manager.rules.looks.observe import Reconciler
 
 STEP_S = 0.01  # after which a step ends with the piece that it is at; a piece takes some milliseconds
 

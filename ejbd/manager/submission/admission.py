@@ -14,6 +14,7 @@ from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts import auto
 from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
@@ -21,7 +22,6 @@ from ejbd.manager.facts.placing.mpi import is_open_mpi
 from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
 from ejbd.manager.jobspec.ownwords import check_words
 from ejbd.manager.rules.linked import dependencies, elements
-from ejbd.manager.rules.planning import auto
 from ejbd.plugins.engines import known_engines
 
 

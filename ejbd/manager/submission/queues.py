@@ -15,7 +15,7 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.promises import Promises
-from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.facts.queues import pauses_of
 from ejbd.manager.submission.admission import queue_allows
 from ejbd.plugins.policies import known_policies
 from ejbd.store.models import QueueOverride
@@ -36,7 +36,7 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
             "waiting": sum(1 for j in view.jobs if j.queue in view.names_of(q.name) and j.state is BatchState.PENDING),
             "running": sum(1 for j in view.jobs if j.queue in view.names_of(q.name) and j.state is BatchState.RUNNING),
             "elastic_now": queue_allows(ctx, q.name, q.total_processors)[0],
-            "paused": queuepause.pauses_of(ctx.session, q.name, default=q.default),
+            "paused": pauses_of(ctx.session, q.name, default=q.default),
         }
         for q in view.queues
     ]

@@ -9,18 +9,17 @@ from sqlalchemy import select
 from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts import attempts, auto, queues
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.past.history import latest, move_json, run_json, runs_of, speed_json
+from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.room import limits
 from ejbd.manager.facts.room.outlook import planned
 from ejbd.manager.jobspec.ownwords import told
-from ejbd.manager.rules.learning import gaps, standby
+from ejbd.manager.rules.learning import standby
 from ejbd.manager.rules.linked import dependencies, elements
-from ejbd.manager.rules.placements import movability
-from ejbd.manager.rules.planning import auto
 from ejbd.manager.rules.planning.decide import Decider
-from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.rules.signals import periodic
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
@@ -99,7 +98,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
         "deltas": [one.to_json() for one in world.deltas] if job.elastic else [],
         "overheads": world.overheads.to_json() if job.elastic else None,
         "checkpoints": periodic.told(world) if job.elastic else None,
-        "movable": movability.told(world) if job.elastic else None,
+        "movable": moving.told(world) if job.elastic else None,
         "moves": [move_json(move) for move in latest(session, Move, job.application)] if job.elastic else [],
         "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
         "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
@@ -148,7 +147,7 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         world = JobWorld(ctx, job)
         passed = f"{job.state}: passed through as an ordinary job, the batch system decides{_there(world)}"
         waits = standby.of(world)
-        told = [passed, gaps.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
+        told = [passed, attempts.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
         return "; ".join(filter(None, told))
     pause = job.not_before_s - ctx.now
     if job.state == JobState.WAITING and pause > 0:
@@ -198,7 +197,7 @@ def _paused(ctx: Context, job: Job) -> str:
     """That its queue is paused, of a job that waits; "" otherwise."""
     if job.held or job.state not in (JobState.RECEIVED, JobState.WAITING):
         return ""
-    said = queuepause.sentence(ctx.session, job, ctx.now)
+    said = queues.sentence(ctx.session, job, ctx.now)
     return f"; {said}" if said else ""
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.manager.facts import queues
 from ejbd.manager.facts.context import Context
-from ejbd.manager.rules.queues import queuepause
 from ejbd.store.models import Dependency, Job, Subjob
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import JobKind, SubjobRole
@@ -45,7 +45,7 @@ def may_come(ctx: Context, job: Job) -> bool:
         return False
     if ctx.session.get(Dependency, job.id) is not None:
         return False  # it is handed on once that is met
-    return not queuepause.kept_back(ctx.session, ctx.now).wholly_of(job)
+    return not queues.kept_back(ctx.session, ctx.now).wholly_of(job)
 
 
 def is_slurms(session: Session, job: Job, number: str) -> bool:

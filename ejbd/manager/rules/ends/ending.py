@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager.acts.operations import add_operation
 from ejbd.manager.acts.subjobs import release, release_at_end
+from ejbd.manager.facts.deaths import last_words
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.pauses import pause_s
+from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.times import set_rate
-from ejbd.manager.rules.ends.deaths import last_words
 from ejbd.manager.rules.placements.generations import drop_all
 from ejbd.manager.rules.placements.lead import hand_over
 from ejbd.store.models import Epoch, Operation, Worker
@@ -30,11 +31,6 @@ def stop_ranks(world: JobWorld, epoch: Epoch, grace_s: float = KILL_WAIT_S) -> N
     told = {"epoch": epoch.number, "grace_s": grace_s}
     for worker in workers_with_ranks(world, epoch):
         add_operation(world.ctx, worker, OperationKind.STOP, told, epoch=epoch.number)
-
-
-def workers_with_ranks(world: JobWorld, epoch: Epoch) -> list[Worker]:
-    ids = {seat.worker for seat in epoch.placement}
-    return [w for w in world.workers if w.id in ids and w.alive]
 
 
 def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> None:

@@ -9,7 +9,7 @@ was lost, lets the waiting one begin with its old request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor
@@ -25,6 +25,7 @@ from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.acts.subjobs import add_intent, add_subjob, release
 from ejbd.manager.effects.ends import Again, Outcome, PassedThroughEnded
+from ejbd.manager.facts.attempts import _wide, is_attempt, under_way
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.pastruns import Application, learned, newest
@@ -298,12 +299,6 @@ def begun(job: Job, subjob: Subjob) -> None:
         _ended(job, "its own batch job has begun")
 
 
-def is_attempt(job: Job, subjob: Subjob) -> bool:
-    """Whether a batch job is an attempt in a gap: it was asked for with less than the job is."""
-    learned_ones = (job.walltimes or {}).get("sequence_s")
-    return subjob.role == SubjobRole.RIGID and bool(learned_ones) and subjob.walltime_s < job.walltime_s
-
-
 def after(world: JobWorld, end: PassedThroughEnded) -> Outcome | None:
     """What becomes of a job whose attempt has ended: back to its old request, or None, what it would be anyway."""
     job, attempt = world.job, world.subjob(end.subjob)
@@ -344,28 +339,6 @@ def _mind(world: JobWorld) -> None:
     if SubjobState(last.state).terminal:
         _ended(job, last.reason or "it did not begin in time")
         standby.adopt(world, job.walltime_s, "its room in a gap was gone")
-
-
-def under_way(job: Job) -> dict[str, Any] | None:
-    """The attempt that has not ended."""
-    gaps: list[dict[str, Any]] = (job.walltimes or {}).get("gaps", [])
-    return gaps[-1] if gaps and not gaps[-1]["end"] else None
-
-
-def told(job: Job, verdicts: Mapping[str, str]) -> str:
-    """Whether a job was sent into a gap, and why; "" where nothing is to be told."""
-    gap = under_way(job)
-    if gap is not None:
-        return (
-            f"sent into a gap of {_wide(gap['processors'])} with {gap['walltime_s']:g} s: expected to use a share "
-            f"of {gap['utilisation']:.3f} of it, and to be done with probability {gap['finishes']:.3f}"
-        )
-    why = verdicts.get(job.id, "") if job.state == JobState.WAITING else ""
-    return f"not sent into a gap: {why}" if why else ""
-
-
-def _wide(processors: int) -> str:
-    return f"{processors} processor{'' if processors == 1 else 's'}"
 
 
 def _note(job: Job, gap: dict[str, Any]) -> None:

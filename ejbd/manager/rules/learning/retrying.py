@@ -7,11 +7,12 @@ from dataclasses import replace
 from ejbd.core.view import BatchState
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.effects.ends import Again, End, Final, Outcome, PassedThroughEnded, PlanOutlived, TimeUsedUp
+from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.past.speculating import next_of
-from ejbd.manager.facts.times import walltime_end, work_now
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.times import AHEAD_POLLS, walltime_end, work_now
 from ejbd.manager.rules.learning import gaps
-from ejbd.manager.rules.placements import application
 from ejbd.manager.rules.signals import warnings
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event
@@ -26,7 +27,7 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
     """
     job = world.job
     ended = world.subjob(end.subjob) if isinstance(end, PassedThroughEnded) else None
-    if isinstance(end, PassedThroughEnded) and ended is not None and gaps.is_attempt(job, ended):
+    if isinstance(end, PassedThroughEnded) and ended is not None and is_attempt(job, ended):
         return gaps.after(world, end)
     following = next_of(job.walltimes)
     if following is None:
@@ -73,8 +74,8 @@ def saves_in_time(world: JobWorld) -> bool:
     epoch = world.live_epoch
     if j0.state != SubjobState.RUNNING or holds_shell(job) or epoch is None or epoch.state != EpochState.RUNNING:
         return False
-    begin_s = walltime_end(j0, ctx.now) - world.cost.reserve_s - warnings.AHEAD_POLLS * ctx.settings.poll_s
-    if ctx.now < begin_s or not application.can_move(world):
+    begin_s = walltime_end(j0, ctx.now) - world.cost.reserve_s - AHEAD_POLLS * ctx.settings.poll_s
+    if ctx.now < begin_s or not node_limit.can_move(world):
         return False
     following = next_of(job.walltimes)
     short = job.walltime_s - work_now(job, ctx.now) > ctx.now - begin_s + world.cost.lambda_s  # J0, not the plan

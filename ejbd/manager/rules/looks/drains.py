@@ -6,27 +6,24 @@ stay off them. What runs there and can be moved is taken off in time, as from a 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.core.view import BatchJobView, ClusterView, SiteReservation
+from ejbd.core.view import ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.drains import elastic_on
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.jobspec.hostlists import HINT, hosts
 from ejbd.store.models import Drain, Job, Subjob
-from ejbd.store.states import STARTED_SUBJOB, SubjobState
+from ejbd.store.states import SubjobState
 from ejbd.store.transitions import add_event, job_topic, wake
 from ejbd.wire.hostlists import fold
 from ejbd.wire.kinds import EventKind, SubjobRole
-
-WHAT = "drain"  # of a SiteReservation that is one of ours
 
 
 def parse_nodes(text: str) -> NodeSet:
@@ -82,19 +79,6 @@ def _take_out(session: Session, nodes: NodeSet) -> set[str]:
     return gone
 
 
-def reservations(session: Session) -> tuple[SiteReservation, ...]:
-    """What is drained, as windows see it: from when it was asked for, without an end."""
-    return tuple(
-        SiteReservation(f"by {row.asked_by}", row.asked_s, math.inf, tuple(row.nodes), what=WHAT)
-        for row in session.scalars(select(Drain).order_by(Drain.id))
-    )
-
-
-def with_drains(view: ClusterView, drained: tuple[SiteReservation, ...]) -> tuple[SiteReservation, ...]:
-    """The view's reservations with `drained` in the place of what it knew of drains."""
-    return (*(one for one in view.site_reservations if one.what != WHAT), *drained)
-
-
 def mark(ctx: Context) -> None:
     """Note on each subjob that runs on drained nodes by when it has to be left, where its job can be moved.
 
@@ -119,59 +103,8 @@ def _note_free(ctx: Context, rows: Sequence[Drain]) -> None:
     open_ones = [row for row in rows if row.free_s is None]
     if not open_ones:
         return
-    there = _elastic_on(ctx.session)
+    there = elastic_on(ctx.session)
     for row in open_ones:
         if not any(set(row.nodes) & set(nodes) for nodes in there.values()):
             row.free_s = ctx.now
             add_event(ctx.session, EventKind.DRAIN_FREE, ctx.now, nodes=fold(row.nodes), by_s=row.by_s)
-
-
-def _elastic_on(session: Session) -> dict[str, list[str]]:
-    """Of subjobs that have started: their nodes."""
-    query = select(Subjob.id, Subjob.nodes).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
-    return {id: list(nodes) for id, nodes in session.execute(query)}
-
-
-def told(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
-    """Every drain: who is still there, and when the nodes should be free."""
-    query = select(Subjob).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
-    ours = list(ctx.session.scalars(query))
-    found = []
-    for row in ctx.session.scalars(select(Drain).order_by(Drain.id)):
-        nodes = set(row.nodes)
-        elastic = [s for s in ours if nodes & set(s.nodes)]
-        ids = {s.batch_id for s in elastic}
-        others = [j for j in view.jobs if j.state.holds_processors and nodes & set(j.nodes) and j.id not in ids]
-        found.append(
-            {
-                "nodes": fold(row.nodes),
-                "by_s": row.by_s,
-                "asked_s": row.asked_s,
-                "asked_by": row.asked_by,
-                "elastic": sorted({s.job_id for s in elastic}),
-                "stay": sorted({s.job_id for s in elastic if s.leave_by_s is None}),
-                "others": [job.id for job in others],
-                "elastic_free_s": row.free_s if not elastic else _latest(s.leave_by_s or s.end_s for s in elastic),
-                "free_s": ctx.now if not elastic and not others else _free_s(elastic, others),
-            }
-        )
-    return found
-
-
-def _free_s(elastic: Sequence[Subjob], others: Sequence[BatchJobView]) -> float | None:
-    return _latest([*(s.leave_by_s or s.end_s for s in elastic), *(job.end_s for job in others)])
-
-
-def _latest(ends: Iterable[float | None]) -> float | None:
-    """The last of them; None where one is not known."""
-    known = list(ends)
-    return None if any(end is None for end in known) else max((end for end in known if end is not None), default=None)
-
-
-def kept_off(view: ClusterView | None, processors: int, queue: str, *, must: bool) -> tuple[str, ...]:
-    """The nodes that a submission is to stay off. Not `must`: only where the rest of the queue is wide enough."""
-    if view is None:
-        return ()
-    drained = {name for one in view.site_reservations if one.what == WHAT for name in one.nodes}
-    left = sum(node.processors for node in view.nodes if queue in node.queues and node.name not in drained)
-    return tuple(sorted(drained)) if must or left >= processors else ()

@@ -2,193 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select
 from sqlalchemy.orm import defer
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.policy import Situation
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.acts.subjobs import release
 from ejbd.manager.effects.ends import CANCELLED_THERE, SUBJOB_ENDED_AS, CancelAsked, PassedThroughEnded
 from ejbd.manager.facts import arrays
+from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster, SubjobRow
+from ejbd.manager.facts.listing.roster import SubjobRow
 from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import is_ours
 from ejbd.manager.facts.times import CLOCKS_S
-from ejbd.manager.listening import reports as workers
 from ejbd.manager.rules.ends.concluding import conclude
 from ejbd.manager.rules.learning import gaps, standby
 from ejbd.manager.rules.learning.overheads import note_given_back
-from ejbd.manager.rules.looks import changes, doubles, suspensions, uncancelled
+from ejbd.manager.rules.looks import changes, suspensions
 from ejbd.manager.rules.placements import alone, application, setbacks
+from ejbd.manager.rules.requests import reports as workers
 from ejbd.store.models import Job, Subjob, Worker
 from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, EpochState, JobState, SubjobState
-from ejbd.store.transitions import add_event, job_topic, move_job, move_subjob, wake
+from ejbd.store.transitions import add_event, move_job, move_subjob
 from ejbd.wire.kinds import AS_ASKED, EventKind, OperationKind, SubjobRole
 
-JOBS_AT_ONCE = 8  # that are looked at between two chances for others to write
-ROWS_AT_ONCE = 200
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
 SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
 
-_PLAN = (
-    update(Subjob.__table__)  # type: ignore[arg-type]
-    .where(Subjob.id == bindparam("subjob"), Subjob.state == SubjobState.PENDING.value)
-    .values(planned_start_s=bindparam("plan"), reason=bindparam("why"))
-)
-_T = TypeVar("_T")
 
-
-class Reconciler:
-    """Brings every open subjob up to the view: starts, ends, graces, strangers under our names.
-
-    `pieces` goes on by some milliseconds each time; `context` gives the transaction that is under way.
-    """
-
-    def __init__(
-        self, context: Callable[[], Context], view: ClusterView, roster: Roster, outcomes: Mapping[str, BatchEnd]
-    ) -> None:
-        self._context = context
-        self._view = view
-        self._roster = roster
-        self._outcomes = outcomes
-        self._families = arrays.families(view)
-        self.looked_at: set[str] = set()  # jobs that may have changed
-
-    def pieces(self) -> Iterator[None]:
-        changes.begin(self._context(), self._view)
-        listed = {job.id: job for job in self._view.jobs}
-        plans: list[tuple[str, dict[str, Any]]] = []
-        for at, (id, rows) in enumerate(self._roster.subjobs.items()):
-            if not self._as_before(id, rows, listed) and not self._all_go_on(id, rows, listed, plans):
-                self.looked_at.add(id)
-            if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
-                yield
-        yield
-        for some in _batches(plans, ROWS_AT_ONCE):
-            session = self._context().session
-            session.connection().execute(_PLAN, [plan for _, plan in some])
-            wake(session, *(job_topic(job) for job, _ in some))
-            yield
-        # In order of arrival; those whose job is over, and who are on their way out, at last.
-        order = [id for id in self._roster.jobs if id in self.looked_at]
-        order += [id for id in self._roster.subjobs if id in self.looked_at and id not in self._roster.jobs]
-        for ids in _batches(order, JOBS_AT_ONCE):
-            self._look_at(ids, listed)
-            yield
-        doubles.look(self._context(), self._view, self._roster.tags())
-        uncancelled.look(self._context(), self._view, self._roster)
-        yield
-        _find_silent_workers(self._context())
-        yield
-
-    def _as_before(self, id: str, rows: Sequence[SubjobRow], listed: Mapping[str, BatchJobView]) -> bool:
-        """Whether nothing has changed about a job that was left alone with nothing to note, neither here nor there."""
-        old = self._roster.seen.get(id)
-        new = listed.get(old.id) if old is not None else None
-        if old is None or new is None:
-            return False
-        return new is old or (
-            new.state is old.state
-            and new.planned_start_s == old.planned_start_s
-            and new.reason == old.reason
-            and new.walltime_s == old.walltime_s
-            and new.tag == old.tag
-            and new.name == old.name
-            and new.foreign == old.foreign
-            and new.submit_s == old.submit_s
-        )
-
-    def _all_go_on(
-        self,
-        id: str,
-        rows: Sequence[SubjobRow],
-        listed: Mapping[str, BatchJobView],
-        plans: list[tuple[str, dict[str, Any]]],
-    ) -> bool:
-        noted = len(plans)
-        if not all(self._goes_on(row, _seen(row, listed), plans) for row in rows if row.batch_id is not None):
-            return False
-        if len(rows) == 1 and len(plans) == noted and rows[0].state == SubjobState.PENDING:
-            seen = listed.get(rows[0].batch_id or "")
-            if seen is not None:
-                self._roster.seen[id] = seen
-        return True
-
-    def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[tuple[str, dict[str, Any]]]) -> bool:
-        """Whether there is nothing to do about a subjob but to note what the batch system plans.
-
-        It says so of the many, each of whom would have to be loaded otherwise; whom it does not know goes to
-        :func:`_look`, and nothing is done here that is not what `_look` does.
-        """
-        if seen is None or row.missing_since_s is not None or row.elements is not None:
-            return False
-        if row.state == SubjobState.RUNNING:
-            settled = row.releasing or row.joined or row.role == SubjobRole.RIGID
-            runs = seen.state.holds_processors and seen.state is not BatchState.SUSPENDED
-            return settled and runs and _end(row.start_s, seen) in (None, row.end_s)
-        if row.state == SubjobState.SUSPENDED:
-            return seen.state is BatchState.SUSPENDED
-        job = self._roster.jobs.get(row.job_id)
-        waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
-        if not waits or row.role == SubjobRole.SUBJOB or job is None:
-            return False
-        if changes.news(self._context(), row, seen, job.held) is not None:
-            return False
-        if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
-            return False  # its first promise
-        if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
-            plans.append((row.job_id, {"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason}))
-        return True
-
-    def _look_at(self, ids: Sequence[str], listed: Mapping[str, BatchJobView]) -> None:
-        """Some jobs with whatever is open of them, as they are by now."""
-        ctx = self._context()
-        query = select(Subjob, Job).join(Job, Subjob.job_id == Job.id)
-        query = query.where(Job.id.in_(ids), Subjob.state.in_(OPEN_SUBJOB), Subjob.batch_id.is_not(None))
-        # The specification, with a whole environment in it, is read where it is asked for.
-        query = query.order_by(Job.seq, Subjob.ordinal).options(defer(Job.spec))
-        worlds: dict[str, JobWorld] = {}
-        rows = [(subjob, job) for subjob, job in ctx.session.execute(query)]
-        for subjob, job in rows:
-            world = worlds.setdefault(job.id, JobWorld(ctx, job))
-
-            def look(world: JobWorld, subjob: Subjob = subjob) -> None:
-                id = subjob.batch_id or ""
-                seen = self._as_one(subjob) if id in self._families or subjob.elements else _seen(subjob, listed)
-                _look(world, subjob, seen, self._outcomes.get(id))
-
-            guarded(world, look)
-        _find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows])
-
-    def _as_one(self, subjob: Subjob) -> BatchJobView | None:
-        """An array or a heterogeneous job, with what is said of its elements noted."""
-        rows = [row for row in self._families.get(subjob.batch_id or "", ()) if is_ours(row, subjob)]
-        own = {id: outcome for id, outcome in self._outcomes.items() if base_id(id) == subjob.batch_id}
-        whole = next((job for job in self._view.jobs if job.id == subjob.batch_id), None)
-        if whole is not None and not rows:
-            return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one
-        looked_s = self._context().looked_s
-        lately = looked_s is not None and self._view.time_s - max(looked_s, subjob.submit_s or 0) < FORGOTTEN_S
-        arrays.note(subjob, rows, own, lately=lately)
-        return arrays.as_one(subjob, rows)
-
-
-def _seen(subjob: Subjob | SubjobRow, listed: Mapping[str, BatchJobView]) -> BatchJobView | None:
+def seen_of(subjob: Subjob | SubjobRow, listed: Mapping[str, BatchJobView]) -> BatchJobView | None:
     """What the view shows of a subjob. Not another job that has got its id since."""
     seen = listed.get(subjob.batch_id or "")
     return seen if seen is not None and is_ours(seen, subjob) else None
-
-
-def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
-    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
@@ -199,7 +52,7 @@ def _note_plan(subjob: Subjob, seen: BatchJobView) -> None:
         subjob.reason = seen.reason
 
 
-def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: BatchEnd | None) -> None:
+def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: BatchEnd | None) -> None:
     ctx = world.ctx
     if outcome is not None or seen is None or seen.state.ended or seen.state.holds_processors:
         alone.adopt(world, subjob)
@@ -231,7 +84,7 @@ def _look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: B
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             _started(world, subjob, seen)
         else:
-            if (end_s := _end(subjob.start_s, seen)) is not None:
+            if (end_s := planned_end(subjob.start_s, seen)) is not None:
                 subjob.end_s = end_s
             if subjob.elements is not None:
                 subjob.processors, subjob.nodes = seen.processors, list(seen.nodes)
@@ -264,7 +117,7 @@ def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
     return min(max(seen.start_s, earliest_s - CLOCKS_S), ctx.now)
 
 
-def _end(start_s: float | None, seen: BatchJobView) -> float | None:
+def planned_end(start_s: float | None, seen: BatchJobView) -> float | None:
     """When the batch system means to end a subjob, by our own clock: what it grants is told by its clock alone."""
     if seen.end_s is None or seen.start_s is None or start_s is None:
         return seen.end_s
@@ -308,7 +161,7 @@ def _runs_on(world: JobWorld, subjob: Subjob) -> bool:
 def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
     ctx, job = world.ctx, world.job
     subjob.start_s = _start(ctx, subjob, seen)
-    end_s = _end(subjob.start_s, seen)
+    end_s = planned_end(subjob.start_s, seen)
     subjob.end_s = end_s if end_s is not None else subjob.start_s + subjob.walltime_s
     subjob.nodes = list(seen.nodes)
     move_subjob(ctx.session, subjob, SubjobState.RUNNING, ctx.now, nodes=list(seen.nodes))
@@ -331,7 +184,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
             release(world, subjob, "it came too late")
         else:
             # What moves as a whole leaves the old place for the new one.
-            whole = node_limit.node_room(world, Situation.RUNNING) is not None and application.can_move(world)
+            whole = node_limit.node_room(world, Situation.RUNNING) is not None and node_limit.can_move(world)
             job.members = [subjob.id] if whole else [*job.members, subjob.id]
 
 
@@ -396,7 +249,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
         setbacks.came_to_nothing(world, subjob, why, started=was_running and state not in _TAKEN_AWAY)
     workers.take_left_behind(world, subjob)
     lives_on_it = subjob.id in job.members or not job.members
-    anchor = setbacks.lives_elsewhere(world, subjob) if subjob.role == SubjobRole.PLACEHOLDER else None
+    anchor = lives_elsewhere(world, subjob) if subjob.role == SubjobRole.PLACEHOLDER else None
     if anchor is not None and subjob.id in job.members:
         job.members = [anchor.id]
     elif subjob.role == SubjobRole.PLACEHOLDER and state is BatchState.TIMEOUT and lives_on_it and not subjob.releasing:
@@ -446,7 +299,7 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> None:
 def _standby_cancelled(world: JobWorld) -> None:
     """Somebody has cancelled what stands by. Where that is the job's own batch job, while an attempt in a gap is under
     way, he has cancelled the job; otherwise the next run is submitted after the time-out."""
-    attempt = next((subjob for subjob in world.open_subjobs if gaps.is_attempt(world.job, subjob)), None)
+    attempt = next((subjob for subjob in world.open_subjobs if is_attempt(world.job, subjob)), None)
     if attempt is None or JobState(world.job.state).terminal:
         return
     release(world, attempt, "the job was cancelled at the batch system")
@@ -454,7 +307,7 @@ def _standby_cancelled(world: JobWorld) -> None:
         conclude(world, CancelAsked(CANCELLED_THERE))
 
 
-def _find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
+def find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> None:
     """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
     limit = ctx.settings.limits.launch_timeout_s
     for world, subjob in looked_at:
@@ -490,7 +343,7 @@ def _suspended(ctx: Context) -> frozenset[str]:
     return frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.state == SubjobState.SUSPENDED)))
 
 
-def _find_silent_workers(ctx: Context) -> None:
+def find_silent_workers(ctx: Context) -> None:
     """Workers that have not been heard of for too long, though their subjob is said to run."""
     limit = ctx.settings.limits.worker_silence_s
     query = (

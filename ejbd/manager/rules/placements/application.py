@@ -16,24 +16,22 @@ from ejbd.manager.acts.operations import add_operation
 from ejbd.manager.acts.subjobs import release
 from ejbd.manager.effects.ends import Again, ApplicationEnded, GoesOn, PeersFailed
 from ejbd.manager.facts.batchjob import pbsvariables, variables
+from ejbd.manager.facts.deaths import REFUSED_LAUNCH, for_memory, last_words, launch_code
+from ejbd.manager.facts.homes import is_up
 from ejbd.manager.facts.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.facts.operations import finished, succeeded
 from ejbd.manager.facts.pauses import move_pause_s, placement_pause_s
+from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.checkpointing import DMTCP_GAVE_UP, launch_settings
 from ejbd.manager.facts.placing.launchtime import PATIENCE, WORKERS_PART, launch_timeout_s, told_timeout_s
+from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.placing.seating import seated
+from ejbd.manager.facts.queues import Failing
 from ejbd.manager.facts.times import set_rate, usable_end, work_now
 from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.ends.deaths import (
-    REFUSED_LAUNCH,
-    for_memory,
-    last_words,
-    launch_code,
-    note_deaths,
-    note_refusal,
-)
-from ejbd.manager.rules.ends.ending import finish, stop_ranks, workers_with_ranks
+from ejbd.manager.rules.ends.deaths import note_deaths, note_refusal
+from ejbd.manager.rules.ends.ending import finish, stop_ranks
 from ejbd.manager.rules.learning.measuring import note_checkpoint, note_restart, stalled
 from ejbd.manager.rules.learning.overheads import note_start_up
 from ejbd.manager.rules.placements import movability
@@ -45,10 +43,9 @@ from ejbd.manager.rules.placements.generations import (
     restored_for_s,
     resume_from,
 )
-from ejbd.manager.rules.placements.lead import ensure_lead, is_up
+from ejbd.manager.rules.placements.lead import ensure_lead
 from ejbd.manager.rules.placements.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch, start_over
 from ejbd.manager.rules.queues import queuepause
-from ejbd.manager.rules.queues.queuepause import Failing
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import add_event, move_epoch, move_job
@@ -63,11 +60,6 @@ def advance(world: JobWorld) -> None:
     for _ in range(16):  # every step changes a state, and a job has not that many to go through at once
         if not _step(world):
             return
-
-
-def can_move(world: JobWorld) -> bool:
-    """Whether the application can be taken from where it is to another placement."""
-    return node_limit.can_move(world)
 
 
 def _step(world: JobWorld) -> bool:
@@ -257,7 +249,7 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     workers = [w for w in workers if w.id in used]
     timeout_s = launch_timeout_s(world, launch.ordinal, restart_from)
     addresses = sorted({w.address for w in workers})
-    engine = movability.launch_engine(world, restart_from)
+    engine = moving.launch_engine(world, restart_from)
     common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
     common["variables"] = {
         **variables.of_launch(world, launch, members, seats, workers),
@@ -432,7 +424,7 @@ def _running(world: JobWorld, epoch: Epoch) -> bool:
     _follow_delta(world, epoch)
     job, now = world.job, world.ctx.now
     wanted = set(job.members)
-    if wanted == set(epoch.members) or not can_move(world) or now < job.move_not_before_s:
+    if wanted == set(epoch.members) or not node_limit.can_move(world) or now < job.move_not_before_s:
         return False
     if any(epoch.exits.values()):  # a rank has failed, and the others are waited for: no checkpoint of a part
         return False
@@ -522,7 +514,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
     if bad:
         rank, code = bad[0]
         since = ctx.now - (epoch.running_s or ctx.now)
-        dmtcp = movability.runs_under(world, epoch) == "dmtcp"
+        dmtcp = moving.runs_under(world, epoch) == "dmtcp"
         lost = dmtcp and coordinator_lost(world, epoch)
         within_s = FAILED_RESTART_S if code == DMTCP_GAVE_UP else restored_for_s(world)
         if epoch.restart_from is not None and since < within_s and not lost:
@@ -539,7 +531,7 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
         alone = _go_on_alone(world, epoch)
         if alone and len(codes) < epoch.size:
             return False
-        if movability.fails_to_begin(world, epoch):
+        if moving.fails_to_begin(world, epoch):
             why = f"rank {rank} ended with code {code} in its first seconds under DMTCP"
             movability.tried_without(world, why)
             start_over(world, epoch, f"{why}; it is begun once more without it")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.rules.placements import movability
 from ejbd.store.models import Epoch, Event, Launch
 from ejbd.store.states import EpochState, OperationState
@@ -67,7 +68,7 @@ def resume_from(world: JobWorld, launch: Launch) -> int | None:
 
 def restored_for_s(world: JobWorld) -> float:
     """For how long after a restart an end of a rank means that it was not restored well (seconds)."""
-    proved = world.job.engine != "dmtcp" or movability.proved_elsewhere(world)
+    proved = world.job.engine != "dmtcp" or moving.proved_elsewhere(world)
     return FAILED_RESTART_S if proved else UNPROVED_RESTART_S
 
 

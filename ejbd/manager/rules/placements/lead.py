@@ -19,7 +19,7 @@ from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.times import usable_end
 from ejbd.manager.rules.placements import alone
 from ejbd.store.models import Launch, Operation, Subjob, Worker
-from ejbd.store.states import EpochState, LaunchState, OperationState
+from ejbd.store.states import EpochState, LaunchState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, OperationKind
 
@@ -41,12 +41,6 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
         return False  # the job has begun by itself, and is taken up at the next look
     _appoint(world, members)
     return True
-
-
-def is_up(world: JobWorld) -> bool:
-    """Whether the lead has made the job's output files, and has begun the script."""
-    operations = world.operations(OperationKind.LEAD)
-    return bool(operations) and operations[-1].state == OperationState.DONE
 
 
 def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = (), grace_s: float = KILL_WAIT_S) -> None:

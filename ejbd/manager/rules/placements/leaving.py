@@ -11,11 +11,12 @@ from ejbd.core.question import Question
 from ejbd.core.view import BatchState
 from ejbd.manager.effects.ends import Again, PlanOutlived
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
+from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.room.verdicts import told, verdict
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.placements import application, movability, setbacks
-from ejbd.manager.rules.planning.decisions import told, verdict
+from ejbd.manager.rules.placements import application, setbacks
 from ejbd.store.states import SubjobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
@@ -26,12 +27,12 @@ SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the n
 def leaves_in_time(world: JobWorld) -> bool:
     """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
-    can_move = application.can_move(world)
+    can_move = node_limit.can_move(world)
     limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
     ends = world.policy.subjob_ends(world.elastic_state(can_move, limit), now)
     if ends.begin_s is None:
         return False
-    if not can_move and movability.may_begin_anew(world):
+    if not can_move and moving.may_begin_anew(world):
         _begins_anew(world, ends)
         return True
     ahead = SUSPENSION_POLLS if ends.kind is DecisionKind.SUSPEND else 1.0
@@ -56,7 +57,7 @@ def leaves_in_time(world: JobWorld) -> bool:
 def _begins_anew(world: JobWorld, ends: Decision) -> None:
     """Off subjobs that do not carry to its end what cannot be moved: begun anew on those that do, or by J0."""
     epoch = world.live_epoch
-    if epoch is not None and ends.end_s is not None and movability.begins_anew_now(world, epoch, ends.end_s):
+    if epoch is not None and ends.end_s is not None and moving.begins_anew_now(world, epoch, ends.end_s):
         _tell_leaving(world, EventKind.DECISION_ANEW, ends)
         setbacks.start_over(world, epoch, f"{ends.reason}, and it cannot be moved")
 
@@ -118,7 +119,7 @@ def _runs_there(world: JobWorld) -> bool:
 def _was_to_be_suspended(world: JobWorld) -> bool:
     """Whether the present placement was not to carry the job to its end, as things stood when its ranks began."""
     epoch = world.live_epoch
-    if epoch is None or epoch.running_s is None or not application.can_move(world):
+    if epoch is None or epoch.running_s is None or not node_limit.can_move(world):
         return False
     state = replace(world.elastic_state(True), work_s=epoch.work_at_start_s, stalled_until_s=None)
     suspends = world.policy.suspends and state.suspendable
@@ -132,7 +133,7 @@ def _cut_short(world: JobWorld) -> bool:
 
 
 def _savable(world: JobWorld) -> bool:
-    return application.can_move(world) and world.live_epoch is not None and not holds_shell(world.job)
+    return node_limit.can_move(world) and world.live_epoch is not None and not holds_shell(world.job)
 
 
 def _can_save(world: JobWorld) -> bool:

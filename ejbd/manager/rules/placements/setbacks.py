@@ -7,8 +7,10 @@ from sqlalchemy import select
 from ejbd.manager.acts.operations import abandon, add_operation
 from ejbd.manager.acts.subjobs import add_whole, release
 from ejbd.manager.effects.ends import Again, NothingCameOfIt, PlaceholderEnded, PlacementFailed, ShellLost, TimeUsedUp
+from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.facts.missed import began_s, missed_s, was_away
+from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.times import CLOCKS_S, set_rate
 from ejbd.manager.rules.ends.concluding import conclude
 from ejbd.manager.rules.ends.ending import stop_ranks
@@ -38,7 +40,7 @@ def fail_epoch(
     stop_ranks(world, epoch)
     move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why, code=code)
     job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
-    way_back = engines and movability.can_do_without(world, epoch)
+    way_back = engines and moving.can_do_without(world, epoch)
     spent = way_back and job.setbacks >= ctx.settings.limits.max_setbacks and not generations.untried(world, epoch)
     decided = conclude(world, PlacementFailed(job.setbacks, why, theirs, way_back))
     if not isinstance(decided, Again) or decided.whole:
@@ -178,15 +180,6 @@ def _time_is_up(world: JobWorld, home: Subjob, at_s: float | None) -> bool:
         limit_s = min(limit_s, ended_s)
     when_s = world.ctx.now if at_s is None or at_s < home.start_s - CLOCKS_S else min(at_s, world.ctx.now)
     return (on_j0 or shell) and min(when_s, ended_s) >= limit_s - CLOCKS_S
-
-
-def lives_elsewhere(world: JobWorld, j0: Subjob) -> Subjob | None:
-    """The subjob in which the shell of an ordinary script lives while no launch runs: its time is not that of `j0`."""
-    job = world.job
-    if not (holds_shell(job) and job.script_run) or world.launch is not None:
-        return None
-    running = (s for s in world.open_subjobs if s.state == SubjobState.RUNNING and not s.releasing)
-    return next((s for s in running if s.anchor and s is not j0), None)
 
 
 def end_by_time(world: JobWorld, home: Subjob) -> None:

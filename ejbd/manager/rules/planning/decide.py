@@ -13,15 +13,18 @@ from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
 from ejbd.core.room.walltimes import longest_walltime, slack
 from ejbd.manager.acts.subjobs import add_subjob, add_whole, release, set_aside
+from ejbd.manager.facts import auto
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.listing.roster import JobRow
+from ejbd.manager.facts.placing import movability as moving
+from ejbd.manager.facts.queues import start_pauses
 from ejbd.manager.facts.room.asking import answered, ask, resumes
 from ejbd.manager.facts.room.windows import Room, margins
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.learning import retrying
-from ejbd.manager.rules.placements import application, leaving, movability, setbacks
-from ejbd.manager.rules.planning import auto
+from ejbd.manager.rules.placements import application, leaving, setbacks
 from ejbd.manager.rules.planning.decisions import record
 from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.rules.signals import endsignal, periodic, warnings
@@ -120,7 +123,7 @@ class Decider:
     def _starts_paused(self, queue: str) -> bool:
         """Whether subjobs of this queue have come to nothing so often that none is asked for now."""
         if self._start_pauses is None:
-            self._start_pauses = queuepause.start_pauses(self.ctx.session)
+            self._start_pauses = start_pauses(self.ctx.session)
         return self.ctx.now < self._start_pauses.get(queue, 0.0)
 
     def decide(self, world: JobWorld) -> None:
@@ -233,7 +236,7 @@ class Decider:
 
     def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> None:
         """Before a J0 ends on which nothing runs, while the shell of the script goes on elsewhere: its number stays."""
-        anchor = setbacks.lives_elsewhere(world, j0)
+        anchor = lives_elsewhere(world, j0)
         if anchor is None or j0.end_s is None or self.ctx.now + IDLE_POLLS * self.ctx.settings.poll_s < j0.end_s:
             return
         world.job.members = [anchor.id]
@@ -261,7 +264,7 @@ class Decider:
 def _try_first_checkpoint(world: JobWorld) -> None:
     """Checkpoint an application that never was, and restart it where it is, while little is lost if that goes wrong."""
     epoch = world.epoch
-    if epoch is None or not movability.try_due(world):
+    if epoch is None or not moving.try_due(world):
         return
     why = "the application's first checkpoint, early, to know whether it can be moved"
     add_event(

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.question import Question
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import WaitingJob
+from ejbd.manager.facts.room.verdicts import told, verdict
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import decision_event
-
-
-def verdict(decision: Decision) -> str:
-    """What a decision says, by its codes: what is done, why, and what was weighed. Its sentences are not looked at."""
-    weighed = ",".join(f"{c.name}{'+' if c.feasible else '-'}" for c in decision.candidates)
-    return f"{decision.kind.value}:{decision.code}:{weighed}"
 
 
 def record(world: JobWorld, question: Question, decision: Decision) -> None:
@@ -30,14 +23,3 @@ def record(world: JobWorld, question: Question, decision: Decision) -> None:
         job.told = (kind, data)
     else:
         add_event(world.ctx.session, kind, world.ctx.now, job_id=job.id, **data)
-
-
-def told(world: JobWorld, question: Question, decision: Decision) -> dict[str, Any]:
-    """A decision with what was asked, and what things were thought to cost."""
-    return {
-        "decision": decision.to_json(),
-        "question": question.to_json(),
-        "cost": world.cost.to_json(),
-        "penalty": world.penalty.to_json(),
-        "overheads": world.overheads.to_json(),
-    }

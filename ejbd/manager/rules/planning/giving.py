@@ -20,12 +20,12 @@ from ejbd.core.question import Question
 from ejbd.core.room.pools import PlaceHolder, Pool, lending, pools
 from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.manager.facts import drains
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import TAG_PREFIX
-from ejbd.manager.rules.looks import drains
-from ejbd.manager.rules.placements import application, leaving
+from ejbd.manager.rules.placements import leaving
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.wire.kinds import SubjobRole
@@ -118,7 +118,7 @@ def give_back(world: JobWorld, what: Lending) -> None:
 
 
 def _state(world: JobWorld) -> ElasticState:
-    can_move = application.can_move(world)
+    can_move = node_limit.can_move(world)
     return world.elastic_state(can_move, node_limit.node_room(world, Situation.SUBJOB_ENDS))
 
 

@@ -21,7 +21,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.room.limits import in_short, shares
-from ejbd.manager.rules.placements import application, leaving
+from ejbd.manager.rules.placements import leaving
 from ejbd.store.states import JobState, SubjobState
 
 
@@ -126,7 +126,7 @@ def make_way(world: JobWorld, stands: Standing) -> None:
         return
     settings = ctx.queue_settings(world.job.queue)
     limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
-    state = world.elastic_state(application.can_move(world), limit)
+    state = world.elastic_state(node_limit.can_move(world), limit)
     question = Question(Situation.IN_THE_WAY, state, (), ctx.now, world.parameters(), settings.policy, stands=stands)
     decision = question.answer()
     if decision.kind is not DecisionKind.SUSPEND:

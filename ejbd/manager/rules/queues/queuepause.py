@@ -15,11 +15,7 @@ window. While one job alone was refused, the first submission of another is not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
-
-from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
@@ -27,57 +23,13 @@ from ejbd.manager.effects.ends import End, NothingCameOfIt, Outcome, Placeholder
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import PAUSES_S, QUEUE_PAUSE_S, SUBMISSION_PAUSE_S, pause_s
+from ejbd.manager.facts.queues import DIFFERENT_JOBS, Failing, whose_is
 from ejbd.store.models import Intent, Job, QueuePause
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 FAILURES = 3  # in a row, that nobody minds yet
-DIFFERENT_JOBS = 2  # of that many it is the queue's fault, as far as one can tell
-
-
-class Failing(StrEnum):
-    """What fails."""
-
-    SUBMISSIONS = "submissions"
-    STARTS = "starts"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptBack:
-    """Queues, each with whose jobs, to which nothing is submitted now: `wholly`, and where only jobs that were tried
-    before wait.
-
-    `until_s`: when the first of them is tried again.
-    """
-
-    wholly: tuple[tuple[str, str], ...] = ()
-    but_for_new: tuple[tuple[str, str], ...] = ()
-    until_s: float | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.wholly or self.but_for_new)
-
-    def of(self, job: Job) -> bool:
-        """Whether a job that was refused has to wait for the end of a pause."""
-        return any((job.queue, whose) in (*self.wholly, *self.but_for_new) for whose in ("", whose_is(job)))
-
-    def wholly_of(self, job: Job) -> bool:
-        """Whether not even a job that was never tried is submitted."""
-        return any((job.queue, whose) in self.wholly for whose in ("", whose_is(job)))
-
-    def takes(self, *, tried: bool = False) -> ColumnElement[bool]:
-        """Of jobs: those of which anything is submitted now (`tried`: again)."""
-        kept = (
-            and_(Job.queue == name, true() if not whose else Job.user + "/" + Job.account == whose)
-            for name, whose in (self.but_for_new if tried else self.wholly)
-        )
-        return not_(or_(false(), *kept))
-
-
-def whose_is(job: Job) -> str:
-    """Whose pause may be one job's beside everybody's: its user's, in its account."""
-    return f"{job.user}/{job.account}"
 
 
 # -- what happens to a queue ------------------------------------------------------------------------------------------
@@ -188,66 +140,6 @@ def _open(session: Session, row: QueuePause, now: float, why: str) -> None:
 
 
 # -- what is asked about queues ---------------------------------------------------------------------------------------
-
-
-def any_paused(session: Session) -> bool:
-    """Whether any queue's submissions are paused, or being tried again."""
-    query = select(QueuePause.name).where(QueuePause.what == Failing.SUBMISSIONS.value, QueuePause.until_s.is_not(None))
-    return session.scalars(query.limit(1)).first() is not None
-
-
-def kept_back(session: Session, now: float) -> KeptBack:
-    """To which queues nothing is to be submitted now."""
-    query = select(QueuePause).where(QueuePause.what == Failing.SUBMISSIONS.value, QueuePause.until_s > now)
-    rows = list(session.scalars(query))
-    wholly = tuple((row.name, row.whose) for row in rows if len(row.jobs) >= DIFFERENT_JOBS)
-    but_for_new = tuple((row.name, row.whose) for row in rows if (row.name, row.whose) not in wholly)
-    return KeptBack(wholly, but_for_new, min((row.until_s for row in rows if row.until_s is not None), default=None))
-
-
-def start_pauses(session: Session) -> dict[str, float]:
-    """Until when no subjob is asked for in the queues where they keep coming to nothing (absolute seconds)."""
-    query = select(QueuePause).where(QueuePause.what == Failing.STARTS.value, QueuePause.until_s.is_not(None))
-    return {row.name: row.until_s for row in session.scalars(query) if row.until_s is not None}
-
-
-def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[dict[str, Any]]:
-    """What is told of a queue's pauses. `default`: it is where jobs go that name none."""
-    rows = session.scalars(select(QueuePause).where(QueuePause.until_s.is_not(None)).order_by(QueuePause.what))
-    return [
-        {
-            "what": row.what,
-            "whose": row.whose,
-            "reason": row.reason,
-            "failures": row.failures,
-            "since_s": row.since_s,
-            "until_s": row.until_s,
-        }
-        for row in rows
-        if queue in row.name.split(",") or (default and not row.name)
-    ]
-
-
-def sentence(session: Session, job: Job, now: float) -> str:
-    """What keeps a waiting job of a paused queue back, for its user; "" where nothing does."""
-    for told in pauses_of(session, job.queue) if job.queue else pauses_of(session, "", default=True):
-        if told["what"] == Failing.STARTS and not job.elastic:
-            continue
-        if told["whose"] not in ("", whose_is(job)):
-            continue
-        again = max(0.0, told["until_s"] - now)
-        queue = job.queue or "(the default)"
-        return (
-            f"queue {queue} is paused{of_whom(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
-            f"tried again in {again:.0f} s, or at once by `ejb queue resume {queue}`"
-        )
-    return ""
-
-
-def of_whom(whose: str) -> str:
-    """` for ada in account physics`; "" of everybody's pause."""
-    user, _, account = whose.rpartition("/")
-    return f" for {user} in {f'account {account}' if account else 'the default account'}" if whose else ""
 
 
 def resume(ctx: Context, name: str, by: str) -> None:

@@ -11,6 +11,7 @@ from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.subjobs import add_intent, release
 from ejbd.manager.effects.ends import CancelAsked
+from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import asked_first_s
@@ -20,7 +21,6 @@ from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.indices import chosen
 from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.linked import elements
 from ejbd.manager.rules.signals.endsignal import to_ranks, to_script
 from ejbd.manager.submission.admission import Admission, admit
@@ -132,7 +132,7 @@ def hold(ctx: Context, job_id: str, by: str) -> None:
         raise EjbError(Code.CONFLICT, f"job {job.id} has started; only a waiting job can be held")
     if job.held:
         return
-    if gaps.under_way(job) is not None:
+    if under_way(job) is not None:
         hint = "hold it once it waits again, or cancel it"
         raise EjbError(Code.CONFLICT, f"job {job.id} is on its way into a gap and cannot be held", hint=hint)
     job.held = True

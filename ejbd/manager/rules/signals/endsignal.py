@@ -9,12 +9,12 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from ejbd.manager.acts.operations import add_operation
+from ejbd.manager.facts.homes import is_up
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.times import walltime_end
 from ejbd.manager.jobspec.endsignal import EndSignal
-from ejbd.manager.rules.ends.ending import workers_with_ranks
-from ejbd.manager.rules.placements import lead
 from ejbd.store.models import Event, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event
@@ -82,7 +82,7 @@ def to_ranks(world: JobWorld, number: int) -> bool:
 def to_script(world: JobWorld, number: int) -> bool:
     """Send a signal to the shell of a script, where it runs; whether it does."""
     leader = world.worker(world.job.lead_worker)
-    if leader is None or not lead.is_up(world):
+    if leader is None or not is_up(world):
         return False
     add_operation(world.ctx, leader, OperationKind.SIGNAL, {"signal": number, "epoch": None})
     return True

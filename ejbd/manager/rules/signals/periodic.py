@@ -10,6 +10,7 @@ from typing import Any
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.times import walltime_end, work_now
 from ejbd.manager.rules.placements import application
 from ejbd.plugins.engines import moving_engines
@@ -46,7 +47,7 @@ def checkpoint_in_time(world: JobWorld) -> None:
         return
     every = interval_of(world)
     due_s = _due(epoch, every)
-    if due_s is None or ctx.now < due_s or not application.can_move(world) or _not_worth_it(world):
+    if due_s is None or ctx.now < due_s or not node_limit.can_move(world) or _not_worth_it(world):
         return
     add_event(
         ctx.session,

@@ -10,14 +10,14 @@ from collections.abc import Collection
 
 from ejbd.manager.acts.subjobs import release
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
-from ejbd.manager.facts.times import walltime_end, work_now
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.times import AHEAD_POLLS, walltime_end, work_now
 from ejbd.manager.rules.placements import application, setbacks
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, SubjobRole
 
-AHEAD_POLLS = 2.0  # before the last checkpoint has to begin: the next look, and the way to the workers
 WARNED = "the batch system warned that it will end it"
 
 
@@ -66,7 +66,7 @@ def leave(world: JobWorld, gone: Collection[Subjob], why: str) -> bool:
     epoch = world.live_epoch
     left = {subjob.id for subjob in gone}
     stays = [s for s in world.open_subjobs if s.id in job.members and s.id not in left]
-    if epoch is not None and not application.can_move(world):
+    if epoch is not None and not node_limit.can_move(world):
         return False
     if holds_shell(job) and job.script_run and (not stays or any(subjob.anchor for subjob in gone)):
         return False  # what it would be kept for is lost with the shell

@@ -17,6 +17,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain, within
 from ejbd.manager.acts.operations import add_operation
 from ejbd.manager.effects.ends import Again, ApplicationEnded, LeadFailed, OutputRefused
+from ejbd.manager.facts import deaths as causes
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
@@ -380,9 +381,9 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Non
     add_event(world.ctx.session, EventKind.SCRIPT_ENDED, world.ctx.now, job_id=job.id, code=code, run=report["run"])
     if code and setbacks.end_if_time_is_up(world, [worker.subjob_id], report.get("told_s")):
         return
-    refused = deaths.refusal_that_was_passed_over(world) if code == 0 else ""
+    refused = causes.refusal_that_was_passed_over(world) if code == 0 else ""
     if refused:  # nobody is to take for done what never ran
-        conclude(world, ApplicationEnded(deaths.REFUSED_LAUNCH, refused))
+        conclude(world, ApplicationEnded(causes.REFUSED_LAUNCH, refused))
         return
-    said = "; ".join(part for part in (f"the script ended with code {code}", deaths.for_memory(world)) if part)
+    said = "; ".join(part for part in (f"the script ended with code {code}", causes.for_memory(world)) if part)
     conclude(world, ApplicationEnded(code, said if code else ""))
