@@ -16,7 +16,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster, SubjobRow
 from ejbd.manager.facts.tags import is_ours
-from ejbd.manager.rules.looks import changes, doubles, uncancelled
+from ejbd.manager.rules.looks import changes, doubles, observe, uncancelled
 from ejbd.manager.rules.looks.observe import (
     FORGOTTEN_S,
     find_empty_subjobs,
@@ -162,7 +162,7 @@ class Reconciler:
             def look(world: JobWorld, subjob: Subjob = subjob) -> None:
                 id = subjob.batch_id or ""
                 seen = self._as_one(subjob) if id in self._families or subjob.elements else seen_of(subjob, listed)
-                look(world, subjob, seen, self._outcomes.get(id))
+                observe.look(world, subjob, seen, self._outcomes.get(id))
 
             guarded(world, look)
         find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows])
