@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import NAME, PLAIN, Api, Body
 from ejbd.errors import Code, EjbError
+from ejbd.manager.acts.pastruns import take_in as keep_runs
 from ejbd.manager.facts.past import pastruns
 from ejbd.manager.facts.past.pastruns import Application
 from ejbd.wire.toldruns import ToldRun
@@ -129,7 +130,7 @@ async def take_in(manager: Manager, caller: Caller, body: RunColumns) -> Taken:
         )  # fmt: skip
     columns = (getattr(body, name) for name in ToldRun._fields)
     runs = list(map(ToldRun._make, zip(*columns, strict=True)))
-    return Taken(new=await manager.store.write(lambda session: pastruns.take_in(session, runs), patient=True))
+    return Taken(new=await manager.store.write(lambda session: keep_runs(session, runs), patient=True))
 
 
 @router.get("")

@@ -26,9 +26,10 @@ from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.files.userfiles import apart
+from ejbd.manager.acts.carrying import carry_out, in_savepoint, run
 from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS, Executor
-from ejbd.manager.acts.guard import guarded
 from ejbd.manager.acts.intents import submissions_due
+from ejbd.manager.acts.numbers import settled
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts import drains as known_drains
 from ejbd.manager.facts.batchjob import numbers
@@ -38,7 +39,6 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import Specs, SubjobRow
 from ejbd.manager.facts.listing.workingset import WorkingSet
 from ejbd.manager.facts.memory import Memory
-from ejbd.manager.facts.past import pastruns
 from ejbd.manager.facts.past.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.facts.placing.checkpointing import recent_offers
 from ejbd.manager.facts.queues import kept_back as queues_kept_back
@@ -51,6 +51,7 @@ from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.tick import Tick
 from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.learning.measuring import learn_of_end
+from ejbd.manager.rules.learning.pastruns import note_end as note_run
 from ejbd.manager.rules.learning.retrying import take_next
 from ejbd.manager.rules.linked import arraysteps, dependencies
 from ejbd.manager.rules.looks import drains
@@ -84,7 +85,7 @@ ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
-SUBSCRIBERS = Subscribers(asked=(ask_policy, take_next), told=(learn_of_end, pastruns.note_end, queuepause.note_end))
+SUBSCRIBERS = Subscribers(asked=(ask_policy, take_next), told=(learn_of_end, note_run, queuepause.note_end))
 """Who is asked and told when something ends."""
 
 
@@ -279,10 +280,10 @@ class Manager:
         """Speculative backfill: laws are fitted beside the writer, and what they say is looked at again on it."""
         stands, found = await self.store.read(lambda s: (gaps.any_stands(s), gaps.look(self._context(s))))
         if stands:
-            await self.store.write(lambda s: gaps.mind(self._context(s)))
+            await self.store.write(lambda s: run(self._context(s), gaps.mind))
         chosen, self._memory.gap_verdicts = await asyncio.to_thread(gaps.choose_all, found) if found else ([], {})
         for one in chosen:
-            await self.store.write(lambda s, one=one: gaps.send(self._context(s), one))  # type: ignore[misc]
+            await self.store.write(lambda s, one=one: run(self._context(s), gaps.send, one))  # type: ignore[misc]
 
     async def _mind_the_clock(self) -> None:
         """Somebody has set the machine's clock: tell it, and let every interval that is under way last as it would.
@@ -393,8 +394,8 @@ class Manager:
         decider = Decider(ctx)
         most = 2 * self.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS - submissions_due(session, ctx.now)
         self._backlog = most <= 0
-        dependencies.step(ctx)
-        more = arraysteps.step(ctx, max(0, min(most, RECEIVED_AT_ONCE)))
+        carry_out(ctx, dependencies.step(ctx))
+        more = carry_out(ctx, arraysteps.step(ctx, max(0, min(most, RECEIVED_AT_ONCE))))
         if most <= 0:
             return False  # the executor comes back here once it has made some
         query = select(Job).where(Job.state == JobState.RECEIVED, Job.kind != JobKind.ARRAY)
@@ -404,7 +405,7 @@ class Manager:
             query = query.where(kept_back.takes())
         jobs = list(session.scalars(query))
         for job in jobs:
-            guarded(JobWorld(ctx, job, _subjobs=[]), decider.receive)
+            in_savepoint(JobWorld(ctx, job, _subjobs=[]), decider.receive)
         return more or (len(jobs) == RECEIVED_AT_ONCE and any(job.state != JobState.RECEIVED for job in jobs))
 
     def _woken(self, topics: frozenset[str]) -> None:
@@ -447,13 +448,13 @@ class Manager:
         return await self._submissions.plan(job, user)
 
     async def cancel(self, job_id: str, by: str) -> None:
-        await self.store.write(lambda s: requests.cancel(self._context(s), job_id, by))
+        await self.store.write(lambda s: run(self._context(s), requests.cancel, job_id, by))
 
     async def cancel_elements(self, job_id: str, elements: str, by: str) -> None:
-        await self.store.write(lambda s: requests.cancel_elements(self._context(s), job_id, elements, by))
+        await self.store.write(lambda s: run(self._context(s), requests.cancel_elements, job_id, elements, by))
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
-        await self.store.write(lambda s: requests.signal(self._context(s), job_id, signal, to, by))
+        await self.store.write(lambda s: run(self._context(s), requests.signal, job_id, signal, to, by))
 
     async def number(self, job_id: str, wait_s: float) -> str:
         """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
@@ -464,7 +465,7 @@ class Manager:
             if found is not None:
                 return found
             if not may_come or left <= 0:
-                return await self.store.write(lambda s: numbers.settled(s, queries.job(s, job_id)))
+                return await self.store.write(lambda s: settled(queries.job(s, job_id)))
             await self.wait_for_events(newest, left)
 
     def _number(self, session: Session, job_id: str) -> tuple[str | None, bool, int]:
@@ -473,10 +474,10 @@ class Manager:
         return job.number, numbers.may_come(self._context(session), job), newest
 
     async def hold(self, job_id: str, by: str) -> None:
-        await self.store.write(lambda s: requests.hold(self._context(s), job_id, by))
+        await self.store.write(lambda s: run(self._context(s), requests.hold, job_id, by))
 
     async def release(self, job_id: str, by: str) -> None:
-        await self.store.write(lambda s: requests.unhold(self._context(s), job_id, by))
+        await self.store.write(lambda s: run(self._context(s), requests.unhold, job_id, by))
 
     async def _see(self) -> None:
         """The first requests may come before the first poll."""
@@ -515,7 +516,7 @@ class Manager:
     async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
         """Try a paused queue again at once."""
         await self._view()
-        await self.store.write(lambda s: queuepause.resume(self._context(s), name, by))
+        await self.store.write(lambda s: run(self._context(s), queuepause.resume, name, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
     async def drains(self) -> list[dict[str, Any]]:
@@ -526,13 +527,13 @@ class Manager:
     async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
         """Have elastic jobs leave these nodes by a time; durable when this returns."""
         view = await self._view()
-        await self.store.write(lambda s: drains.drain(self._context(s), view, nodes, by_s, by))
+        await self.store.write(lambda s: run(self._context(s), drains.drain, view, nodes, by_s, by))
         await self._see_drains()
         return await self.drains()
 
     async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
         """Use these nodes again."""
-        await self.store.write(lambda s: drains.cancel(self._context(s), nodes, by))
+        await self.store.write(lambda s: run(self._context(s), drains.cancel, nodes, by))
         await self._see_drains()
         return await self.drains()
 

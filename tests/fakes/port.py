@@ -17,7 +17,7 @@ from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager.facts.batchjob import numbers
+from ejbd.manager.acts.numbers import settled
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.intake import Accepted
@@ -105,7 +105,7 @@ class FakeManager:
         raise EjbError(Code.CONFLICT, f"nothing of job {job_id} runs that a signal could be sent to")
 
     async def number(self, job_id: str, wait_s: float) -> str:
-        return await self.store.write(lambda s: numbers.settled(s, queries.job(s, job_id)))
+        return await self.store.write(lambda s: settled(queries.job(s, job_id)))
 
     async def plan(self, job: Reading, user: str) -> dict[str, Any]:
         spec, elastic, why = self._admit(job)

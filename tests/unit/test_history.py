@@ -14,8 +14,9 @@ from sqlalchemy import select
 
 from ejbd.cli import history_import
 from ejbd.core.view import BatchState
+from ejbd.manager.acts.pastruns import take_in
 from ejbd.manager.effects.ends import PassedThroughEnded
-from ejbd.manager.facts.past.pastruns import Application, application_of_job, groups, key_of, learned, newest, take_in
+from ejbd.manager.facts.past.pastruns import Application, application_of_job, groups, key_of, learned, newest
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.store.models import PastRun
 from ejbd.store.store import Store

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import func, select
 
 from ejbd.core.question import Question
-from ejbd.manager.facts.past.history import KEPT, application_of, program_of, remember
+from ejbd.manager.acts.learnt import remember
+from ejbd.manager.facts.past.history import KEPT, application_of, program_of
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Move

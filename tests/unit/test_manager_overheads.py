@@ -10,7 +10,8 @@ from sqlalchemy import func, select
 
 from ejbd.core.overhead import Hop
 from ejbd.core.question import Question
-from ejbd.manager.facts.past.history import KEPT, Remembered, hops, remember
+from ejbd.manager.acts.learnt import remember
+from ejbd.manager.facts.past.history import KEPT, Remembered, hops
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Overhead
 from ejbd.store.queries import overheads, pace

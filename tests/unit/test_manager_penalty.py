@@ -12,7 +12,8 @@ from sqlalchemy import func, select
 from ejbd.core.delta import delta_at
 from ejbd.core.question import Question
 from ejbd.core.view import BatchState
-from ejbd.manager.facts.past.history import KEPT, calibrations, remember, work_of
+from ejbd.manager.acts.learnt import remember
+from ejbd.manager.facts.past.history import KEPT, calibrations, work_of
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Run, Speed
 from ejbd.store.store import Store

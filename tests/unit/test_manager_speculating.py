@@ -17,7 +17,8 @@ from ejbd.cli.showing import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
-from ejbd.manager.facts.past.pastruns import Application, key_of, take_in
+from ejbd.manager.acts.pastruns import take_in
+from ejbd.manager.facts.past.pastruns import Application, key_of
 from ejbd.manager.facts.past.speculating import Wanted, walltimes_of
 from ejbd.manager.facts.times import expected_left_s, planned_s
 from ejbd.manager.jobspec import Asked, JobKind, JobRequest, Overrides, build_spec

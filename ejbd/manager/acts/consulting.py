@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import structlog
@@ -35,7 +35,8 @@ def _apart(
     session = world.ctx.session
     nested = session.begin_nested()
     try:
-        answer: Outcome | None = carry_out(world, subscriber(world, end, outcome))
+        asked = subscriber(world, end, outcome)
+        answer: Outcome | None = carry_out(world, asked) if isinstance(asked, Generator) else asked
         session.flush()
         nested.commit()
         return answer

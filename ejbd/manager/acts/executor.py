@@ -22,13 +22,15 @@ from sqlalchemy.orm import Session, defer
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager.acts import intents, lastwords
+from ejbd.manager.acts import intents, lastwords, numbers
+from ejbd.manager.acts.carrying import carry_out, do
 from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.effects import Conclude
 from ejbd.manager.effects.ends import Again, SubmissionRefused
 from ejbd.manager.facts import drains, queues
 from ejbd.manager.facts.attempts import is_attempt
-from ejbd.manager.facts.batchjob import numbers, passing, pbsvariables, standing, subjobrequests, variables
+from ejbd.manager.facts.batchjob import passing, pbsvariables, standing, subjobrequests, variables
 from ejbd.manager.facts.batchjob.exithook import hook_for
 from ejbd.manager.facts.batchjob.fitting import request_of
 from ejbd.manager.facts.context import Context
@@ -42,7 +44,6 @@ from ejbd.manager.hands import orders
 from ejbd.manager.hands.spool import Spool, write_atomically
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.protocol.proofs import new_secret
-from ejbd.manager.rules.ends.concluding import conclude
 from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.queues import queuepause
 from ejbd.store.models import Intent, Job, Subjob, Worker
@@ -285,7 +286,7 @@ class Executor:
                 never_submitted(session, intent, IntentState.FAILED, now, "no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
-        if not queuepause.may_submit(session, job, tried=intent.attempts > 0, now=now):
+        if not carry_out(world, queuepause.may_submit(session, job, tried=intent.attempts > 0, now=now)):
             return None
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
@@ -309,6 +310,7 @@ class Executor:
         if subjob.role in AS_ASKED:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
+            numbers.settle_array(world.ctx.session, job)
             told = variables.of_array(world) | pbsvariables.of_array(world)
             element = variables.element_of(world)
             names = passing.Names(subjob.tag, job.id, job.user, job.queue, element, told)
@@ -353,7 +355,7 @@ class Executor:
         subjob = session.get_one(Subjob, intent.subjob_id)
         move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
         job = session.scalars(select(Job).where(Job.id == intent.job_id).options(defer(Job.spec))).one()
-        queuepause.succeeded(session, job, Failing.SUBMISSIONS, now)
+        carry_out(self.context(session), queuepause.succeeded(session, job, Failing.SUBMISSIONS, now))
         intent.batch_id = subjob.batch_id = batch_id
         numbers.known(session, subjob)
         if subjob.state == SubjobState.PLANNED:
@@ -372,7 +374,7 @@ class Executor:
         intent = session.get_one(Intent, id)
         move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        queuepause.failed(session, job, Failing.SUBMISSIONS, message, now)
+        carry_out(self.context(session), queuepause.failed(session, job, Failing.SUBMISSIONS, message, now))
         intent.not_before_s = now + self.settings.limits.settle_s
         intent.absences = 0
         wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
@@ -400,7 +402,7 @@ class Executor:
         if not error.transient:
             never_submitted(session, intent, IntentState.FAILED, now, said)
             move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
-        decided = conclude(world, end)
+        decided = do(world, Conclude(end))
         if error.transient and isinstance(decided, Again) and not decided.whole:
             move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
             until_s = now + decided.after_s
@@ -444,12 +446,14 @@ class Executor:
         intents.done(session, [id], self.clock())
         subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
         job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
-        gaps.stays(JobWorld(self.context(session), job), subjob)
+        world = JobWorld(self.context(session), job)
+        carry_out(world, gaps.stays(world, subjob))
 
     def _did_not_stay(self, session: Session, id: int, message: str) -> None:
         intents.failed(session, id, message, self.clock())
         intent = session.get_one(Intent, id)
-        gaps.cannot_stay(session.scalars(select(Job).where(Job.id == intent.job_id)).one(), message)
+        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        carry_out(self.context(session), gaps.cannot_stay(job, message))
 
     def _postpone(self, session: Session, id: int, error: EjbError) -> None:
         """The spool or the store did not take it: nothing has happened, try again later."""

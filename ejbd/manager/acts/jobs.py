@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from ejbd.manager.effects import LoseWork, MoveJob, Rate, Want
-from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.times import work_now
 from ejbd.store.transitions import move_job
 
 
-def move(world: JobWorld, effect: MoveJob) -> None:
-    ctx = world.ctx
-    move_job(ctx.session, world.job, effect.state, ctx.now, reason=effect.reason, setback=effect.setback)
+def move(ctx: Context, effect: MoveJob) -> None:
+    more = effect.data or {}
+    move_job(ctx.session, effect.job, effect.state, ctx.now, reason=effect.reason, setback=effect.setback, **more)
 
 
-def want(world: JobWorld, effect: Want) -> None:
-    world.job.members = list(effect.members)
+def want(ctx: Context, effect: Want) -> None:
+    effect.job.members = list(effect.members)
 
 
-def rate(world: JobWorld, effect: Rate) -> None:
-    job, now = world.job, world.ctx.now
-    job.work_s = work_now(job, now)
-    job.work_as_of_s = now
+def rate(ctx: Context, effect: Rate) -> None:
+    job = effect.job
+    job.work_s = work_now(job, ctx.now)
+    job.work_as_of_s = ctx.now
     job.work_rate = effect.rate
 
 
-def lose_work(world: JobWorld, effect: LoseWork) -> None:
-    world.job.work_s, world.job.work_rate, world.job.work_as_of_s = effect.kept_s, 0.0, world.ctx.now
+def lose_work(ctx: Context, effect: LoseWork) -> None:
+    effect.job.work_s, effect.job.work_rate, effect.job.work_as_of_s = effect.kept_s, 0.0, ctx.now

@@ -6,10 +6,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ejbd.manager.effects import MoveOperation, Order
+from ejbd.manager.effects import Abandon, MoveOperation, Order
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobrows import UNFINISHED_OPERATION
-from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.store.models import Operation, Worker
 from ejbd.store.states import OperationState
 from ejbd.store.transitions import move_operation, wake
@@ -36,17 +35,18 @@ def add_operation(
     return operation
 
 
-def abandon(world: JobWorld, worker: Worker, why: str) -> None:
-    """Nobody will answer this worker's operations any more."""
-    query = select(Operation).where(Operation.worker_id == worker.id, Operation.state.in_(UNFINISHED_OPERATION))
-    for operation in world.ctx.session.scalars(query):
-        operation.error = why
-        move_operation(world.ctx.session, operation, OperationState.ABANDONED, world.ctx.now)
+def abandon(ctx: Context, effect: Abandon) -> None:
+    """None of the worker's operations will be answered any more."""
+    query = select(Operation).where(Operation.worker_id == effect.worker.id, Operation.state.in_(UNFINISHED_OPERATION))
+    for operation in ctx.session.scalars(query):
+        operation.error = effect.why
+        move_operation(ctx.session, operation, OperationState.ABANDONED, ctx.now)
 
 
-def order(world: JobWorld, effect: Order) -> Operation:
-    return add_operation(world.ctx, effect.worker, effect.kind, dict(effect.payload), epoch=effect.epoch)
+def order(ctx: Context, effect: Order) -> Operation:
+    return add_operation(ctx, effect.worker, effect.kind, dict(effect.payload), epoch=effect.epoch)
 
 
-def move(world: JobWorld, effect: MoveOperation) -> None:
-    move_operation(world.ctx.session, effect.operation, effect.state, world.ctx.now, reason=effect.reason)
+def move(ctx: Context, effect: MoveOperation) -> None:
+    more = effect.data or {}
+    move_operation(ctx.session, effect.operation, effect.state, ctx.now, reason=effect.reason, **more)

@@ -205,22 +205,16 @@ def ask(world: JobWorld, effect: Ask) -> Subjob:
     )
 
 
-def move(world: JobWorld, effect: MoveSubjob) -> None:
-    ctx, more = world.ctx, effect.data or {}
+def move(ctx: Context, effect: MoveSubjob) -> None:
+    more = effect.data or {}
     move_subjob(ctx.session, effect.subjob, effect.state, ctx.now, reason=effect.reason, setback=effect.setback, **more)
 
 
-def act(world: JobWorld, effect: Act) -> Intent:
+def act(ctx: Context, effect: Act) -> Intent:
     return add_intent(
-        world.ctx,
-        effect.kind,
-        world.job.id,
-        subjob=effect.subjob,
-        batch_id=effect.batch_id,
-        delay_s=effect.delay_s,
+        ctx, effect.kind, effect.job_id, subjob=effect.subjob, batch_id=effect.batch_id, delay_s=effect.delay_s
     )
 
 
-def move_one_intent(world: JobWorld, effect: MoveIntent) -> None:
-    ctx = world.ctx
+def move_one_intent(ctx: Context, effect: MoveIntent) -> None:
     move_intent(ctx.session, effect.intent, effect.state, ctx.now, reason=effect.reason, setback=effect.setback)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from ejbd.manager.effects.base import Effect
 from ejbd.store.models import Intent, Subjob
@@ -17,7 +19,7 @@ class MoveSubjob(Effect):
     state: SubjobState
     reason: str = ""
     setback: bool = False
-    data: dict[str, object] | None = None  # more for its event
+    data: Mapping[str, Any] | None = None  # more for its event
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Act(Effect):
     """Store an intent: one action on the batch system, not before `delay_s` from now. Answers its row."""
 
     kind: IntentKind
+    job_id: str
     subjob: Subjob | None = None
     batch_id: str | None = None
     delay_s: float = 0.0

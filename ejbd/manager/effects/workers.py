@@ -1,4 +1,4 @@
-"""Effects on workers: what they are told to do."""
+"""Effects on workers: what they are told to do, and what they may begin or find in the spool."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class MoveOperation(Effect):
     operation: Operation
     state: OperationState
     reason: str = ""
+    data: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,30 @@ class Abandon(Effect):
 
     worker: Worker
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Effect):
+    """See that the workers of a J0 begin nothing by themselves. Answers False: they have begun.
+
+    Raises EjbError (SPOOL) where that cannot be known.
+    """
+
+    job_id: str
+    subjob_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeEpochFolder(Effect):
+    """Make the folder of a placement in the spool. Answers its path."""
+
+    job_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheckpoint(Effect):
+    """Remove the checkpoint that an epoch has left in the spool."""
+
+    job_id: str
+    epoch: int

@@ -57,8 +57,8 @@ def families(view: ClusterView) -> dict[str, list[BatchJobView]]:
 
 def note(
     subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, BatchEnd], *, lately: bool = False
-) -> None:
-    """Keep what is said of the elements: by a listing, or by the accounts of those that are listed no more.
+) -> dict[str, Any]:
+    """With what is said of the elements: by a listing, or by the accounts of those that are listed no more.
 
     `lately`: the listing before this one is so fresh that one that began since would be listed. Slurm forgets at once
     an element that is cancelled while others of its array wait with it.
@@ -95,7 +95,7 @@ def note(
             gone -= others
         if gone:
             ended.setdefault(BatchState.CANCELLED.value, RangeSet()).update(gone)
-    new = {
+    return {
         **kept,
         "ended": {state: str(indices) for state, indices in sorted(ended.items()) if indices},
         "code": code,
@@ -103,8 +103,6 @@ def note(
         "now": str(running),
         **({"ahead": str(ahead)} if ahead or (rows and "ahead" in kept) else {}),
     }
-    if new != subjob.elements:
-        subjob.elements = new
 
 
 def as_one(subjob: Subjob | Row[Any], rows: Sequence[BatchJobView]) -> BatchJobView | None:
@@ -164,18 +162,19 @@ def _complete(kept: Mapping[str, Any], ended: Mapping[str, str], rows: Sequence[
     return bool(RangeSet(kept["all"]) <= known)
 
 
-def rest_ended(subjob: Subjob, state: BatchState) -> None:
+def rest_ended(subjob: Subjob, state: BatchState) -> dict[str, Any] | None:
     """The whole has ended so: with it those elements of which nothing was told, since they never began."""
     kept = subjob.elements
     if kept is None or kept["all"] is None:
-        return
+        return kept
     rest = RangeSet(kept["all"])
     for text in kept["ended"].values():
         rest -= RangeSet(text)
-    if rest:
-        if state.value in kept["ended"]:
-            rest |= RangeSet(kept["ended"][state.value])
-        subjob.elements = {**kept, "ended": {**kept["ended"], state.value: str(rest)}, "running": 0, "now": ""}
+    if not rest:
+        return kept
+    if state.value in kept["ended"]:
+        rest |= RangeSet(kept["ended"][state.value])
+    return {**kept, "ended": {**kept["ended"], state.value: str(rest)}, "running": 0, "now": ""}
 
 
 def counts(kept: Mapping[str, Any]) -> dict[str, int]:

@@ -92,3 +92,9 @@ def refusal_that_was_passed_over(world: JobWorld) -> str:
             where = f"line {data['line']}: " if data.get("line") else ""
             return f"{where}a launch was refused, and the script went on: {data['name']}: {data['reason']}"
     return ""
+
+
+OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot be opened
+
+
+CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended

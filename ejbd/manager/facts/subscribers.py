@@ -18,8 +18,8 @@ from ejbd.manager.effects.ends import End, Outcome
 if TYPE_CHECKING:  # a job's world holds its context, and that holds these
     from ejbd.manager.facts.jobworld import JobWorld
 
-Asked = Callable[["JobWorld", End, Outcome], Effects[Outcome | None]]
-"""Answers another outcome, or None: as it is."""
+Asked = Callable[["JobWorld", End, Outcome], Effects[Outcome | None] | Outcome | None]
+"""Answers another outcome, or None: as it is. One that asks for no effects may just answer."""
 Told = Callable[["JobWorld", End, Outcome], Effects[None]]
 
 

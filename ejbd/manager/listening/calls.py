@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
+from ejbd.manager.acts.carrying import run
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
@@ -51,7 +52,7 @@ class WorkerCalls:
 
     async def register(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
         """A worker is there: its id, and how often it should call."""
-        id = await self._store.write(lambda s: workers.register(self._context(s), subjob, request))
+        id = await self._store.write(lambda s: run(self._context(s), workers.register, subjob, request))
         self._seen[id] = self._clock()
         return {
             "worker": id,
@@ -68,7 +69,7 @@ class WorkerCalls:
         while True:
             call.clear()
             if await self._store.read(lambda s: workers.has_work(s, subjob, worker, self._clock())):
-                found = await self._store.write(lambda s: workers.hand_out(self._context(s), subjob, worker))
+                found = await self._store.write(lambda s: run(self._context(s), workers.hand_out, subjob, worker))
                 if found:
                     reach(CrashPoint.OPERATION_AFTER_LEASE)
                     return found
@@ -93,6 +94,6 @@ class WorkerCalls:
             ):
                 await asyncio.to_thread(mpi_of_launch, report["file"])  # ... so that the writer need not look
         reach(CrashPoint.REPORT_BEFORE_COMMIT)
-        stored = await self._store.write(lambda s: workers.take_reports(self._context(s), subjob, worker, reports))
+        stored = await self._store.write(lambda s: run(self._context(s), workers.take_reports, subjob, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)
         return stored

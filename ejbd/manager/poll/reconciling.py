@@ -10,7 +10,8 @@ from sqlalchemy.orm import defer
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
-from ejbd.manager.acts.guard import guarded
+from ejbd.manager.acts.carrying import carry_out, do, in_savepoint
+from ejbd.manager.effects import Effects, note
 from ejbd.manager.facts import arrays
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
@@ -62,7 +63,8 @@ class Reconciler:
         self.looked_at: set[str] = set()  # jobs that may have changed
 
     def pieces(self) -> Iterator[None]:
-        changes.begin(self._context(), self._view)
+        ctx = self._context()
+        carry_out(ctx, changes.begin(ctx, self._view))
         listed = {job.id: job for job in self._view.jobs}
         plans: list[tuple[str, dict[str, Any]]] = []
         for at, (id, rows) in enumerate(self._roster.subjobs.items()):
@@ -82,10 +84,12 @@ class Reconciler:
         for ids in _batches(order, JOBS_AT_ONCE):
             self._look_at(ids, listed)
             yield
-        doubles.look(self._context(), self._view, self._roster.tags())
-        uncancelled.look(self._context(), self._view, self._roster)
+        ctx = self._context()
+        carry_out(ctx, doubles.look(ctx, self._view, self._roster.tags()))
+        carry_out(ctx, uncancelled.look(ctx, self._view, self._roster))
         yield
-        find_silent_workers(self._context())
+        ctx = self._context()
+        carry_out(ctx, find_silent_workers(ctx))
         yield
 
     def _as_before(self, id: str, rows: Sequence[SubjobRow], listed: Mapping[str, BatchJobView]) -> bool:
@@ -159,13 +163,13 @@ class Reconciler:
         for subjob, job in rows:
             world = worlds.setdefault(job.id, JobWorld(ctx, job))
 
-            def look(world: JobWorld, subjob: Subjob = subjob) -> None:
+            def look(world: JobWorld, subjob: Subjob = subjob) -> Effects[None]:
                 id = subjob.batch_id or ""
                 seen = self._as_one(subjob) if id in self._families or subjob.elements else seen_of(subjob, listed)
-                observe.look(world, subjob, seen, self._outcomes.get(id))
+                yield from observe.look(world, subjob, seen, self._outcomes.get(id))
 
-            guarded(world, look)
-        find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows])
+            in_savepoint(world, look)
+        carry_out(ctx, find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows]))
 
     def _as_one(self, subjob: Subjob) -> BatchJobView | None:
         """An array or a heterogeneous job, with what is said of its elements noted."""
@@ -176,7 +180,9 @@ class Reconciler:
             return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one
         looked_s = self._context().looked_s
         lately = looked_s is not None and self._view.time_s - max(looked_s, subjob.submit_s or 0) < FORGOTTEN_S
-        arrays.note(subjob, rows, own, lately=lately)
+        elements = arrays.note(subjob, rows, own, lately=lately)
+        if elements != subjob.elements:
+            do(self._context(), note(subjob, elements=elements))
         return arrays.as_one(subjob, rows)
 
 

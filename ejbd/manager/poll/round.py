@@ -12,6 +12,7 @@ from functools import partial
 from sqlalchemy import bindparam, select, update
 
 from ejbd.core.decision import no_room
+from ejbd.manager.acts.carrying import carry_out, in_savepoint
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
@@ -122,11 +123,11 @@ class Round:
         for id, standing in inway.asked_to_make_way(self.ctx, ways):
             holders = [one for one in holders if one.borrower.job != id]
             for world in self._load([id]).values():
-                guarded(world, partial(inway.make_way, stands=standing))
+                in_savepoint(world, partial(inway.make_way, stands=standing))
             yield
         for id, what in giving.asked_back(self.ctx, holders):
             for world in self._load([id]).values():
-                guarded(world, partial(giving.give_back, what=what))
+                in_savepoint(world, partial(giving.give_back, what=what))
             yield
 
     def _rests(self, row: JobRow, subjobs: Sequence[SubjobRow]) -> str | None:
@@ -155,7 +156,7 @@ class Round:
     def _ask(self, row: JobRow) -> None:
         job = WaitingJob(row, self._specs.of(row.id))
         world = waiting_world(self.ctx, job, self._roster.subjobs.get(row.id, []))
-        if not self._decider.goes_on_waiting(world):
+        if not carry_out(world, self._decider.goes_on_waiting(world)):
             self._decide(row.id, [row.id])
         elif job.told is not None:
             self._told.append(job)
@@ -179,8 +180,8 @@ class Round:
         if id not in self._loaded:
             self._loaded |= self._load(with_it)
         world = self._loaded.get(id)
-        if world is not None and not self._decider.goes_on_waiting(world):
-            guarded(world, self._decider.decide)
+        if world is not None and not carry_out(world, self._decider.goes_on_waiting(world)):
+            in_savepoint(world, self._decider.decide)
 
     def _load(self, ids: Sequence[str]) -> dict[str, JobWorld]:
         """These jobs with their subjobs; not those that have ended."""

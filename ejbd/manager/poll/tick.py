@@ -13,6 +13,7 @@ from typing import Any
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import ClusterView
+from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import Roster, Specs
 from ejbd.manager.poll.reconciling import Reconciler
@@ -57,7 +58,8 @@ class Tick:
     def _all(self) -> Iterator[None]:
         reconciler = Reconciler(self._context, self._view, self._roster, self._outcomes)
         yield from reconciler.pieces()
-        drains.mark(self._context())
+        ctx = self._context()
+        carry_out(ctx, drains.mark(ctx))
         yield
         decisions = Round(self._context(), self._roster, reconciler.looked_at, self._specs)
         for _ in decisions.pieces():

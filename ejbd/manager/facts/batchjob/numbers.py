@@ -13,30 +13,13 @@ from ejbd.manager.facts import queues
 from ejbd.manager.facts.context import Context
 from ejbd.store.models import Dependency, Job, Subjob
 from ejbd.store.states import JobState
-from ejbd.wire.kinds import JobKind, SubjobRole
-from ejbd.wire.numbers import batch_number, own_number
-
-_ITS_OWN = (SubjobRole.PLACEHOLDER, SubjobRole.RIGID)
+from ejbd.wire.kinds import JobKind
+from ejbd.wire.numbers import own_number
 
 
-def known(session: Session, subjob: Subjob) -> None:
-    """The batch system has said what it calls a batch job: the job, and the array that it is of, may be called so."""
-    number = batch_number(subjob.batch_id)
-    if subjob.role not in _ITS_OWN or number is None:
-        return
-    job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
-    if job.number is None:
-        job.number = number
-    if job.array_id is not None:
-        array = session.scalars(select(Job).where(Job.id == job.array_id)).one()
-        array.number = array.number or job.number
-
-
-def settled(session: Session, job: Job) -> str:
-    """The number of a job, from now on, since it is about to be told: one of EJB's own where there is no other yet."""
-    if job.number is None:
-        job.number = own_number(job.seq)
-    return job.number
+def number_of(job: Job) -> str:
+    """What a job goes by: one of EJB's own where the batch system has given it none yet."""
+    return job.number if job.number is not None else own_number(job.seq)
 
 
 def may_come(ctx: Context, job: Job) -> bool:

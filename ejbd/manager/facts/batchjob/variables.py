@@ -15,7 +15,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from sqlalchemy import select
 
 from ejbd.core.placing import Seat
-from ejbd.manager.facts.batchjob import numbers
+from ejbd.manager.facts.batchjob.numbers import number_of
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.indices import Indices
@@ -24,8 +24,8 @@ from ejbd.wire.hostlists import fold
 
 
 def job_number(world: JobWorld) -> str:
-    """SLURM_JOB_ID: the number that the job goes by, which never changes from now on."""
-    return numbers.settled(world.ctx.session, world.job)
+    """SLURM_JOB_ID: the number that the job goes by, which is settled where this is asked."""
+    return number_of(world.job)
 
 
 def element_of(world: JobWorld) -> tuple[str, int] | None:
@@ -35,7 +35,7 @@ def element_of(world: JobWorld) -> tuple[str, int] | None:
     if job.array_id is None or job.array_index is None:
         return None
     array = world.ctx.session.scalars(select(Job).where(Job.id == job.array_id)).one()
-    return numbers.settled(world.ctx.session, array), job.array_index
+    return number_of(array), job.array_index
 
 
 def of_array(world: JobWorld) -> dict[str, str]:

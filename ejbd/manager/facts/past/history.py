@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from posixpath import basename
 from typing import Any, TypeVar
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core import penalty
@@ -263,19 +263,3 @@ def measured_speed(session: Session) -> float | None:
     """Bytes a second that the spool took from checkpoints of late, whoever wrote them; None where none tells."""
     query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPOOL_MOVES)
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])
-
-
-def remember(session: Session, row: Move | Speed | Run | Obstacle | Overhead) -> None:
-    """Keep what was learnt, and forget the application's oldest of that kind (of speeds those at the same degree, of
-    overheads those of the same hop in the same queue)."""
-    session.add(row)
-    session.flush()
-    table = type(row)
-    like = [table.application == row.application]
-    if isinstance(row, Speed):
-        like.append(Speed.degree == row.degree)
-    if isinstance(row, Overhead):
-        like += [Overhead.hop == row.hop, Overhead.queue == row.queue]
-    newest = select(table.id).where(*like).order_by(table.id.desc()).limit(KEPT)
-    oldest = min(session.scalars(newest))
-    session.execute(delete(table).where(*like, table.id < oldest))

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import case, delete, func, select
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from ejbd.manager.effects.ends import Again, End, Final, Outcome, PassedThroughEnded
-from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.history import program_of
-from ejbd.manager.facts.times import work_now
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.store.models import PastRun
-from ejbd.wire.states import JobState
-from ejbd.wire.toldruns import ToldRun
 
 if TYPE_CHECKING:
     from ejbd.core.speculation.empirical import Run
@@ -27,12 +22,6 @@ if TYPE_CHECKING:
 NEWEST = 200  # runs that a law is made of
 CURVE = 120  # points of a law that is drawn
 HALF = 100  # so many runs later one counts half
-_OUTCOMES = {
-    JobState.COMPLETED: "completed",
-    JobState.TIMEOUT: "timeout",
-    JobState.FAILED: "failed",
-    JobState.CANCELLED: "cancelled",
-}
 
 
 class Application(NamedTuple):
@@ -55,57 +44,10 @@ def application_of_job(user: str, spec: JobSpec) -> Application:
     return Application(user, application_name(word), spec.processes)
 
 
-def note_end(world: JobWorld, end: End, outcome: Outcome) -> None:
-    """Keep the run of a job that is over: how long it ran in its own shape. A subscriber to ends.
-
-    One that was cut short, and is done again with another walltime, counts as it is until more is known of it.
-    """
-    job, ctx = world.job, world.ctx
-    again = isinstance(outcome, Again) and outcome.whole and outcome.walltime_s is not None
-    if not isinstance(outcome, Final) and not again:
-        return
-    if isinstance(end, PassedThroughEnded):
-        if end.start_s is None or end.end_s is None or (world.spec.asked is not None and world.spec.asked.array):
-            return
-        run_s, end_s = end.end_s - end.start_s, end.end_s
-    else:
-        run_s, end_s = work_now(job, ctx.now), ctx.now
-    if run_s <= 0.0:
-        return
-    of = application_of_job(job.user, world.spec)
-    told = ToldRun(
-        key_of("ejb", job.id, job.submit_s), *of[:2], of.input_class, of.processors, run_s, job.walltime_s or None,
-        _OUTCOMES[outcome.state] if isinstance(outcome, Final) else "timeout", end_s,
-    )  # fmt: skip
-    if (job.walltimes or {}).get("at") or (job.walltimes or {}).get("gaps"):
-        _forget_cut_short(ctx.session, told)
-    take_in(ctx.session, [told])
-
-
-def _forget_cut_short(session: Session, told: ToldRun) -> None:
-    """What an earlier attempt told of the same run, where this one tells more: it would count twice."""
-    session.execute(delete(PastRun).where(PastRun.key == told.key, PastRun.outcome == "timeout"))
-
-
 def key_of(*what: Any) -> int:
     """A number for what tells a run from all others."""
     digest = hashlib.blake2b("\0".join(map(str, what)).encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
-
-
-def take_in(session: Session, runs: Sequence[ToldRun]) -> int:
-    """Keep those that are new; how many there were."""
-    if not runs:
-        return 0
-    before = session.scalar(select(func.coalesce(func.max(PastRun.id), 0))) or 0
-    connection = session.connection()
-    # The driver's own words: a million rows are taken in at a time, and SQLAlchemy's would cost three times as much.
-    sign = "?" if connection.dialect.name == "sqlite" else "%s"
-    columns = ", ".join('"user"' if name == "user" else name for name in ToldRun._fields)
-    values = ", ".join([sign] * len(ToldRun._fields))
-    statement = f"INSERT INTO past_runs ({columns}) VALUES ({values}) ON CONFLICT (key) DO NOTHING"
-    connection.exec_driver_sql(statement, list(runs))
-    return session.scalar(select(func.count()).select_from(PastRun).where(PastRun.id > before)) or 0
 
 
 def groups(session: Session, user: str | None, application: str | None, limit: int) -> list[dict[str, Any]]:

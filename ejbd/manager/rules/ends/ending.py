@@ -5,64 +5,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ejbd.core.view import KILL_WAIT_S
-from ejbd.manager.acts.operations import add_operation
-from ejbd.manager.acts.subjobs import release, release_at_end
-from ejbd.manager.facts.deaths import last_words
+from ejbd.manager.effects import (
+    DropCheckpoints,
+    Effects,
+    HandOver,
+    MoveEpoch,
+    MoveJob,
+    Order,
+    Rate,
+    Release,
+    ReleaseAtEnd,
+    note,
+    tell,
+)
+from ejbd.manager.facts.deaths import OUTPUT_LOST, last_words
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.placing.ranks import workers_with_ranks
-from ejbd.manager.facts.times import set_rate
-from ejbd.manager.rules.placements.generations import drop_all
-from ejbd.manager.rules.placements.lead import hand_over
 from ejbd.store.models import Epoch, Operation, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
-from ejbd.store.transitions import add_event, move_epoch, move_job
 from ejbd.wire.kinds import J0_ROLES, EpochCode, EventKind, JobKind, OperationKind
 
-OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot be opened
 KEPT_OPEN_S = 60.0  # how long the end of a job waits for its lead to hand in the output
 OUTPUT_AGAIN_S = 600.0  # ... where it cannot for want of EJB's own files: it is told to try again, with pauses
 OUTPUT_PAUSE_S = 5.0
 
 
-def stop_ranks(world: JobWorld, epoch: Epoch, grace_s: float = KILL_WAIT_S) -> None:
+def stop_ranks(world: JobWorld, epoch: Epoch, grace_s: float = KILL_WAIT_S) -> Effects[None]:
     """TERM, and KILL after `grace_s` seconds."""
     told = {"epoch": epoch.number, "grace_s": grace_s}
     for worker in workers_with_ranks(world, epoch):
-        add_operation(world.ctx, worker, OperationKind.STOP, told, epoch=epoch.number)
+        yield Order(worker, OperationKind.STOP, told, epoch=epoch.number)
 
 
-def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> None:
+def end_job(world: JobWorld, final: JobState, code: int | None, reason: str) -> Effects[None]:
     """The job is over, whatever still runs: stop it, collect the output, give everything back."""
     ctx, job = world.ctx, world.job
     if JobState(job.state).terminal or job.state == JobState.ENDING:
         return
     epoch = world.live_epoch
     if epoch is not None:
-        stop_ranks(world, epoch, _grace_s(world))
-        move_epoch(
-            ctx.session, epoch, EpochState.FAILED, ctx.now, reason=reason or "the job is over", code=EpochCode.JOB_OVER
-        )
+        yield from stop_ranks(world, epoch, _grace_s(world))
+        yield MoveEpoch(epoch, EpochState.FAILED, reason=reason or "the job is over", code=EpochCode.JOB_OVER)
     launch = world.launch
     if launch is not None:
-        launch.state, launch.ended_s = LaunchState.ENDED, ctx.now
-    set_rate(job, 0.0, ctx.now)
-    job.exit_code, job.final_state = code, final
+        yield note(launch, state=LaunchState.ENDED, ended_s=ctx.now)
+    yield Rate(job, 0.0)
+    yield note(job, exit_code=code, final_state=final)
     lead = world.worker(job.lead_worker)
     for subjob in world.open_subjobs:
         if subjob.state != SubjobState.RUNNING and subjob.role not in J0_ROLES:  # what J0 is to say is not settled yet
-            release(world, subjob, "the job is over")
+            yield Release(subjob, "the job is over")
     if lead is None:
-        move_job(ctx.session, job, final, ctx.now, reason=reason)
-        _release_all(world)
+        yield MoveJob(job, final, reason=reason)
+        yield from _release_all(world)
         return
-    job.end_s = ctx.now
-    move_job(ctx.session, job, JobState.ENDING, ctx.now, reason=reason)
-    finish(world)
+    yield note(job, end_s=ctx.now)
+    yield MoveJob(job, JobState.ENDING, reason=reason)
+    yield from finish(world)
 
 
-def finish(world: JobWorld) -> bool:
+def finish(world: JobWorld) -> Effects[bool]:
     ctx, job = world.ctx, world.job
     asked = _asked(world)
     failed = _failed(asked)
@@ -74,17 +78,17 @@ def finish(world: JobWorld) -> bool:
         lead = world.worker(job.lead_worker)
         if lead is not None:
             if not asked:
-                hand_over(world, lead, _last_words(world), _grace_s(world))
+                yield HandOver(lead, _last_words(world), _grace_s(world))
             if not finished(asked) or not asked:
                 return False
             if own and failed is not None:
                 tried = sum(o.kind == OperationKind.UNLEAD for o in asked)
                 if ctx.now >= (asked[-1].done_s or ctx.now) + pause_s(tried, first_s=OUTPUT_PAUSE_S):
-                    _bring_again(world, lead)
+                    yield from _bring_again(world, lead)
                 return False
-    _tell_lost_output(world, failed)
-    move_job(ctx.session, job, JobState(job.final_state or JobState.FAILED), ctx.now, reason=job.reason)
-    _release_all(world)
+    yield from _tell_lost_output(world, failed)
+    yield MoveJob(job, JobState(job.final_state or JobState.FAILED), reason=job.reason)
+    yield from _release_all(world)
     return True
 
 
@@ -103,17 +107,17 @@ def _failed(asked: Sequence[Operation]) -> Operation | None:
     return next((o for o in [*begun, *asked[-1:]] if o.state == OperationState.FAILED and o.error), None)
 
 
-def _bring_again(world: JobWorld, lead: Worker) -> None:
+def _bring_again(world: JobWorld, lead: Worker) -> Effects[None]:
     """The lead's collector begins where it stopped, for what it could not bring is in the spool. Only its own subjob is
     kept for that."""
     job = world.job
     for subjob in world.open_subjobs:
         if subjob.id != lead.subjob_id:
-            release_at_end(world, subjob, "the job is over")
+            yield ReleaseAtEnd(subjob, "the job is over")
     told = world.operations(OperationKind.LEAD)[-1].payload
-    job.script_run += 1
-    add_operation(world.ctx, lead, OperationKind.LEAD, {**told, "run": job.script_run, "script": None, "append": True})
-    hand_over(world, lead)
+    yield note(job, script_run=job.script_run + 1)
+    yield Order(lead, OperationKind.LEAD, {**told, "run": job.script_run, "script": None, "append": True})
+    yield HandOver(lead)
 
 
 def _grace_s(world: JobWorld) -> float:
@@ -122,7 +126,7 @@ def _grace_s(world: JobWorld) -> float:
     return view.kill_wait_s if view is not None else KILL_WAIT_S
 
 
-def _tell_lost_output(world: JobWorld, failed: Operation | None) -> None:
+def _tell_lost_output(world: JobWorld, failed: Operation | None) -> Effects[None]:
     """A job whose output file cannot be written has not completed, as little as under sbatch. What EJB cannot write of
     its own fails nobody: what could not be brought is kept, and the job says where."""
     job = world.job
@@ -130,10 +134,10 @@ def _tell_lost_output(world: JobWorld, failed: Operation | None) -> None:
         return
     error = failed.error
     kept = f"{error}; what was not brought into its output is kept in {world.ctx.spool.job_dir(job.id)}"
-    add_event(world.ctx.session, EventKind.OUTPUT_LOST, world.ctx.now, job_id=job.id, reason=kept)
+    yield tell(EventKind.OUTPUT_LOST, job_id=job.id, reason=kept)
     if job.final_state == JobState.COMPLETED and not (failed.result or {}).get("own"):
-        job.final_state, job.exit_code = JobState.FAILED.value, OUTPUT_LOST
-    job.reason = "; ".join(part for part in (job.reason, kept) if part)
+        yield note(job, final_state=JobState.FAILED.value, exit_code=OUTPUT_LOST)
+    yield note(job, reason="; ".join(part for part in (job.reason, kept) if part))
 
 
 def _last_words(world: JobWorld) -> list[str]:
@@ -144,8 +148,8 @@ def _last_words(world: JobWorld) -> list[str]:
     return [f"{sentence} ({spec.argv[0]})" for sentence in last_words(world)]
 
 
-def _release_all(world: JobWorld) -> None:
+def _release_all(world: JobWorld) -> Effects[None]:
     if world.job.state == JobState.COMPLETED:
-        drop_all(world)
+        yield DropCheckpoints()
     for subjob in world.open_subjobs:
-        release_at_end(world, subjob, "the job is over")
+        yield ReleaseAtEnd(subjob, "the job is over")

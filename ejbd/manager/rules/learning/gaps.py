@@ -22,8 +22,7 @@ from sqlalchemy.orm import Session
 from ejbd.core.progress import ROUNDING_SLACK_S
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchJobView, BatchState
-from ejbd.manager.acts.guard import guarded
-from ejbd.manager.acts.subjobs import add_intent, add_subjob, release
+from ejbd.manager.effects import Act, Apart, Ask, Effects, Release, note, tell
 from ejbd.manager.effects.ends import Again, Outcome, PassedThroughEnded
 from ejbd.manager.facts.attempts import _wide, is_attempt, under_way
 from ejbd.manager.facts.context import Context
@@ -34,7 +33,6 @@ from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.manager.rules.learning import standby
 from ejbd.store.models import Intent, Job, PastRun, Subjob
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 if TYPE_CHECKING:
@@ -253,7 +251,7 @@ def _fitted(application: Application, runs: tuple[tuple[float, str], ...]) -> La
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
-def send(ctx: Context, sent: Sent) -> bool:
+def send(ctx: Context, sent: Sent) -> Effects[bool]:
     """Have the job's own batch job stay where it is; the attempt comes once the batch system has taken that."""
     job = ctx.session.scalars(select(Job).where(Job.id == sent.job)).first()
     if job is None or job.state != JobState.WAITING or job.held:
@@ -262,49 +260,60 @@ def send(ctx: Context, sent: Sent) -> bool:
     waits = world.open_subjobs
     if len(waits) != 1 or waits[0].state != SubjobState.PENDING or waits[0].releasing or standby.is_apart(world):
         return False
-    _note(job, {
-        "walltime_s": sent.walltime_s, "processors": sent.processors, "until_s": sent.until_s,
-        "utilisation": sent.utilisation, "finishes": sent.finishes, "end": "",
-    })  # fmt: skip
-    add_event(
-        ctx.session, EventKind.JOB_GAP, ctx.now, job_id=job.id, walltime_s=sent.walltime_s,
-        utilisation=sent.utilisation, finishes=sent.finishes, reason=sent.why,
-    )  # fmt: skip
-    add_intent(ctx, IntentKind.STAY, job.id, subjob=waits[0])
+    yield from _note(
+        job,
+        {
+            "walltime_s": sent.walltime_s,
+            "processors": sent.processors,
+            "until_s": sent.until_s,
+            "utilisation": sent.utilisation,
+            "finishes": sent.finishes,
+            "end": "",
+        },
+    )
+    yield tell(
+        EventKind.JOB_GAP,
+        job_id=job.id,
+        walltime_s=sent.walltime_s,
+        utilisation=sent.utilisation,
+        finishes=sent.finishes,
+        reason=sent.why,
+    )
+    yield Act(IntentKind.STAY, job.id, subjob=waits[0])
     return True
 
 
-def stays(world: JobWorld, subjob: Subjob) -> None:
+def stays(world: JobWorld, subjob: Subjob) -> Effects[None]:
     """The batch system keeps the job's own batch job from beginning: send the attempt, if there is still time."""
     job, gap = world.job, under_way(world.job)
     if SubjobState(subjob.state).terminal or subjob.releasing:
         return
     late = gap is None or world.ctx.now + gap["walltime_s"] > gap["until_s"]
     if gap is None or late or job.state != JobState.WAITING or job.held or subjob.state != SubjobState.PENDING:
-        _ended(job, "it came too late")
-        add_intent(world.ctx, IntentKind.BEGIN, job.id, subjob=subjob)
+        yield from _ended(job, "it came too late")
+        yield Act(IntentKind.BEGIN, job.id, subjob=subjob)
         return
-    subjob.role = SubjobRole.STANDBY.value
-    add_subjob(world, SubjobRole.RIGID, job.processes, gap["walltime_s"])
+    yield note(subjob, role=SubjobRole.STANDBY.value)
+    yield Ask(SubjobRole.RIGID, job.processes, gap["walltime_s"])
 
 
-def cannot_stay(job: Job, why: str) -> None:
+def cannot_stay(job: Job, why: str) -> Effects[None]:
     """The batch system did not keep it from beginning."""
-    _ended(job, why)
+    yield from _ended(job, why)
 
 
-def begun(job: Job, subjob: Subjob) -> None:
+def begun(job: Job, subjob: Subjob) -> Effects[None]:
     """A batch job of a passed-through job runs. Its own was faster than the word that it stays."""
     if not is_attempt(job, subjob):
-        _ended(job, "its own batch job has begun")
+        yield from _ended(job, "its own batch job has begun")
 
 
-def after(world: JobWorld, end: PassedThroughEnded) -> Outcome | None:
+def after(world: JobWorld, end: PassedThroughEnded) -> Effects[Outcome | None]:
     """What becomes of a job whose attempt has ended: back to its old request, or None, what it would be anyway."""
     job, attempt = world.job, world.subjob(end.subjob)
     assert attempt is not None
     timed_out = end.state is BatchState.TIMEOUT
-    _ended(job, TIMED_OUT if timed_out else "it did not begin in time" if attempt.releasing else end.said)
+    yield from _ended(job, TIMED_OUT if timed_out else "it did not begin in time" if attempt.releasing else end.said)
     if timed_out and not attempt.releasing:
         why = f"{end.said} in a gap: {attempt.walltime_s:g} s were not enough, {job.walltime_s:g} s are asked for"
         return Again(reason=why, whole=True, walltime_s=job.walltime_s)
@@ -320,34 +329,34 @@ def any_stands(session: Session) -> bool:
     return session.scalars(query.limit(1)).first() is not None
 
 
-def mind(ctx: Context) -> None:
+def mind(ctx: Context) -> Effects[None]:
     """Attempts that do not begin are taken back, and those that were refused are over."""
     query = select(Job).join(Subjob, Subjob.job_id == Job.id).where(Job.state == JobState.WAITING)
     query = query.where(Subjob.role == SubjobRole.STANDBY, Subjob.state.in_(_OPEN), Subjob.releasing.is_(False))
     for job in list(ctx.session.scalars(query).unique()):
-        guarded(JobWorld(ctx, job), _mind)
+        yield Apart(JobWorld(ctx, job), _mind)
 
 
-def _mind(world: JobWorld) -> None:
+def _mind(world: JobWorld) -> Effects[None]:
     job, ctx = world.job, world.ctx
     attempts = [subjob for subjob in world.subjobs if is_attempt(job, subjob)]
     if under_way(job) is None or not attempts:
         return  # what stands by is for after a time-out
     last = attempts[-1]
     if last.state in _NOT_BEGUN and ctx.now - last.created_s > ctx.settings.limits.start_grace_s:
-        release(world, last, "it did not begin in its gap")
+        yield Release(last, "it did not begin in its gap")
     if SubjobState(last.state).terminal:
-        _ended(job, last.reason or "it did not begin in time")
-        standby.adopt(world, job.walltime_s, "its room in a gap was gone")
+        yield from _ended(job, last.reason or "it did not begin in time")
+        yield from standby.adopt(world, job.walltime_s, "its room in a gap was gone")
 
 
-def _note(job: Job, gap: dict[str, Any]) -> None:
+def _note(job: Job, gap: dict[str, Any]) -> Effects[None]:
     known = job.walltimes or {}
-    job.walltimes = {**known, "gaps": [*known.get("gaps", []), gap]}
+    yield note(job, walltimes={**known, "gaps": [*known.get("gaps", []), gap]})
 
 
-def _ended(job: Job, how: str) -> None:
+def _ended(job: Job, how: str) -> Effects[None]:
     known = job.walltimes or {}
     gaps = known.get("gaps", [])
     if gaps and not gaps[-1]["end"]:
-        job.walltimes = {**known, "gaps": [*gaps[:-1], {**gaps[-1], "end": how}]}
+        yield note(job, walltimes={**known, "gaps": [*gaps[:-1], {**gaps[-1], "end": how}]})

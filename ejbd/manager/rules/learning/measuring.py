@@ -15,10 +15,10 @@ from sqlalchemy import select
 
 from ejbd.core.penalty import LEAST_RUN_S, SHORTEST_S
 from ejbd.core.progress import degree
+from ejbd.manager.effects import Effects, Flush, ForgetHistory, ObstaclePassed, ObstacleSeen, Remember, note
 from ejbd.manager.effects.ends import End, Final, Outcome, PassedThroughEnded
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.history import remember, work_of
-from ejbd.manager.rules.placements import movability
+from ejbd.manager.facts.past.history import work_of
 from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Worker
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
@@ -26,14 +26,13 @@ from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
 
 
-def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operation]) -> None:
+def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operation]) -> Effects[None]:
     """An epoch was checkpointed and stopped by `operations`, one a worker, all of which succeeded."""
     ctx = world.ctx
     by_node = [_of_node(world, operation) for operation in operations]
     checkpoint_s = max((node["seconds"] for node in by_node), default=0.0)
     stopped_s = max(0.0, ctx.now - (epoch.stopping_s if epoch.stopping_s is not None else ctx.now))
-    remember(
-        ctx.session,
+    yield Remember(
         Move(
             application=world.job.application,
             job_id=world.job.id,
@@ -46,28 +45,28 @@ def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operatio
             write_s=min(checkpoint_s, max((node["write_s"] for node in by_node), default=0.0)),
             wait_s=max(0.0, stopped_s - checkpoint_s),
             by_node=by_node,
-        ),
+        )
     )
-    ctx.history.forget()
+    yield ForgetHistory()
 
 
-def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+def take_sample(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     """What a worker sees of the ranks of an epoch. Only a live placement still cares."""
     epoch = world.live_epoch
     if epoch is None or epoch.number != report["epoch"]:
         return
-    worker.resident_bytes = int(report["resident"])
+    yield note(worker, resident_bytes=int(report["resident"]))
     if report.get("obstacle"):
-        movability.seen(world, epoch, str(report["obstacle"]))
+        yield ObstacleSeen(epoch, str(report["obstacle"]))
     elif report.get("passed"):
-        movability.passed(world, epoch)
+        yield ObstaclePassed(epoch)
     done, total, at_s = report.get("done"), report.get("total"), report.get("at_s")
     # What is read from a file that a worker left behind has not been looked at as a request is: no NaN.
     if done is not None and at_s is not None and all(map(isfinite, (done, at_s, total or 0.0))):
-        _progress(world, epoch, done, total, at_s)
+        yield from _progress(world, epoch, done, total, at_s)
 
 
-def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, at_s: float) -> None:
+def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, at_s: float) -> Effects[None]:
     """What an epoch's ranks wrote at `at_s` by the clock of the file that they wrote it into.
 
     Only differences within the epoch count, so that no clocks are compared and what was done before is left out. What
@@ -85,13 +84,13 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
             told |= {"from_done": done, "from_s": at_s}
         units, seconds = done - told["from_done"], at_s - told["from_s"]
         if seconds >= SHORTEST_S:
-            told["row"] = _keep_speed(world, epoch, told["row"], units, seconds, total)
-    epoch.progress = told
+            told["row"] = yield from _keep_speed(world, epoch, told["row"], units, seconds, total)
+    yield note(epoch, progress=told)
 
 
 def _keep_speed(
     world: JobWorld, epoch: Epoch, id: int | None, units: float, seconds: float, total: float | None
-) -> int:
+) -> Effects[int]:
     """Write a stretch into its row; the row's id. A new figure is told to everybody, the same once more to nobody."""
     ctx = world.ctx
     row = ctx.session.get(Speed, id) if id is not None else None
@@ -109,19 +108,19 @@ def _keep_speed(
             seconds=seconds,
             total=total,
         )
-        remember(ctx.session, row)
+        yield Remember(row)
     elif abs(units / seconds * row.seconds / row.units - 1) < NEWS and seconds < 2 * row.seconds:
         return row.id
     else:
-        row.at_s, row.units, row.seconds = ctx.now, units, seconds
-        ctx.session.flush()
-    ctx.history.forget()
+        yield note(row, at_s=ctx.now, units=units, seconds=seconds)
+        yield Flush()
+    yield ForgetHistory()
     return row.id
 
 
-def stalled(epoch: Epoch) -> None:
+def stalled(epoch: Epoch) -> Effects[None]:
     """The ranks of an epoch stood still for a while and go on: what they tell from now on is counted anew."""
-    epoch.progress = None
+    yield note(epoch, progress=None)
 
 
 def _of_node(world: JobWorld, operation: Operation) -> dict[str, Any]:
@@ -137,20 +136,20 @@ def _of_node(world: JobWorld, operation: Operation) -> dict[str, Any]:
     }
 
 
-def note_restart(world: JobWorld, epoch: Epoch) -> None:
+def note_restart(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """All ranks of an epoch run that was restarted from a checkpoint."""
     ctx = world.ctx
     query = select(Move).where(Move.job_id == world.job.id, Move.epoch == epoch.restart_from)
     move = ctx.session.scalars(query.order_by(Move.id.desc())).first()
     if move is None or move.restart_s is not None:
         return  # one that was given up late, or the second restart from the same checkpoint
-    move.restart_s = max(0.0, ctx.now - epoch.created_s)
-    move.to_processors = epoch.processors
-    move.to_nodes = len({seat.worker for seat in epoch.placement})
+    yield note(move, restart_s=max(0.0, ctx.now - epoch.created_s))
+    yield note(move, to_processors=epoch.processors)
+    yield note(move, to_nodes=len({seat.worker for seat in epoch.placement}))
     if epoch.number == move.epoch + 1 and not _waited(world, move.at_s):
-        move.wait_s += max(0.0, epoch.created_s - move.at_s)
-    ctx.session.flush()
-    ctx.history.forget()
+        yield note(move, wait_s=move.wait_s + max(0.0, epoch.created_s - move.at_s))
+    yield Flush()
+    yield ForgetHistory()
 
 
 def _waited(world: JobWorld, since_s: float) -> bool:
@@ -161,17 +160,17 @@ def _waited(world: JobWorld, since_s: float) -> bool:
     return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
-def learn_of_end(world: JobWorld, end: End, decided: Outcome) -> None:
+def learn_of_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
     """What a job that came to its end, and well, teaches of its application: a subscriber to all ends."""
     if not isinstance(decided, Final) or decided.state is not JobState.COMPLETED or decided.exit_code != 0:
         return
     if not isinstance(end, PassedThroughEnded):
-        _note_run(world)
+        yield from _note_run(world)
     elif end.start_s is not None and end.end_s is not None:
-        _keep_run(world, end.end_s - end.start_s, {})
+        yield from _keep_run(world, end.end_s - end.start_s, {})
 
 
-def _note_run(world: JobWorld) -> None:
+def _note_run(world: JobWorld) -> Effects[None]:
     """An elastic job has come to its end, and well: keep how long its ranks computed, and how over-subscribed.
 
     Not where anything was done twice (a setback), where ranks went on with a checkpoint that failed, or where the
@@ -192,7 +191,7 @@ def _note_run(world: JobWorld) -> None:
             return
         by_degree[1] += _beside_launches(world)
     full_s = by_degree.pop(1)
-    _keep_run(world, full_s, {str(k): seconds for k, seconds in sorted(by_degree.items())})
+    yield from _keep_run(world, full_s, {str(k): seconds for k, seconds in sorted(by_degree.items())})
 
 
 def _beside_launches(world: JobWorld) -> float:
@@ -205,15 +204,14 @@ def _beside_launches(world: JobWorld) -> float:
     return max(0.0, world.ctx.now - began_s - launched_s)
 
 
-def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> None:
+def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> Effects[None]:
     """Keep a run that is long enough to say something; tell everybody if there is one to be set beside it."""
     ctx, job = world.ctx, world.job
     if max(full_s, sum(over.values())) < LEAST_RUN_S:
         return
     work = work_of(job.user, world.spec)
     others = {(bool(run.over), run.elastic) for run in ctx.session.scalars(select(Run).where(Run.work == work))}
-    remember(
-        ctx.session,
+    yield Remember(
         Run(
             application=job.application,
             work=work,
@@ -222,8 +220,8 @@ def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> None:
             full_s=full_s,
             over=over,
             elastic=job.elastic,
-        ),
+        )
     )
     calibrates = (not over) in {was_over for was_over, _ in others}  # one over-subscribed, the other not
     if calibrates or (not over and (False, not job.elastic) in others):  # one with EJB, the other without
-        ctx.history.forget()
+        yield ForgetHistory()

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from ejbd.core.overhead import Hop, Took, expected
+from ejbd.manager.effects import Effects, ForgetHistory, Remember
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.history import hops, remember
+from ejbd.manager.facts.past.history import hops
 from ejbd.store.models import Epoch, Event, Job, Overhead, Subjob
 from ejbd.wire.kinds import EventKind, JobKind
 
 NEWS = 0.05  # the part by which what is expected has to change before everybody is told
 
 
-def note_start_up(world: JobWorld, epoch: Epoch) -> None:
+def note_start_up(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """All ranks of an epoch run: its new subjobs took so long until their workers answered, and, where nothing was
     restarted, the ranks so long from then on."""
     now = world.ctx.now
@@ -30,16 +31,16 @@ def note_start_up(world: JobWorld, epoch: Epoch) -> None:
         came = [worker.registered_s for worker in world.workers_of(subjob.id)]
         if came and subjob.start_s >= world.ctx.up_since:
             ready[subjob.id] = max(came)
-            _keep(world, Hop.READY, subjob, max(came) - subjob.start_s)
+            yield from _keep(world, Hop.READY, subjob, max(came) - subjob.start_s)
     if len(ready) != len(epoch.members) or epoch.restart_from is not None or world.job.setbacks:
         return  # not all of them are new; or the launch is a part of a move; or there was more to do than to start
     # A script does work of its own before it launches.
     since_s = epoch.created_s if world.job.kind == JobKind.SCRIPT else max(ready.values())
     first = next(subjob for subjob in world.subjobs if subjob.id == epoch.members[0])
-    _keep(world, Hop.LAUNCH, first, now - since_s, epoch.processors)
+    yield from _keep(world, Hop.LAUNCH, first, now - since_s, epoch.processors)
 
 
-def note_given_back(world: JobWorld, subjob: Subjob, end_s: float | None) -> None:
+def note_given_back(world: JobWorld, subjob: Subjob, end_s: float | None) -> Effects[None]:
     """A subjob that ranks were on was given back and has ended; `end_s`: when, by the batch system."""
     ctx = world.ctx
     if not subjob.joined or not subjob.releasing:
@@ -49,7 +50,7 @@ def note_given_back(world: JobWorld, subjob: Subjob, end_s: float | None) -> Non
         return
     # The batch system tells whole seconds of a clock of its own: the end cannot be before, nor later than now.
     free_s = ctx.now if end_s is None else min(ctx.now, max(end_s, since_s))
-    _keep(world, Hop.BACK, subjob, free_s - since_s)
+    yield from _keep(world, Hop.BACK, subjob, free_s - since_s)
 
 
 def _left(world: JobWorld, subjob: Subjob) -> float | None:
@@ -64,13 +65,12 @@ def _left(world: JobWorld, subjob: Subjob) -> float | None:
     return world.ctx.session.scalars(query.order_by(Event.id.desc()).limit(1)).first()
 
 
-def _keep(world: JobWorld, hop: Hop, subjob: Subjob, seconds: float, processors: int | None = None) -> None:
+def _keep(world: JobWorld, hop: Hop, subjob: Subjob, seconds: float, processors: int | None = None) -> Effects[None]:
     """Write one down. What changes nothing that is planned with is told to nobody."""
     ctx, job = world.ctx, world.job
     application = job.application if hop is Hop.LAUNCH else ""
     before = ctx.history.hops(hop, job.queue, application)
-    remember(
-        ctx.session,
+    yield Remember(
         Overhead(
             hop=hop.value,
             queue=job.queue,
@@ -80,11 +80,11 @@ def _keep(world: JobWorld, hop: Hop, subjob: Subjob, seconds: float, processors:
             at_s=ctx.now,
             processors=processors or subjob.processors,
             seconds=max(0.0, seconds),
-        ),
+        )
     )
     after = hops(ctx.session, hop, application or job.queue, by_application=bool(application))
     if not before or abs(_expected(after, job) - _expected(before, job)) > NEWS * _expected(before, job):
-        ctx.history.forget()
+        yield ForgetHistory()
 
 
 def _expected(found: Sequence[Took], job: Job) -> float:

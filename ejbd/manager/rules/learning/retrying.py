@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ejbd.core.view import BatchState
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.effects import Effects, LeaveEnding, note, tell
 from ejbd.manager.effects.ends import Again, End, Final, Outcome, PassedThroughEnded, PlanOutlived, TimeUsedUp
 from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
@@ -13,13 +14,11 @@ from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.times import AHEAD_POLLS, walltime_end, work_now
 from ejbd.manager.rules.learning import gaps
-from ejbd.manager.rules.signals import warnings
 from ejbd.store.states import EpochState, JobState, SubjobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
 
-def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
+def take_next(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | None]:
     """A run that timed out is done again with the next walltime that was learned: asked about ends.
 
     A time-out and nothing else: what the batch system says of memory, nodes, preemption and cancellation is final. What
@@ -28,13 +27,13 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
     job = world.job
     ended = world.subjob(end.subjob) if isinstance(end, PassedThroughEnded) else None
     if isinstance(end, PassedThroughEnded) and ended is not None and is_attempt(job, ended):
-        return gaps.after(world, end)
+        return (yield from gaps.after(world, end))
     following = next_of(job.walltimes)
     if following is None:
         return None
     kept, before_s, next_s = following
     if isinstance(end, PlanOutlived) and isinstance(outcome, Again) and not end.cut_short:
-        job.walltimes = kept
+        yield note(job, walltimes=kept)
         return replace(outcome, walltime_s=next_s, reason=_why(outcome.reason, before_s, next_s))
     if not isinstance(outcome, Final) or outcome.state is not JobState.TIMEOUT or "planned_s" in (job.walltimes or {}):
         return None
@@ -45,7 +44,7 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
             return None
     elif not isinstance(end, TimeUsedUp | PlanOutlived) or not _may_go_on(world):
         return None
-    job.walltimes = kept
+    yield note(job, walltimes=kept)
     reach(CrashPoint.AGAIN_BEFORE_COMMIT)
     return Again(reason=_why(outcome.reason, before_s, next_s), whole=True, walltime_s=next_s)
 
@@ -63,7 +62,7 @@ def _may_go_on(world: JobWorld) -> bool:
     return saved or world.spec.rerunnable
 
 
-def saves_in_time(world: JobWorld) -> bool:
+def saves_in_time(world: JobWorld) -> Effects[bool]:
     """Save what runs on a J0 of a learned walltime that is nearly over, and wait again for another J0.
 
     It plans with the next walltime where the present one was not enough; a J0 may also have been asked for before.
@@ -83,14 +82,11 @@ def saves_in_time(world: JobWorld) -> bool:
         return False
     kept, before_s, next_s = following if following is not None else (dict(job.walltimes or {}), 0.0, job.walltime_s)
     why = "J0 ends before what is planned" if short else _why("saved in time", before_s, next_s)
-    if not warnings.leave(world, [j0], why):
+    if not (yield LeaveEnding([j0], why)):
         return False
     if not short:
-        job.walltime_s = next_s
-        job.walltimes = kept
-    job.walltimes = {**(job.walltimes or {}), "left": j0.id}
-    add_event(
-        ctx.session, EventKind.JOB_AGAIN, ctx.now,
-        job_id=job.id, walltime_s=job.walltime_s, pause_s=0.0, reason=why,
-    )  # fmt: skip
+        yield note(job, walltime_s=next_s)
+        yield note(job, walltimes=kept)
+    yield note(job, walltimes={**(job.walltimes or {}), "left": j0.id})
+    yield tell(EventKind.JOB_AGAIN, job_id=job.id, walltime_s=job.walltime_s, pause_s=0.0, reason=why)
     return True

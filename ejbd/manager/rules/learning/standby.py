@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.manager.acts.subjobs import add_intent, add_subjob, release
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.effects import Act, Ask, Effects, Release, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.jobspec.depends import When
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 _NOT_BEGUN = (SubjobState.PLANNED, SubjobState.PENDING)
@@ -28,7 +27,7 @@ def of(world: JobWorld) -> Subjob | None:
     return next((s for s in world.open_subjobs if s.role == SubjobRole.STANDBY and not s.releasing), None)
 
 
-def plan(world: JobWorld) -> None:
+def plan(world: JobWorld) -> Effects[None]:
     """A run of a passed-through job has begun: have the next one stand by, where a time-out would take it."""
     job, spec = world.job, world.spec
     following = next_of(job.walltimes)
@@ -37,7 +36,7 @@ def plan(world: JobWorld) -> None:
     if world.ctx.queue_settings(job.queue).keep_place == "off" or is_apart(world):
         return
     _, _, next_s = following
-    add_subjob(world, SubjobRole.STANDBY, job.processes, next_s)
+    yield Ask(SubjobRole.STANDBY, job.processes, next_s)
     reach(CrashPoint.STANDBY_BEFORE_COMMIT)
 
 
@@ -50,7 +49,7 @@ def is_apart(world: JobWorld) -> bool:
     return apart or spec.mail is not None or When.SINGLETON in spec.wants.dependency
 
 
-def adopt(world: JobWorld, walltime_s: float, why: str) -> Subjob | None:
+def adopt(world: JobWorld, walltime_s: float, why: str) -> Effects[Subjob | None]:
     """What stands by with this walltime becomes the job's next run, and may begin. None: nothing does."""
     found = of(world)
     if found is None or found.missing_since_s is not None or found.state not in _NOT_BEGUN:
@@ -59,20 +58,20 @@ def adopt(world: JobWorld, walltime_s: float, why: str) -> Subjob | None:
         return None  # it is never let begin beside another run
     ctx = world.ctx
     found.role = SubjobRole.RIGID.value
-    add_event(ctx.session, EventKind.SUBJOB_ADOPTED, ctx.now, job_id=world.job.id, subjob_id=found.id, reason=why)
+    yield tell(EventKind.SUBJOB_ADOPTED, job_id=world.job.id, subjob_id=found.id, reason=why)
     submission = ctx.session.scalars(
         select(Intent.state).where(Intent.subjob_id == found.id, Intent.kind == IntentKind.SUBMIT)
     ).first()
     if submission != IntentState.PENDING:  # otherwise it will be submitted as what it is now
-        add_intent(ctx, IntentKind.BEGIN, world.job.id, subjob=found)
+        yield Act(IntentKind.BEGIN, world.job.id, subjob=found)
     return found
 
 
-def let_go(world: JobWorld, why: str) -> None:
+def let_go(world: JobWorld, why: str) -> Effects[None]:
     """Nothing has to stand by any more."""
     for subjob in world.open_subjobs:
         if subjob.role == SubjobRole.STANDBY:
-            release(world, subjob, why)
+            yield Release(subjob, why)
 
 
 def told(subjob: Subjob) -> str:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.view import ClusterView
 from ejbd.errors import Code, EjbError
-from ejbd.manager.acts.guard import guarded
+from ejbd.manager.effects import Apart, Conclude, Delete, Effects, note, tell
 from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.facts.context import Context
@@ -25,11 +25,9 @@ from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.depends import Condition, Depends, When
 from ejbd.manager.jobspec.indices import Indices, unfolded
-from ejbd.manager.rules.ends.concluding import conclude
 from ejbd.store.models import Array, Dependency, Job
 from ejbd.store.queries import by_number
 from ejbd.store.states import TERMINAL_JOB, JobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, JobKind
 from ejbd.wire.numbers import may_be_slurms
 
@@ -175,7 +173,7 @@ def waits_for(conditions: str) -> str:
 # -- later ------------------------------------------------------------------------------------------------------------
 
 
-def step(ctx: Context) -> None:
+def step(ctx: Context) -> Effects[None]:
     """Let go of the jobs whose dependencies are met, and end or keep those whose never will be."""
     waiting = select(Dependency.job_id, Dependency.conditions).where(Dependency.never.is_(False))
     targets = {
@@ -187,10 +185,10 @@ def step(ctx: Context) -> None:
     query = select(Dependency, Job).join(Job, Dependency.job_id == Job.id).where(Dependency.job_id.in_(ids))
     for dependency, job in ctx.session.execute(query.order_by(Job.seq)).all():
 
-        def look(world: JobWorld, dependency: Dependency = dependency) -> None:
-            _look(world, dependency)
+        def look(world: JobWorld, dependency: Dependency = dependency) -> Effects[None]:
+            yield from _look(world, dependency)
 
-        guarded(JobWorld(ctx, job), look)
+        yield Apart(JobWorld(ctx, job), look)
 
 
 def _worth_a_look(session: Session, targets: Mapping[str, Sequence[str]]) -> list[str]:
@@ -228,26 +226,26 @@ def never_met(session: Session, job: Job) -> bool:
     return dependency is not None and dependency.never
 
 
-def _look(world: JobWorld, dependency: Dependency) -> None:
+def _look(world: JobWorld, dependency: Dependency) -> Effects[None]:
     ctx, job = world.ctx, world.job
     found = Depends.read(dependency.conditions)
     if job.state != JobState.RECEIVED or found is None:
-        ctx.session.delete(dependency)
+        yield Delete(dependency)
         return
     met, why = _all(ctx, job, found)
     if met is Met.NOT_YET:
         return
     said = why if met is Met.NEVER else ""
-    add_event(ctx.session, EventKind.JOB_DEPENDENCY, ctx.now, job_id=job.id, met=met is Met.YES, reason=said)
+    yield tell(EventKind.JOB_DEPENDENCY, job_id=job.id, met=met is Met.YES, reason=said)
     if met is Met.YES:
-        ctx.session.delete(dependency)
-        job.reason = ""
+        yield Delete(dependency)
+        yield note(job, reason="")
         return
-    dependency.never = True
-    job.reason = f"{NEVER}: {why}"
+    yield note(dependency, never=True)
+    yield note(job, reason=f"{NEVER}: {why}")
     asked = world.spec.wants.kill_invalid
     if asked or (asked is None and ctx.view is not None and ctx.view.kills_unmet):
-        conclude(world, CancelAsked(job.reason))
+        yield Conclude(CancelAsked(job.reason))
 
 
 def _all(ctx: Context, job: Job, depends: Depends) -> tuple[Met, str]:

@@ -14,13 +14,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.effects import Effects, InsertRows, TellAll, Wake, note
 from ejbd.manager.facts.context import Context
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.indices import Indices, chosen, folded, ranges, unfolded
 from ejbd.manager.rules.linked import dependencies
 from ejbd.store.models import Array, Dependency, Job
 from ejbd.store.states import JobState
-from ejbd.store.transitions import NEW_JOBS_TOPIC, add_events, insert_rows, wake
+from ejbd.store.transitions import NEW_JOBS_TOPIC
 from ejbd.wire.kinds import EventKind, JobKind
 
 _MOST = "max_run_subjobs="  # OpenPBS's -W: elements at a time
@@ -69,7 +70,7 @@ def element_id(array_id: str, index: int) -> str:
     return f"{array_id}_{index}"
 
 
-def unfold(ctx: Context, array: Array, job: Job, most: int) -> int:
+def unfold(ctx: Context, array: Array, job: Job, most: int) -> Effects[int]:
     """Make the next elements jobs, at most so many; how many there were."""
     ahead = unfolded(array.ahead)
     room = min(array.most or ctx.settings.limits.array_jobs, ctx.settings.limits.array_jobs) - array.open
@@ -80,34 +81,31 @@ def unfold(ctx: Context, array: Array, job: Job, most: int) -> int:
     like |= {"kind": job.spec["kind"], "state": JobState.RECEIVED.value, "incarnation": 1, "reason": "", "members": []}
     told = {"queue": job.queue, "elastic": job.elastic, "reason": "", "array": job.id}
     ids = {index: element_id(job.id, index) for index in some}
-    insert_rows(ctx.session, Job, [{**like, "id": id, "array_id": job.id, "array_index": at} for at, id in ids.items()])
-    add_events(
-        ctx.session,
+    yield InsertRows(Job, [{**like, "id": id, "array_id": job.id, "array_index": at} for at, id in ids.items()])
+    yield TellAll(
         [
             {"kind": EventKind.JOB_RECEIVED.value, "at_s": ctx.now, "job_id": id, "data": {**told, "index": at}}
             for at, id in ids.items()
-        ],
+        ]
     )
     waits = dependencies.of_elements(ctx.session, JobSpec.from_json(job.spec), some)
-    insert_rows(
-        ctx.session,
-        Dependency,
-        [{"job_id": ids[at], "conditions": text, "never": False} for at, text in waits.items()],
+    yield InsertRows(
+        Dependency, [{"job_id": ids[at], "conditions": text, "never": False} for at, text in waits.items()]
     )
     ahead.difference_update(ranges(some))
-    array.ahead = folded(ahead)
-    array.open += len(some)
-    wake(ctx.session, NEW_JOBS_TOPIC)
+    yield note(array, ahead=folded(ahead))
+    yield note(array, open=array.open + len(some))
+    yield Wake((NEW_JOBS_TOPIC,))
     return len(some)
 
 
-def drop(array: Array, wanted: str | None) -> int:
+def drop(array: Array, wanted: str | None) -> Effects[int]:
     """Cancel elements that are no jobs yet (None: all of them); how many there were."""
     ahead = unfolded(array.ahead)
     gone = chosen(wanted, list(ahead.intiter())) if wanted is not None else ahead
-    array.dropped = folded(ranges((*unfolded(array.dropped).intiter(), *gone.intiter())))
-    array.ahead = folded(ranges((ahead - gone).intiter()))
-    array.changed = True
+    yield note(array, dropped=folded(ranges((*unfolded(array.dropped).intiter(), *gone.intiter()))))
+    yield note(array, ahead=folded(ranges((ahead - gone).intiter())))
+    yield note(array, changed=True)
     return len(gone)
 
 

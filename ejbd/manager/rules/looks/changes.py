@@ -7,12 +7,12 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.manager.effects import Effects, Keep, KeepIn, note, tell
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import SubjobRow
 from ejbd.manager.facts.memory import Changed
 from ejbd.store.models import Event, Subjob
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 _WHOLE = (SubjobRole.PLACEHOLDER, SubjobRole.RIGID)
@@ -21,17 +21,17 @@ _TOLD = (EventKind.SUBJOB_HELD, EventKind.SUBJOB_LET_GO, EventKind.SUBJOB_ALTERE
 _SITE = (EventKind.BATCH_RESTS, EventKind.BATCH_SCHEDULES)
 
 
-def begin(ctx: Context, view: ClusterView) -> None:
+def begin(ctx: Context, view: ClusterView) -> Effects[None]:
     """At each look: what was told before by an earlier daemon, and whether the batch system schedules."""
     memory = ctx.memory
     if memory.changed is None:
-        memory.changed = _told_before(ctx)
+        yield Keep({"changed": _told_before(ctx)})
         last = select(Event.kind).where(Event.kind.in_(_SITE)).order_by(Event.id.desc()).limit(1)
-        memory.rests = ctx.session.scalars(last).first() == EventKind.BATCH_RESTS
+        yield Keep({"rests": ctx.session.scalars(last).first() == EventKind.BATCH_RESTS})
     if memory.rests == view.schedules:
-        memory.rests = not view.schedules
+        yield Keep({"rests": not view.schedules})
         kind = EventKind.BATCH_RESTS if memory.rests else EventKind.BATCH_SCHEDULES
-        add_event(ctx.session, kind, ctx.now)
+        yield tell(kind)
 
 
 def _told_before(ctx: Context) -> dict[str, Changed]:
@@ -56,22 +56,22 @@ def news(ctx: Context, subjob: Subjob | SubjobRow, seen: BatchJobView, held_by_u
     return now if now != (ctx.memory.changed or {}).get(subjob.id, _AS_ASKED) else None
 
 
-def look(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> None:
+def look(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[None]:
     """A batch job that waits, as it is seen now."""
     ctx, job = world.ctx, world.job
     found = news(ctx, subjob, seen, job.held)
     if found is None or ctx.memory.changed is None:
         return
     before = ctx.memory.changed.get(subjob.id, _AS_ASKED)
-    ctx.memory.changed[subjob.id] = found
+    yield KeepIn("changed", subjob.id, found)
     if found.held != before.held:
         kind = EventKind.SUBJOB_HELD if found.held else EventKind.SUBJOB_LET_GO
-        add_event(ctx.session, kind, ctx.now, job_id=job.id, subjob_id=subjob.id, reason=seen.reason)
+        yield tell(kind, job_id=job.id, subjob_id=subjob.id, reason=seen.reason)
     if found.walltime_s != before.walltime_s:
         told = {"asked_s": subjob.walltime_s, "walltime_s": found.walltime_s}
-        add_event(ctx.session, EventKind.SUBJOB_ALTERED, ctx.now, job_id=job.id, subjob_id=subjob.id, **told)
+        yield tell(EventKind.SUBJOB_ALTERED, job_id=job.id, subjob_id=subjob.id, **told)
     said = [f"its batch job {subjob.batch_id} is held at the batch system ({seen.reason})"] if found.held else []
     if found.walltime_s is not None:
         altered = f"somebody has altered its batch job {subjob.batch_id}"
         said.append(f"{altered}: {found.walltime_s:g} s instead of {subjob.walltime_s:g} s")
-    job.reason = "; ".join(said)
+    yield note(job, reason="; ".join(said))

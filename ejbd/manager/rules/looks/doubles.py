@@ -15,18 +15,17 @@ from collections.abc import Mapping
 from sqlalchemy import select
 
 from ejbd.core.view import BatchJobView, ClusterView
-from ejbd.manager.acts.subjobs import add_intent
+from ejbd.manager.effects import Act, Effects, tell
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.store.models import Event, Intent, Subjob
 from ejbd.store.states import IntentState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 ARRIVES_S = 600.0  # so long after it went without an answer a submission may still arrive
 
 
-def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> None:
+def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -> Effects[None]:
     """Cancel doubled submissions, and those of subjobs that were given up; anything else is told once, and left alone.
 
     `open_tags`: of open subjobs, with their batch jobs (None: not known yet).
@@ -49,13 +48,13 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
         if subjob is None:
             continue  # not from this database: another daemon's, or somebody's joke
         if id == subjob.batch_id and subjob.role == SubjobRole.RIGID:
-            _tell(
+            yield from _tell(
                 ctx, subjob, id, EventKind.SUBJOB_RERUN
             )  # cancelled, it would leave half an output in a whole one's place
         elif _is_double(ctx, stranger, subjob, began.get(subjob.batch_id or "", subjob.start_s)):
-            _cancel(ctx, subjob, id)
+            yield from _cancel(ctx, subjob, id)
         else:
-            _tell(ctx, subjob, id, EventKind.SUBJOB_LOOKALIKE)
+            yield from _tell(ctx, subjob, id, EventKind.SUBJOB_LOOKALIKE)
 
 
 def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: float | None) -> bool:
@@ -71,18 +70,18 @@ def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: fl
     )
 
 
-def _cancel(ctx: Context, subjob: Subjob, id: str) -> None:
+def _cancel(ctx: Context, subjob: Subjob, id: str) -> Effects[None]:
     cancels = select(Intent).where(Intent.batch_id == id, Intent.kind == IntentKind.CANCEL)
     under_way = cancels.where(Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)))
     # One done in a time to come is from before the clock was set.
     recent = cancels.where(Intent.done_s.between(ctx.now - 30, ctx.now))
     if ctx.session.scalars(under_way).first() or ctx.session.scalars(recent).first():
         return
-    add_event(ctx.session, EventKind.SUBJOB_STRAY, ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id)
-    add_intent(ctx, IntentKind.CANCEL, subjob.job_id, batch_id=id)
+    yield tell(EventKind.SUBJOB_STRAY, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id)
+    yield Act(IntentKind.CANCEL, subjob.job_id, batch_id=id)
 
 
-def _tell(ctx: Context, subjob: Subjob, id: str, kind: EventKind) -> None:
+def _tell(ctx: Context, subjob: Subjob, id: str, kind: EventKind) -> Effects[None]:
     told = select(Event.data).where(Event.job_id == subjob.job_id, Event.kind == kind)
     if all(data["batch_id"] != id for data in ctx.session.scalars(told)):
-        add_event(ctx.session, kind, ctx.now, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id)
+        yield tell(kind, job_id=subjob.job_id, subjob_id=subjob.id, batch_id=id)

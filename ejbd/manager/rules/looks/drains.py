@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.view import ClusterView
 from ejbd.errors import Code, EjbError
+from ejbd.manager.effects import Delete, Effects, Flush, Insert, Wake, note, tell
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.drains import elastic_on
 from ejbd.manager.facts.jobworld import JobWorld
@@ -21,7 +22,7 @@ from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.jobspec.hostlists import HINT, hosts
 from ejbd.store.models import Drain, Job, Subjob
 from ejbd.store.states import SubjobState
-from ejbd.store.transitions import add_event, job_topic, wake
+from ejbd.store.transitions import job_topic
 from ejbd.wire.hostlists import fold
 from ejbd.wire.kinds import EventKind, SubjobRole
 
@@ -34,52 +35,53 @@ def parse_nodes(text: str) -> NodeSet:
     return nodes
 
 
-def drain(ctx: Context, view: ClusterView, text: str, by_s: float, who: str) -> None:
+def drain(ctx: Context, view: ClusterView, text: str, by_s: float, who: str) -> Effects[None]:
     """Leave these nodes by `by_s` (epoch seconds). A node that is drained already gets the new time."""
     if not ctx.settings.traits.excludes_nodes:
         raise EjbError(
-            Code.UNSUPPORTED, "jobs cannot be kept off nodes of this batch system by its submit command",
+            Code.UNSUPPORTED,
+            "jobs cannot be kept off nodes of this batch system by its submit command",
             hint="drain the nodes there; EJB uses none that is drained",
-        )  # fmt: skip
+        )
     nodes = parse_nodes(text)
     known = NodeSet.fromlist([node.name for node in view.nodes], resolver=RESOLVER_NOGROUP)
     if unknown := nodes - known:
         raise EjbError(Code.NOT_FOUND, f"there is no node {unknown}", hint=f"the nodes are: {known}")
     if by_s <= ctx.now:
         raise EjbError(Code.INVALID, "the time by which they are to be free is over", hint="e.g. --by now+30minutes")
-    _take_out(ctx.session, nodes)
+    yield from _take_out(ctx.session, nodes)
     row = Drain(nodes=list(nodes), by_s=by_s, asked_s=ctx.now, asked_by=who, free_s=None)
-    ctx.session.add(row)
-    ctx.session.flush()
-    add_event(ctx.session, EventKind.DRAIN_ASKED, ctx.now, nodes=str(nodes), by_s=by_s, by=who)
-    mark(ctx)
+    yield Insert(row)
+    yield Flush()
+    yield tell(EventKind.DRAIN_ASKED, nodes=str(nodes), by_s=by_s, by=who)
+    yield from mark(ctx)
 
 
-def cancel(ctx: Context, text: str, who: str) -> None:
+def cancel(ctx: Context, text: str, who: str) -> Effects[None]:
     """Use these nodes again. Raises EjbError (NOT_FOUND) where none of them is drained."""
     nodes = parse_nodes(text)
-    gone = _take_out(ctx.session, nodes)
+    gone = yield from _take_out(ctx.session, nodes)
     if not gone:
         raise EjbError(Code.NOT_FOUND, f"none of {nodes} is drained by EJB", hint="`ejb drain` lists what is")
-    add_event(ctx.session, EventKind.DRAIN_CANCELLED, ctx.now, nodes=fold(gone), by=who)
-    mark(ctx)
+    yield tell(EventKind.DRAIN_CANCELLED, nodes=fold(gone), by=who)
+    yield from mark(ctx)
 
 
-def _take_out(session: Session, nodes: NodeSet) -> set[str]:
+def _take_out(session: Session, nodes: NodeSet) -> Effects[set[str]]:
     """Forget that these nodes are drained; those that were."""
     gone: set[str] = set()
     for row in session.scalars(select(Drain)):
         hit = set(row.nodes) & set(nodes)
         gone |= hit
         if hit == set(row.nodes):
-            session.delete(row)
+            yield Delete(row)
         elif hit:
-            row.nodes = [name for name in row.nodes if name not in hit]
-    session.flush()
+            yield note(row, nodes=[name for name in row.nodes if name not in hit])
+    yield Flush()
     return gone
 
 
-def mark(ctx: Context) -> None:
+def mark(ctx: Context) -> Effects[None]:
     """Note on each subjob that runs on drained nodes by when it has to be left, where its job can be moved.
 
     What the batch system starts there after the drain was asked for is its own affair, and not taken away again.
@@ -93,12 +95,12 @@ def mark(ctx: Context) -> None:
         by = [r.by_s for r in rows if (subjob.start_s or ctx.now) <= r.asked_s and set(r.nodes) & set(subjob.nodes)]
         leave_by_s = min(by) if by and node_limit.can_move(JobWorld(ctx, job)) else None
         if subjob.leave_by_s != leave_by_s:
-            subjob.leave_by_s = leave_by_s
-            wake(ctx.session, job_topic(job.id))
-    _note_free(ctx, rows)
+            yield note(subjob, leave_by_s=leave_by_s)
+            yield Wake((job_topic(job.id),))
+    yield from _note_free(ctx, rows)
 
 
-def _note_free(ctx: Context, rows: Sequence[Drain]) -> None:
+def _note_free(ctx: Context, rows: Sequence[Drain]) -> Effects[None]:
     """Tell once of each drain that no elastic job is left on its nodes."""
     open_ones = [row for row in rows if row.free_s is None]
     if not open_ones:
@@ -106,5 +108,5 @@ def _note_free(ctx: Context, rows: Sequence[Drain]) -> None:
     there = elastic_on(ctx.session)
     for row in open_ones:
         if not any(set(row.nodes) & set(nodes) for nodes in there.values()):
-            row.free_s = ctx.now
-            add_event(ctx.session, EventKind.DRAIN_FREE, ctx.now, nodes=fold(row.nodes), by_s=row.by_s)
+            yield note(row, free_s=ctx.now)
+            yield tell(EventKind.DRAIN_FREE, nodes=fold(row.nodes), by_s=row.by_s)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
-from ejbd.manager.acts.subjobs import add_intent
+from ejbd.manager.effects import Act, Effects, tell
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster
 from ejbd.manager.facts.tags import is_ours
 from ejbd.store.models import Event, Intent, Subjob
 from ejbd.store.states import IntentState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, IntentKind
 
 AGAIN_S = 60.0  # after a cancellation that was carried out; twice as long after each further one,
@@ -24,7 +23,7 @@ MOST_S = 3600.0  # and no longer than that
 _SHOWN = "the batch system shows it as before, though it has taken its cancellation"
 
 
-def look(ctx: Context, view: ClusterView, roster: Roster) -> None:
+def look(ctx: Context, view: ClusterView, roster: Roster) -> Effects[None]:
     """Ask again for what was asked for some time ago and has not begun to happen."""
     given_back = {row.batch_id: row for rows in roster.subjobs.values() for row in rows if row.releasing}
     given_back.pop(None, None)
@@ -39,15 +38,8 @@ def look(ctx: Context, view: ClusterView, roster: Roster) -> None:
     for subjob in list(ctx.session.scalars(query)) if shown else ():
         kind = _to_repeat(ctx, subjob)
         if kind is not None:
-            add_event(
-                ctx.session,
-                EventKind.SUBJOB_RELEASED,
-                ctx.now,
-                job_id=subjob.job_id,
-                subjob_id=subjob.id,
-                reason=_SHOWN,
-            )
-            add_intent(ctx, kind, subjob.job_id, subjob=subjob)
+            yield tell(EventKind.SUBJOB_RELEASED, job_id=subjob.job_id, subjob_id=subjob.id, reason=_SHOWN)
+            yield Act(kind, subjob.job_id, subjob=subjob)
 
 
 def _goes_on(job: BatchJobView) -> bool:

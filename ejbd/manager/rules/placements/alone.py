@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from ejbd.manager.acts.operations import abandon
-from ejbd.manager.acts.subjobs import release
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.effects import Abandon, Effects, MoveJob, Release, Want, Withdraw, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.hands import orders
 from ejbd.store.models import Subjob
 from ejbd.store.states import JobState, SubjobState
-from ejbd.store.transitions import add_event, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 
-def withdraw(world: JobWorld) -> bool:
+def withdraw(world: JobWorld) -> Effects[bool]:
     """See that nothing of the job begins but by us. False: J0's workers were faster, and the next look takes it up."""
-    ctx, job = world.ctx, world.job
+    job = world.job
     j0s = [s for s in world.open_subjobs if s.role == SubjobRole.PLACEHOLDER]
-    withdrawn = [orders.withdraw(ctx.spool, job.id, j0.id) for j0 in j0s]  # each of them, whatever came of the first
-    return all(withdrawn)
+    withdrawn = True
+    for j0 in j0s:  # each of them, whatever came of the first
+        withdrawn &= yield Withdraw(job.id, j0.id)
+    return withdrawn
 
 
-def adopt(world: JobWorld, j0: Subjob) -> bool:
+def adopt(world: JobWorld, j0: Subjob) -> Effects[bool]:
     """Take up a job whose J0 has begun it by itself. What the batch system says of J0 is said of the job from now on.
 
     Once a job: it is elastic no more. False: there is nothing to take up.
@@ -33,21 +33,20 @@ def adopt(world: JobWorld, j0: Subjob) -> bool:
     if at_s is None:
         return False
     why = "its J0 began while no daemon was there: it runs as it was submitted"
-    job.elastic = False
-    job.members, job.lead_worker = [], None
-    j0.role = SubjobRole.RIGID.value
+    yield note(job, elastic=False)
+    yield Want(job, [])
+    yield note(job, lead_worker=None)
+    yield note(j0, role=SubjobRole.RIGID.value)
     for worker in world.workers_of(j0.id):
-        worker.alive = False
-        abandon(world, worker, why)
+        yield note(worker, alive=False)
+        yield Abandon(worker, why)
     for other in world.open_subjobs:
         if other is not j0:
-            release(world, other, why)
+            yield Release(other, why)
     asked_s = j0.submit_s if j0.submit_s is not None else j0.created_s
-    job.start_s = min(max(at_s, asked_s), ctx.now)
-    add_event(
-        ctx.session, EventKind.JOB_ALONE, ctx.now, job_id=job.id, subjob_id=j0.id, began_s=job.start_s, reason=why
-    )
+    yield note(job, start_s=min(max(at_s, asked_s), ctx.now))
+    yield tell(EventKind.JOB_ALONE, job_id=job.id, subjob_id=j0.id, began_s=job.start_s, reason=why)
     if j0.state == SubjobState.RUNNING:
-        move_job(ctx.session, job, JobState.RUNNING, ctx.now)
+        yield MoveJob(job, JobState.RUNNING)
     reach(CrashPoint.ALONE_BEFORE_COMMIT)
     return True

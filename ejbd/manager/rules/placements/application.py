@@ -12,11 +12,34 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.core.delta import rate_with
-from ejbd.manager.acts.operations import add_operation
-from ejbd.manager.acts.subjobs import release
+from ejbd.manager.effects import (
+    Conclude,
+    Effects,
+    FinishEnd,
+    Flush,
+    Insert,
+    LoseWork,
+    MakeEpochFolder,
+    MoveEpoch,
+    MoveJob,
+    NoteCheckpoint,
+    NoteDeaths,
+    NoteRefusal,
+    NoteRestart,
+    NoteStartUp,
+    Order,
+    QueueSucceeded,
+    Rate,
+    Release,
+    SettleNumber,
+    Stalled,
+    StopRanks,
+    note,
+    tell,
+)
 from ejbd.manager.effects.ends import Again, ApplicationEnded, GoesOn, PeersFailed
 from ejbd.manager.facts.batchjob import pbsvariables, variables
-from ejbd.manager.facts.deaths import REFUSED_LAUNCH, for_memory, last_words, launch_code
+from ejbd.manager.facts.deaths import CANCELLED_LAUNCH, REFUSED_LAUNCH, for_memory, last_words, launch_code
 from ejbd.manager.facts.homes import is_up
 from ejbd.manager.facts.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.facts.operations import finished, succeeded
@@ -28,12 +51,7 @@ from ejbd.manager.facts.placing.launchtime import PATIENCE, WORKERS_PART, launch
 from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.placing.seating import seated
 from ejbd.manager.facts.queues import Failing
-from ejbd.manager.facts.times import set_rate, usable_end, work_now
-from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.ends.deaths import note_deaths, note_refusal
-from ejbd.manager.rules.ends.ending import finish, stop_ranks
-from ejbd.manager.rules.learning.measuring import note_checkpoint, note_restart, stalled
-from ejbd.manager.rules.learning.overheads import note_start_up
+from ejbd.manager.facts.times import usable_end, work_now
 from ejbd.manager.rules.placements import movability
 from ejbd.manager.rules.placements.generations import (
     FAILED_RESTART_S,
@@ -45,45 +63,43 @@ from ejbd.manager.rules.placements.generations import (
 )
 from ejbd.manager.rules.placements.lead import ensure_lead
 from ejbd.manager.rules.placements.setbacks import back_to_waiting, end_if_time_is_up, fail_epoch, start_over
-from ejbd.manager.rules.queues import queuepause
 from ejbd.store.models import Epoch, Launch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, LaunchState, OperationState, SubjobState
-from ejbd.store.transitions import add_event, move_epoch, move_job
 from ejbd.wire.kinds import EpochCode, EventKind, JobKind, OperationKind, SubjobRole
 
-CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
 
 
-def advance(world: JobWorld) -> None:
+def advance(world: JobWorld) -> Effects[None]:
     """Do everything that can be done now for one elastic job."""
     for _ in range(16):  # every step changes a state, and a job has not that many to go through at once
-        if not _step(world):
+        if not (yield from _step(world)):
             return
 
 
-def _step(world: JobWorld) -> bool:
+def _step(world: JobWorld) -> Effects[bool]:
     job = world.job
     if not job.elastic or JobState(job.state).terminal or job.state == JobState.RECEIVED:
         return False
     if job.state == JobState.ENDING:
-        return finish(world)
+        ended: bool = yield FinishEnd()
+        return ended
     if world.frozen:
         return False
     epoch = world.live_epoch
     if epoch is None:
-        return _between_epochs(world)
+        return (yield from _between_epochs(world))
     if epoch.state == EpochState.LAUNCHING:
-        return _launching(world, epoch)
+        return (yield from _launching(world, epoch))
     if epoch.state == EpochState.RUNNING:
-        return _running(world, epoch)
-    return _stopping(world, epoch)
+        return (yield from _running(world, epoch))
+    return (yield from _stopping(world, epoch))
 
 
 # -- no placement is live ---------------------------------------------------------------------------------------------
 
 
-def _between_epochs(world: JobWorld) -> bool:
+def _between_epochs(world: JobWorld) -> Effects[bool]:
     job = world.job
     if world.operations(OperationKind.STOP, unfinished=True):
         return False  # a rank of the last placement may still run
@@ -91,11 +107,11 @@ def _between_epochs(world: JobWorld) -> bool:
         return False
     launch = world.launch
     if launch is not None and launch.exit_code is not None:
-        return _lost_rather_than_failed(world, launch) or _end_launch(world, launch)
+        return (yield from _lost_rather_than_failed(world, launch)) or (yield from _end_launch(world, launch))
     if not job.members:
         if job.state == JobState.RUNNING:
             saved = world.epoch is not None and world.epoch.state == EpochState.STOPPED
-            back_to_waiting(world, "suspended, with its work kept" if saved else "no subjob is left")
+            yield from back_to_waiting(world, "suspended, with its work kept" if saved else "no subjob is left")
             return True
         return False
     members = [s for s in world.open_subjobs if s.id in job.members]
@@ -103,31 +119,31 @@ def _between_epochs(world: JobWorld) -> bool:
         return False  # the last one has just ended: whoever saw that takes it out
     if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members) or _pauses(world):
         return False
-    members = movability.room_that_lasts(world, members)
+    members = yield from movability.room_that_lasts(world, members)
     if not members:
-        back_to_waiting(world, "what it has does not last to its end, and it cannot be moved")
+        yield from back_to_waiting(world, "what it has does not last to its end, and it cannot be moved")
         return True
     if _too_narrow(world, members):
-        back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
+        yield from back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
         return True
-    if not ensure_lead(world, members):
+    if not (yield from ensure_lead(world, members)):
         return False
     if job.state == JobState.WAITING:
-        move_job(world.ctx.session, job, JobState.RUNNING, world.ctx.now)
+        yield MoveJob(job, JobState.RUNNING)
         if job.start_s is None:
-            job.start_s = world.ctx.now
-        set_rate(job, 1.0 if job.kind == JobKind.SCRIPT else 0.0, world.ctx.now)
+            yield note(job, start_s=world.ctx.now)
+        yield Rate(job, 1.0 if job.kind == JobKind.SCRIPT else 0.0)
     if launch is None:
         if job.kind == JobKind.SCRIPT or world.launched:
             return False  # the script will ask for it; a command has its one launch
         if not is_up(world):
             return False  # where its output cannot be written a job does not begin
-        launch = add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
-    _start_epoch(world, launch, members)
+        launch = yield from add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
+    yield from _start_epoch(world, launch, members)
     return True
 
 
-def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
+def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> Effects[bool]:
     """Ranks whose peers died with their node fail before anybody has missed that node: go back, the program is well."""
     job, epoch = world.job, world.epoch
     if epoch is None or epoch.state != EpochState.FAILED or launch.exit_code == CANCELLED_LAUNCH:
@@ -135,14 +151,12 @@ def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> bool:
     stops = world.operations(OperationKind.STOP, epoch=epoch.number)
     if not any(o.state == OperationState.ABANDONED for o in stops):
         return False
-    decided = conclude(world, PeersFailed(job.setbacks, epoch.reason))
+    decided = yield Conclude(PeersFailed(job.setbacks, epoch.reason))
     if not isinstance(decided, Again) or decided.whole:
         return not isinstance(decided, GoesOn)
-    launch.exit_code = None
-    job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, world.ctx.now
-    add_event(
-        world.ctx.session, EventKind.EPOCH_LOST, world.ctx.now, job_id=job.id, epoch=epoch.number, reason=epoch.reason
-    )
+    yield note(launch, exit_code=None)
+    yield LoseWork(job, epoch.work_at_start_s)
+    yield tell(EventKind.EPOCH_LOST, job_id=job.id, epoch=epoch.number, reason=epoch.reason)
     return True
 
 
@@ -182,7 +196,7 @@ def _pauses(world: JobWorld) -> bool:
     return world.ctx.now < (epoch.ended_s or 0.0) + placement_pause_s(world.job.setbacks)
 
 
-def add_launch(world: JobWorld, ordinal: int, size: int, file: str, *, together: bool = True) -> Launch:
+def add_launch(world: JobWorld, ordinal: int, size: int, file: str, *, together: bool = True) -> Effects[Launch]:
     """The application is to run: the whole of a command job, or one launch line of a script.
 
     `together`: a rank that fails ends the others.
@@ -198,16 +212,16 @@ def add_launch(world: JobWorld, ordinal: int, size: int, file: str, *, together:
         work_at_start_s=work_now(world.job, now),
         created_s=now,
     )
-    world.ctx.session.add(launch)
-    world.ctx.session.flush()
-    add_event(world.ctx.session, EventKind.LAUNCH_ASKED, now, job_id=world.job.id, ordinal=ordinal, ranks=size)
+    yield Insert(launch)
+    yield Flush()
+    yield tell(EventKind.LAUNCH_ASKED, job_id=world.job.id, ordinal=ordinal, ranks=size)
     return launch
 
 
-def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None:
+def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effects[None]:
     ctx, job, last = world.ctx, world.job, world.epoch
     number = last.number + 1 if last else 1
-    restart_from, fallback = resume_from(world, launch), []
+    restart_from, fallback = (yield from resume_from(world, launch)), []
     if last is not None and last.launch_ordinal == launch.ordinal:
         fallback = list(last.members) if last.state == EpochState.STOPPED else list(last.fallback)
     # Those that last longest first: ranks on them have the fewest moves before them.
@@ -215,10 +229,12 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     workers = [w for s in members for w in world.workers_of(s.id)]
     seated_on = node_limit.seats_on(world, launch.size, workers, restart=restart_from is not None)
     if not seated_on and node_limit.one_mpirun(world):
-        _no_node_for_mpirun(world, launch, workers)
+        yield from _no_node_for_mpirun(world, launch, workers)
         return
     if not seated_on:
-        _begin_anew(world, launch, "its checkpoint can be restarted on one node only, and none of these is wide enough")
+        yield from _begin_anew(
+            world, launch, "its checkpoint can be restarted on one node only, and none of these is wide enough"
+        )
         restart_from, fallback, seated_on = None, [], workers
     workers = seated_on
     seating = seated(world, launch, workers)
@@ -239,11 +255,11 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
         created_s=ctx.now,
         reason="",
     )
-    ctx.session.add(epoch)
-    ctx.session.flush()
+    yield Insert(epoch)
+    yield Flush()
     world.set_epoch(epoch)
-    set_rate(job, 0.0, ctx.now)
-    folder = ctx.spool.make_epoch(job.id, number)
+    yield Rate(job, 0.0)
+    folder = yield MakeEpochFolder(job.id, number)
     spec = world.job.spec
     used = {seat.worker for seat in seats}
     workers = [w for w in workers if w.id in used]
@@ -251,6 +267,7 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
     addresses = sorted({w.address for w in workers})
     engine = moving.launch_engine(world, restart_from)
     common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
+    yield SettleNumber(job)
     common["variables"] = {
         **variables.of_launch(world, launch, members, seats, workers),
         **pbsvariables.of_launch(world, folder, seats, workers),
@@ -275,11 +292,9 @@ def _start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> None
             "timeout_s": timeout_s * WORKERS_PART,
             **common,
         }
-        add_operation(ctx, worker, OperationKind.LAUNCH, payload, epoch=number)
-    add_event(
-        ctx.session,
+        yield Order(worker, OperationKind.LAUNCH, payload, epoch=number)
+    yield tell(
         EventKind.EPOCH_LAUNCHING,
-        ctx.now,
         job_id=job.id,
         epoch=number,
         launch=launch.ordinal,
@@ -295,71 +310,71 @@ def _wide(processors: tuple[int, ...]) -> dict[str, Any]:
     return {"processors": list(processors)} if len(processors) > 1 else {}
 
 
-def _begin_anew(world: JobWorld, launch: Launch, why: str) -> None:
+def _begin_anew(world: JobWorld, launch: Launch, why: str) -> Effects[None]:
     """The next placement starts the launch from its beginning; what it has done is lost."""
     job = world.job
-    job.incarnation += 1
-    job.work_s, job.work_rate, job.work_as_of_s = launch.work_at_start_s, 0.0, world.ctx.now
-    add_event(
-        world.ctx.session, EventKind.LAUNCH_ANEW, world.ctx.now, job_id=job.id, ordinal=launch.ordinal, reason=why
-    )
+    yield note(job, incarnation=job.incarnation + 1)
+    yield LoseWork(job, launch.work_at_start_s)
+    yield tell(EventKind.LAUNCH_ANEW, job_id=job.id, ordinal=launch.ordinal, reason=why)
 
 
-def _no_node_for_mpirun(world: JobWorld, launch: Launch, workers: list[Worker]) -> None:
+def _no_node_for_mpirun(world: JobWorld, launch: Launch, workers: list[Worker]) -> Effects[None]:
     widest = max(worker.processors for worker in workers)
     why = (
         f"one mpirun starts Open MPI's ranks, all on one node: {launch.size} are more than {widest} processors hold at "
         f"O_max {world.parameters().omax}"
     )
-    note_refusal(world, "mpirun", why)
-    launch.exit_code = REFUSED_LAUNCH
-    world.ctx.session.flush()
+    yield NoteRefusal("mpirun", why)
+    yield note(launch, exit_code=REFUSED_LAUNCH)
+    yield Flush()
 
 
-def _end_launch(world: JobWorld, launch: Launch) -> bool:
+def _end_launch(world: JobWorld, launch: Launch) -> Effects[bool]:
     """Nothing of the launch runs any more: tell the script, or end the job."""
     ctx, job = world.ctx, world.job
     code = launch.exit_code or 0
-    launch.state = LaunchState.ENDED
-    launch.ended_s = ctx.now
-    ctx.session.flush()
-    add_event(ctx.session, EventKind.LAUNCH_ENDED, ctx.now, job_id=job.id, ordinal=launch.ordinal, code=code)
+    yield note(launch, state=LaunchState.ENDED)
+    yield note(launch, ended_s=ctx.now)
+    yield Flush()
+    yield tell(EventKind.LAUNCH_ENDED, job_id=job.id, ordinal=launch.ordinal, code=code)
     said = last_words(world)
     if job.kind == JobKind.COMMAND:
-        _end_by_code(world, code, for_memory(world) or (said[0] if said else f"the application ended with code {code}"))
+        yield from _end_by_code(
+            world, code, for_memory(world) or (said[0] if said else f"the application ended with code {code}")
+        )
         return True
-    movability.launch_over(world)
-    set_rate(job, 1.0, ctx.now)  # the script's own steps take what they would take at full width
+    yield from movability.launch_over(world)
+    yield Rate(job, 1.0)  # the script's own steps take what they would take at full width
     lead = world.worker(job.lead_worker)
     if lead is not None:
         epoch = world.epoch
         if epoch is not None:
-            add_operation(ctx, lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
+            yield Order(lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
         payload = {"ordinal": launch.ordinal, "code": code, **({"say": said} if said else {})}
-        add_operation(ctx, lead, OperationKind.LAUNCH_ENDED, payload)
+        yield Order(lead, OperationKind.LAUNCH_ENDED, payload)
     return True
 
 
-def _end_by_code(world: JobWorld, code: int, reason: str) -> None:
-    conclude(world, ApplicationEnded(code, reason))
+def _end_by_code(world: JobWorld, code: int, reason: str) -> Effects[None]:
+    yield Conclude(ApplicationEnded(code, reason))
 
 
 # -- a placement is live ----------------------------------------------------------------------------------------------
 
 
-def _launching(world: JobWorld, epoch: Epoch) -> bool:
+def _launching(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     ctx = world.ctx
     operations = world.operations(OperationKind.LAUNCH, epoch=epoch.number)
     if not finished(operations) and not any(o.state == OperationState.FAILED for o in operations):
         bad = sorted((int(rank), code) for rank, code in epoch.exits.items() if code)
         if epoch.restart_from is not None and bad:
             why = f"rank {bad[0][0]} ended with code {bad[0][1]} at its restart"
-            fail_epoch(world, epoch, EpochCode.AT_RESTART, why, engines=True)
+            yield from fail_epoch(world, epoch, EpochCode.AT_RESTART, why, engines=True)
             return True
         timeout_s = told_timeout_s(world, operations)
         if ctx.waited_s(epoch.created_s) <= timeout_s:
             return False
-        fail_epoch(world, epoch, EpochCode.NOT_UP, f"not up within {timeout_s:g} s")
+        yield from fail_epoch(world, epoch, EpochCode.NOT_UP, f"not up within {timeout_s:g} s")
         return True
     if not succeeded(operations):
         codes = [int((o.result or {})["code"]) for o in operations if (o.result or {}).get("code")]
@@ -367,24 +382,23 @@ def _launching(world: JobWorld, epoch: Epoch) -> bool:
         if codes and epoch.restart_from is None and launch is not None:
             # The program itself cannot be started (not found, not executable): no other place would help.
             why = "; ".join(sorted({o.error for o in operations if o.error}))
-            stop_launch(world, launch, codes[0], why)
+            yield from stop_launch(world, launch, codes[0], why)
             return True
         errors = "; ".join(sorted({o.error for o in operations if o.error})) or "a worker was lost"
         restarting = epoch.restart_from is not None
         broken = restarting and any((o.result or {}).keys() & {"broken", "spoiled"} for o in operations)
-        fail_epoch(world, epoch, EpochCode.LAUNCH_FAILED, f"launch failed: {errors}", engines=broken)
+        yield from fail_epoch(world, epoch, EpochCode.LAUNCH_FAILED, f"launch failed: {errors}", engines=broken)
         return True
     speed = _speed(world, epoch)
-    move_epoch(
-        ctx.session, epoch, EpochState.RUNNING, ctx.now,
-        processors=epoch.processors, subjobs=epoch.members, rate=speed,
-    )  # fmt: skip
-    epoch.running_s = ctx.now
+    yield MoveEpoch(
+        epoch, EpochState.RUNNING, data={"processors": epoch.processors, "subjobs": epoch.members, "rate": speed}
+    )
+    yield note(epoch, running_s=ctx.now)
     if epoch.restart_from is not None:
-        note_restart(world, epoch)
-    note_start_up(world, epoch)
-    set_rate(world.job, speed, ctx.now)
-    _release_left_behind(world, epoch)
+        yield NoteRestart(epoch)
+    yield NoteStartUp(epoch)
+    yield Rate(world.job, speed)
+    yield from _release_left_behind(world, epoch)
     return True
 
 
@@ -393,35 +407,35 @@ def _speed(world: JobWorld, epoch: Epoch) -> float:
     return rate_with(epoch.size, epoch.processors, world.delta) / world.overheads.pace.value
 
 
-def _follow_delta(world: JobWorld, epoch: Epoch) -> None:
+def _follow_delta(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """Where Delta is known better by now: what is done from now on counts so; what was done is left as it is."""
-    job, now = world.job, world.ctx.now
+    job = world.job
     speed = _speed(world, epoch)
     if speed != job.work_rate:
-        set_rate(job, speed, now)
-        add_event(world.ctx.session, EventKind.EPOCH_RATE, now, job_id=job.id, epoch=epoch.number, rate=speed)
+        yield Rate(job, speed)
+        yield tell(EventKind.EPOCH_RATE, job_id=job.id, epoch=epoch.number, rate=speed)
 
 
-def _release_left_behind(world: JobWorld, epoch: Epoch) -> None:
+def _release_left_behind(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """The new placement runs: what it does not use is given back, and older checkpoints are deletable."""
     for subjob in world.open_subjobs:
         if subjob.id in epoch.members:
             if not subjob.joined:
-                world.job.failed_starts, world.job.not_before_s = 0, 0.0
-                queuepause.succeeded(world.ctx.session, world.job, Failing.STARTS, world.ctx.now)
-            subjob.joined = True
+                yield note(world.job, failed_starts=0, not_before_s=0.0)
+                yield QueueSucceeded(world.job, Failing.STARTS, world.ctx.now)
+            yield note(subjob, joined=True)
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
-            release(world, subjob, f"epoch {epoch.number} runs without it")
-    drop_older(world, epoch)
+            yield Release(subjob, f"epoch {epoch.number} runs without it")
+    yield from drop_older(world, epoch)
 
 
-def _running(world: JobWorld, epoch: Epoch) -> bool:
-    if _ranks_over(world, epoch):
+def _running(world: JobWorld, epoch: Epoch) -> Effects[bool]:
+    if (yield from _ranks_over(world, epoch)):
         return True
     if epoch.fallback and is_proved(world, epoch):
-        epoch.fallback = []  # nothing goes back there any more, nor to a checkpoint before
-        drop_older(world, epoch)
-    _follow_delta(world, epoch)
+        yield note(epoch, fallback=[])  # nothing goes back there any more, nor to a checkpoint before
+        yield from drop_older(world, epoch)
+    yield from _follow_delta(world, epoch)
     job, now = world.job, world.ctx.now
     wanted = set(job.members)
     if wanted == set(epoch.members) or not node_limit.can_move(world) or now < job.move_not_before_s:
@@ -431,24 +445,24 @@ def _running(world: JobWorld, epoch: Epoch) -> bool:
     members = [s for s in world.open_subjobs if s.id in wanted]
     if len(members) != len(wanted) or not all(world.ready(s) for s in members):
         return False
-    begin_checkpoint(world, epoch)
+    yield from begin_checkpoint(world, epoch)
     return True
 
 
-def begin_checkpoint(world: JobWorld, epoch: Epoch) -> None:
+def begin_checkpoint(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """Ask every worker that has ranks to checkpoint and stop them."""
     ctx = world.ctx
-    move_epoch(ctx.session, epoch, EpochState.STOPPING, ctx.now, wanted=list(world.job.members))
-    epoch.stopping_s = ctx.now
-    set_rate(world.job, 0.0, ctx.now)
+    yield MoveEpoch(epoch, EpochState.STOPPING, data={"wanted": list(world.job.members)})
+    yield note(epoch, stopping_s=ctx.now)
+    yield Rate(world.job, 0.0)
     # A large state takes its time, as far as that is known.
     timeout_s = max(ctx.settings.limits.checkpoint_timeout_s, PATIENCE * (world.cost.checkpoint_s or 0.0))
     payload = {"epoch": epoch.number, "timeout_s": timeout_s}
     for worker in workers_with_ranks(world, epoch):
-        add_operation(ctx, worker, OperationKind.CHECKPOINT, payload, epoch=epoch.number)
+        yield Order(worker, OperationKind.CHECKPOINT, payload, epoch=epoch.number)
 
 
-def _stopping(world: JobWorld, epoch: Epoch) -> bool:
+def _stopping(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     ctx, job = world.ctx, world.job
     # Only this attempt's operations: an earlier attempt of the same epoch may have failed.
     operations = [
@@ -460,56 +474,52 @@ def _stopping(world: JobWorld, epoch: Epoch) -> bool:
         return False
     codes = [int(code) for code in epoch.exits.values()]
     if succeeded(operations) and len(codes) == epoch.size and all(code == CHECKPOINTED for code in codes):
-        epoch.work_at_stop_s = work_now(job, ctx.now)
-        epoch.checkpoint_bytes = sum(sum((o.result or {}).get("bytes", {}).values()) for o in operations)
+        yield note(epoch, work_at_stop_s=work_now(job, ctx.now))
+        yield note(epoch, checkpoint_bytes=sum(sum((o.result or {}).get("bytes", {}).values()) for o in operations))
         seconds = ctx.now - (epoch.stopping_s or ctx.now)
-        note_checkpoint(world, epoch, operations)
-        move_epoch(
-            ctx.session, epoch, EpochState.STOPPED, ctx.now, bytes=epoch.checkpoint_bytes, seconds=round(seconds, 3)
-        )
+        yield NoteCheckpoint(epoch, operations)
+        yield MoveEpoch(epoch, EpochState.STOPPED, data={"bytes": epoch.checkpoint_bytes, "seconds": round(seconds, 3)})
         return True
     if len(codes) == epoch.size and not any(codes):
-        return _ranks_over(world, epoch)
+        return (yield from _ranks_over(world, epoch))
     errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
     if not any(codes) or (_go_on_alone(world, epoch) and CHECKPOINTED not in codes):
         # Nobody was stopped (some may have come to their end): the application is as it was, and so is its placement.
-        stalled(epoch)
+        yield Stalled(epoch)
         speed = _speed(world, epoch)
         reason = f"checkpoint failed: {errors}"
-        move_epoch(
-            ctx.session,
+        yield MoveEpoch(
             epoch,
             EpochState.RUNNING,
-            ctx.now,
             setback=True,
             reason=reason,
             code=EpochCode.CHECKPOINT_FAILED,
-            rate=speed,
+            data={"rate": speed},
         )
-        set_rate(job, speed, ctx.now)
-        job.move_not_before_s = ctx.now + move_pause_s(world.cost.lambda_s)
+        yield Rate(job, speed)
+        yield note(job, move_not_before_s=ctx.now + move_pause_s(world.cost.lambda_s))
         return True
-    movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
+    yield from movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
     why, code = f"checkpoint incomplete: {errors}", EpochCode.CHECKPOINT_INCOMPLETE
-    fail_epoch(world, epoch, code, why, members=list(epoch.members), engines=True)
+    yield from fail_epoch(world, epoch, code, why, members=list(epoch.members), engines=True)
     return True
 
 
-def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
+def _ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     """End the launch when all ranks have ended, or as soon as one has failed without which the others do not go on."""
     ctx = world.ctx
     codes = {int(rank): int(code) for rank, code in epoch.exits.items()}
     launch = world.launch
     asked = bool(world.operations(OperationKind.CHECKPOINT, epoch=epoch.number))
     if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
-        return _late_checkpoint(world, epoch, list(codes.values()))
+        return (yield from _late_checkpoint(world, epoch, list(codes.values())))
     bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told
-    if bad and end_if_time_is_up(world, epoch.members, world.told_s):
+    if bad and (yield from end_if_time_is_up(world, epoch.members, world.told_s)):
         return True
     if bad and _warned_of(world, epoch, bad):
         rank, code = bad[0]
         why = f"rank {rank} ended with code {code} after the batch system's warning"
-        fail_epoch(world, epoch, EpochCode.WARNED, why, members=_not_warned(world, epoch), theirs=True)
+        yield from fail_epoch(world, epoch, EpochCode.WARNED, why, members=_not_warned(world, epoch), theirs=True)
         return True
     if bad:
         rank, code = bad[0]
@@ -519,48 +529,45 @@ def _ranks_over(world: JobWorld, epoch: Epoch) -> bool:
         within_s = FAILED_RESTART_S if code == DMTCP_GAVE_UP else restored_for_s(world)
         if epoch.restart_from is not None and since < within_s and not lost:
             why = f"rank {rank} ended with code {code} right after the restart"
-            fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
+            yield from fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
             return True
         if code == DMTCP_GAVE_UP and dmtcp:
             # Not the program's doing: its coordinator died, or one of DMTCP's own assertions failed.
             if not lost:
-                movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
+                yield from movability.gave_up(world, epoch, f"DMTCP gave it up (code {code})")
             why = f"DMTCP gave rank {rank} up (code {code})"
-            fail_epoch(world, epoch, EpochCode.ENGINE_GAVE_UP, why, members=list(epoch.members), engines=True)
+            yield from fail_epoch(
+                world, epoch, EpochCode.ENGINE_GAVE_UP, why, members=list(epoch.members), engines=True
+            )
             return True
         alone = _go_on_alone(world, epoch)
         if alone and len(codes) < epoch.size:
             return False
         if moving.fails_to_begin(world, epoch):
             why = f"rank {rank} ended with code {code} in its first seconds under DMTCP"
-            movability.tried_without(world, why)
-            start_over(world, epoch, f"{why}; it is begun once more without it")
+            yield from movability.tried_without(world, why)
+            yield from start_over(world, epoch, f"{why}; it is begun once more without it")
             return True
-        note_deaths(world, epoch, bad)
+        yield NoteDeaths(epoch, bad)
         if len(codes) < epoch.size:
-            stop_ranks(world, epoch)
-        move_epoch(
-            ctx.session,
-            epoch,
-            EpochState.FAILED,
-            ctx.now,
-            reason=f"rank {rank} ended with code {code}",
-            code=EpochCode.RANK_FAILED,
+            yield StopRanks(epoch)
+        yield MoveEpoch(
+            epoch, EpochState.FAILED, reason=f"rank {rank} ended with code {code}", code=EpochCode.RANK_FAILED
         )
         code = max(launch_code(world, epoch, *each) for each in (bad if alone else bad[:1]))
     elif len(codes) == epoch.size:
         code = 0
-        move_epoch(ctx.session, epoch, EpochState.ENDED, ctx.now)
+        yield MoveEpoch(epoch, EpochState.ENDED)
     else:
         return False
-    movability.learn_of_beginning(world, epoch, code)
-    set_rate(world.job, 0.0, ctx.now)
+    yield from movability.learn_of_beginning(world, epoch, code)
+    yield Rate(world.job, 0.0)
     if launch is not None:
-        launch.exit_code = code
+        yield note(launch, exit_code=code)
     return True
 
 
-def stands_still(world: JobWorld, number: int, rank: int, seconds: float) -> None:
+def stands_still(world: JobWorld, number: int, rank: int, seconds: float) -> Effects[None]:
     """A rank of the live placement `number` hangs since its restart: back to the checkpoint before, once a job.
 
     One that stands still only later was restored well, and its wait may be the program's own: that is only told.
@@ -569,13 +576,10 @@ def stands_still(world: JobWorld, number: int, rank: int, seconds: float) -> Non
     live = (EpochState.RUNNING, EpochState.STOPPING)  # what hangs may have been asked for a checkpoint already
     if epoch is None or epoch.number != number or epoch.state not in live or epoch.restart_from is None:
         return
-    add_event(
-        world.ctx.session, EventKind.RANK_STUCK, world.ctx.now,
-        job_id=world.job.id, epoch=number, rank=rank, seconds=seconds,
-    )  # fmt: skip
+    yield tell(EventKind.RANK_STUCK, job_id=world.job.id, epoch=number, rank=rank, seconds=seconds)
     if not told and not is_proved(world, epoch):
         why = f"rank {rank} stood still for {seconds:.0f} s right after the restart"
-        fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
+        yield from fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
 
 
 def _go_on_alone(world: JobWorld, epoch: Epoch) -> bool:
@@ -599,12 +603,12 @@ def _not_warned(world: JobWorld, epoch: Epoch) -> list[str]:
     return [s.id for s in world.open_subjobs if s.id in epoch.members and not s.warned]
 
 
-def _late_checkpoint(world: JobWorld, epoch: Epoch, codes: list[int]) -> bool:
+def _late_checkpoint(world: JobWorld, epoch: Epoch, codes: list[int]) -> Effects[bool]:
     """A checkpoint that had been given up came after all: the ranks have stopped, and are started again."""
     if len(codes) < epoch.size:
         return False
     if not all(code == CHECKPOINTED for code in codes):
-        fail_epoch(
+        yield from fail_epoch(
             world,
             epoch,
             EpochCode.LATE_CHECKPOINT,
@@ -613,21 +617,19 @@ def _late_checkpoint(world: JobWorld, epoch: Epoch, codes: list[int]) -> bool:
         )
         return True
     ctx = world.ctx
-    epoch.work_at_stop_s = work_now(world.job, ctx.now)
-    set_rate(world.job, 0.0, ctx.now)
-    move_epoch(
-        ctx.session, epoch, EpochState.STOPPING, ctx.now, reason="a late checkpoint", code=EpochCode.LATE_CHECKPOINT
-    )
-    move_epoch(ctx.session, epoch, EpochState.STOPPED, ctx.now)
+    yield note(epoch, work_at_stop_s=work_now(world.job, ctx.now))
+    yield Rate(world.job, 0.0)
+    yield MoveEpoch(epoch, EpochState.STOPPING, reason="a late checkpoint", code=EpochCode.LATE_CHECKPOINT)
+    yield MoveEpoch(epoch, EpochState.STOPPED)
     return True
 
 
-def stop_launch(world: JobWorld, launch: Launch, code: int, why: str) -> None:
+def stop_launch(world: JobWorld, launch: Launch, code: int, why: str) -> Effects[None]:
     """End the launch that is under way with `code`, whatever its ranks are doing."""
     epoch = world.live_epoch
     if epoch is not None:
-        stop_ranks(world, epoch)
-        move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why, code=EpochCode.GIVEN_UP)
-    set_rate(world.job, 0.0, world.ctx.now)
-    launch.exit_code = code
-    world.ctx.session.flush()
+        yield StopRanks(epoch)
+        yield MoveEpoch(epoch, EpochState.FAILED, reason=why, code=EpochCode.GIVEN_UP)
+    yield Rate(world.job, 0.0)
+    yield note(launch, exit_code=code)
+    yield Flush()

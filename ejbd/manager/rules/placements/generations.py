@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from ejbd.manager.effects import DropCheckpoint, Effects, LoseWork, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.rules.placements import movability
 from ejbd.store.models import Epoch, Event, Launch
 from ejbd.store.states import EpochState, OperationState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind
 
 FAILED_RESTART_S = 10.0  # a rank that fails so soon after a restart was not restored
@@ -21,7 +21,7 @@ KEPT_S = 120.0  # a checkpoint is kept until the next has run so long: a rank th
 TRIES = 2  # of a checkpoint that looks whole and does not come up: at the new place, and at the old one
 
 
-def resume_from(world: JobWorld, launch: Launch) -> int | None:
+def resume_from(world: JobWorld, launch: Launch) -> Effects[int | None]:
     """The epoch whose checkpoint the next placement resumes; None: the launch begins anew.
 
     Sets the job's progress back where that checkpoint is an older one than the last.
@@ -44,25 +44,16 @@ def resume_from(world: JobWorld, launch: Launch) -> int | None:
     if found is None and not all(f.spoiled for f in failures):
         if world.job.engine != "dmtcp" or len(broken) < TRIES:
             return newest  # there is nothing else, and it may yet come up
-        movability.given_up(world, last, f"it did not come back from its checkpoint: {broken[-1].error}")
+        yield from movability.given_up(world, last, f"it did not come back from its checkpoint: {broken[-1].error}")
     elif found is not None and len(broken) >= TRIES:
-        movability.failed(world, last, f"it did not come back from its checkpoint: {broken[-1].error}")
-    job, now = world.job, world.ctx.now
+        yield from movability.failed(world, last, f"it did not come back from its checkpoint: {broken[-1].error}")
+    job = world.job
     work_s = epochs[found].work_at_stop_s if found is not None else None
-    job.work_s = launch.work_at_start_s if work_s is None else work_s
-    job.work_rate, job.work_as_of_s = 0.0, now
+    yield LoseWork(job, launch.work_at_start_s if work_s is None else work_s)
     if found is None:
-        job.incarnation += 1
+        yield note(job, incarnation=job.incarnation + 1)
     why = failures[-1].error
-    add_event(
-        world.ctx.session,
-        EventKind.CHECKPOINT_GIVEN_UP,
-        now,
-        job_id=job.id,
-        epoch=newest,
-        resumed_from=found,
-        reason=why,
-    )
+    yield tell(EventKind.CHECKPOINT_GIVEN_UP, job_id=job.id, epoch=newest, resumed_from=found, reason=why)
     return found
 
 
@@ -81,7 +72,7 @@ def is_proved(world: JobWorld, epoch: Epoch) -> bool:
     return min(stops, default=world.ctx.now) - epoch.running_s >= needed_s
 
 
-def drop_older(world: JobWorld, running: Epoch) -> None:
+def drop_older(world: JobWorld, running: Epoch) -> Effects[None]:
     """A placement runs: drop all that was written before it and that nothing would go back to, whole or not.
 
     What it was resumed from is kept. Until that has proved itself so is the one before, and the last that has.
@@ -90,7 +81,7 @@ def drop_older(world: JobWorld, running: Epoch) -> None:
     query = select(Epoch.number).where(Epoch.job_id == world.job.id, Epoch.number < running.number)
     for number in world.ctx.session.scalars(query):
         if number not in kept:
-            world.ctx.spool.drop_checkpoint(world.job.id, number)
+            yield DropCheckpoint(world.job.id, number)
 
 
 def _kept(world: JobWorld, running: Epoch) -> set[int]:
@@ -119,10 +110,10 @@ def untried(world: JobWorld, failed: Epoch) -> bool:
     return any(len(_failures(world, epochs, n)) < TRIES for n in held)
 
 
-def drop_all(world: JobWorld) -> None:
+def drop_all(world: JobWorld) -> Effects[None]:
     """The job has come to its end, and well."""
     for number in world.ctx.session.scalars(select(Epoch.number).where(Epoch.job_id == world.job.id)):
-        world.ctx.spool.drop_checkpoint(world.job.id, number)
+        yield DropCheckpoint(world.job.id, number)
 
 
 @dataclass(frozen=True, slots=True)

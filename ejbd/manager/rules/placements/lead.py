@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ejbd.core.view import KILL_WAIT_S
-from ejbd.manager.acts.operations import add_operation
+from ejbd.manager.effects import Effects, Order, SettleNumber, note, tell
 from ejbd.manager.facts.batchjob import pbsvariables, variables
 from ejbd.manager.facts.batchjob.output import output_paths, server_in
 from ejbd.manager.facts.jobworld import JobWorld
@@ -20,11 +20,10 @@ from ejbd.manager.facts.times import usable_end
 from ejbd.manager.rules.placements import alone
 from ejbd.store.models import Launch, Operation, Subjob, Worker
 from ejbd.store.states import EpochState, LaunchState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, OperationKind
 
 
-def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
+def ensure_lead(world: JobWorld, members: list[Subjob]) -> Effects[bool]:
     """See that a worker on `members` (or on the anchor) leads. False: not yet, the old one is still handing over."""
     current = world.worker(world.job.lead_worker)
     if current is not None:
@@ -33,23 +32,23 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> bool:
             return True
         handover = _handover(world, current)
         if handover is None:
-            hand_over(world, current)
+            yield from hand_over(world, current)
             return False
         if not finished([handover]):
             return False
-    if not world.job.script_run and not alone.withdraw(world):
+    if not world.job.script_run and not (yield from alone.withdraw(world)):
         return False  # the job has begun by itself, and is taken up at the next look
-    _appoint(world, members)
+    yield from _appoint(world, members)
     return True
 
 
-def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = (), grace_s: float = KILL_WAIT_S) -> None:
+def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = (), grace_s: float = KILL_WAIT_S) -> Effects[None]:
     """Have the lead collect the last placement's output to its last byte, end the script (TERM, and KILL after
     `grace_s` seconds), and stop collecting."""
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
-        add_operation(world.ctx, lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
-    add_operation(world.ctx, lead, OperationKind.UNLEAD, {"grace_s": grace_s, **({"say": list(say)} if say else {})})
+        yield Order(lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
+    yield Order(lead, OperationKind.UNLEAD, {"grace_s": grace_s, **({"say": list(say)} if say else {})})
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:
@@ -58,20 +57,21 @@ def _handover(world: JobWorld, lead: Worker) -> Operation | None:
     return operations[-1] if operations and operations[-1].kind == OperationKind.UNLEAD else None
 
 
-def _appoint(world: JobWorld, members: list[Subjob]) -> None:
+def _appoint(world: JobWorld, members: list[Subjob]) -> Effects[None]:
     ctx, job = world.ctx, world.job
+    yield SettleNumber(job)
     anchored = [s for s in members if s.anchor]
     home = max(anchored or members, key=lambda s: (usable_end(s, ctx.now), -s.ordinal))
     lead = world.workers_of(home.id)[0]
-    job.script_run += 1
-    job.lead_worker = lead.id
+    yield note(job, script_run=job.script_run + 1)
+    yield note(job, lead_worker=lead.id)
     spec = world.spec
     script = None
     if spec.script is not None:
         if not spec.restartable:
             # Here, and nowhere else, whatever was planned: an anchor that did not start in time holds no shell.
             for subjob in world.open_subjobs:
-                subjob.anchor = subjob is home
+                yield note(subjob, anchor=subjob is home)
         ended = {
             str(launch.ordinal): launch.exit_code or 0
             for launch in ctx.session.query(Launch).where(Launch.job_id == job.id, Launch.state == LaunchState.ENDED)
@@ -107,13 +107,5 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> None:
         "tasks": spec.nodes if not spec.tasks_asked and spec.nodes else job.processes,
         "threads": spec.threads,
     }
-    add_operation(ctx, lead, OperationKind.LEAD, payload)
-    add_event(
-        ctx.session,
-        EventKind.LEAD_APPOINTED,
-        ctx.now,
-        job_id=job.id,
-        subjob_id=home.id,
-        node=lead.node,
-        run=job.script_run,
-    )
+    yield Order(lead, OperationKind.LEAD, payload)
+    yield tell(EventKind.LEAD_APPOINTED, job_id=job.id, subjob_id=home.id, node=lead.node, run=job.script_run)

@@ -9,22 +9,21 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Situation
 from ejbd.core.question import Question
 from ejbd.core.view import BatchState
+from ejbd.manager.effects import Conclude, Effects, Want, note, tell
 from ejbd.manager.effects.ends import Again, PlanOutlived
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.room.verdicts import told, verdict
 from ejbd.manager.facts.times import work_now
-from ejbd.manager.rules.ends.concluding import conclude
 from ejbd.manager.rules.placements import application, setbacks
 from ejbd.store.states import SubjobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
 SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the next look, and the way to the workers
 
 
-def leaves_in_time(world: JobWorld) -> bool:
+def leaves_in_time(world: JobWorld) -> Effects[bool]:
     """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
     can_move = node_limit.can_move(world)
@@ -33,48 +32,48 @@ def leaves_in_time(world: JobWorld) -> bool:
     if ends.begin_s is None:
         return False
     if not can_move and moving.may_begin_anew(world):
-        _begins_anew(world, ends)
+        yield from _begins_anew(world, ends)
         return True
     ahead = SUSPENSION_POLLS if ends.kind is DecisionKind.SUSPEND else 1.0
     if now + ahead * poll_s < ends.begin_s:
         return False
     if ends.kind is DecisionKind.LEAVE:
-        _tell_leaving(world, EventKind.DECISION_SHRINK, ends)
-        world.job.members = [m for m in world.job.members if m not in ends.cancel]
+        yield from _tell_leaving(world, EventKind.DECISION_SHRINK, ends)
+        yield Want(world.job, [m for m in world.job.members if m not in ends.cancel])
         return True
     if ends.kind is DecisionKind.SUSPEND:
-        _tell_leaving(world, EventKind.DECISION_SUSPEND, ends)
-        _suspend(world)
+        yield from _tell_leaving(world, EventKind.DECISION_SUSPEND, ends)
+        yield from _suspend(world)
         return True
     if _cut_short(world) and not _savable(world):
         return False  # the batch system's doing: it ends the subjob, and J0 keeps the job's place
-    _tell_leaving(world, EventKind.DECISION_SHRINK, ends)
+    yield from _tell_leaving(world, EventKind.DECISION_SHRINK, ends)
     if now >= ends.begin_s:
-        _give_up_room(world, ends.reason)
+        yield from _give_up_room(world, ends.reason)
     return True
 
 
-def _begins_anew(world: JobWorld, ends: Decision) -> None:
+def _begins_anew(world: JobWorld, ends: Decision) -> Effects[None]:
     """Off subjobs that do not carry to its end what cannot be moved: begun anew on those that do, or by J0."""
     epoch = world.live_epoch
     if epoch is not None and ends.end_s is not None and moving.begins_anew_now(world, epoch, ends.end_s):
-        _tell_leaving(world, EventKind.DECISION_ANEW, ends)
-        setbacks.start_over(world, epoch, f"{ends.reason}, and it cannot be moved")
+        yield from _tell_leaving(world, EventKind.DECISION_ANEW, ends)
+        yield from setbacks.start_over(world, epoch, f"{ends.reason}, and it cannot be moved")
 
 
-def gives_back(world: JobWorld, question: Question, decision: Decision, to: str) -> None:
+def gives_back(world: JobWorld, question: Question, decision: Decision, to: str) -> Effects[None]:
     """Checkpoint and wait again, since a batch job (`to`) that waits fits into what this one holds."""
-    world.job.decision_key, world.job.expected_completion_s = verdict(decision), None
-    _tell_leaving(world, EventKind.DECISION_SUSPEND, decision, given_to=to, **told(world, question, decision))
-    _suspend(world)
+    yield note(world.job, decision_key=verdict(decision), expected_completion_s=None)
+    yield from _tell_leaving(
+        world, EventKind.DECISION_SUSPEND, decision, given_to=to, **told(world, question, decision)
+    )
+    yield from _suspend(world)
 
 
-def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision, **more: Any) -> None:
+def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision, **more: Any) -> Effects[None]:
     job = world.job
-    add_event(
-        world.ctx.session,
+    yield tell(
         kind,
-        world.ctx.now,
         job_id=job.id,
         leaves=list(ends.cancel),
         stays=[member for member in job.members if member not in ends.cancel],
@@ -85,15 +84,15 @@ def _tell_leaving(world: JobWorld, kind: EventKind, ends: Decision, **more: Any)
     )
 
 
-def _suspend(world: JobWorld) -> None:
+def _suspend(world: JobWorld) -> Effects[None]:
     """Checkpoint and wait again, for J0 or for more room, with the work kept. It is no overrun: it was planned."""
-    world.job.members = []
+    yield Want(world.job, [])
     epoch = world.live_epoch
     if epoch is not None:
-        application.begin_checkpoint(world, epoch)
+        yield from application.begin_checkpoint(world, epoch)
 
 
-def overruns(world: JobWorld) -> bool:
+def overruns(world: JobWorld) -> Effects[bool]:
     """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
     held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
     end = world.leave_by if _can_save(world) else world.usable_end
@@ -101,7 +100,7 @@ def overruns(world: JobWorld) -> bool:
         return False
     if _was_to_be_suspended(world):
         return False  # it was to be suspended here, and the look at it that should have done so came late
-    _give_up_room(world, "the application outlived the time that was planned for it")
+    yield from _give_up_room(world, "the application outlived the time that was planned for it")
     return True
 
 
@@ -141,15 +140,15 @@ def _can_save(world: JobWorld) -> bool:
     return _savable(world) and not world.job.overruns
 
 
-def _give_up_room(world: JobWorld, why: str) -> None:
+def _give_up_room(world: JobWorld, why: str) -> Effects[None]:
     """Back to waiting for J0 with the last state saved, once; then, as a rigid job would, the end by time-out."""
     job, epoch = world.job, world.live_epoch
     if not _runs_there(world):
         return
     cut_short = _cut_short(world)
     end = PlanOutlived(_savable(world), cut_short, job.overruns, job.walltime_s, why)
-    decided = conclude(world, end)
+    decided = yield Conclude(end)
     if isinstance(decided, Again) and not decided.whole and epoch is not None:
-        job.overruns += not cut_short and decided.walltime_s is None
-        job.members = []
-        application.begin_checkpoint(world, epoch)
+        yield note(job, overruns=job.overruns + (not cut_short and decided.walltime_s is None))
+        yield Want(job, [])
+        yield from application.begin_checkpoint(world, epoch)

@@ -13,9 +13,8 @@ planned so from the beginning.
 
 from __future__ import annotations
 
-from ejbd.manager.acts.subjobs import release
+from ejbd.manager.effects import Effects, ForgetHistory, Release, Remember, Want, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.history import remember
 from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.placing.movability import (
     FAILED,
@@ -30,91 +29,89 @@ from ejbd.manager.facts.placing.movability import (
     ways_known,
 )
 from ejbd.store.models import Epoch, Obstacle, Subjob
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 
-def seen(world: JobWorld, epoch: Epoch, why: str) -> None:
+def seen(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """A worker saw in the ranks of `epoch` what cannot be moved. They run on where they are."""
     if world.job.engine == "dmtcp" and not world.job.not_movable and runs_under(world, epoch) == "dmtcp":
-        _tell_not_movable(world, SEEN, why)
+        yield from _tell_not_movable(world, SEEN, why)
 
 
-def passed(world: JobWorld, epoch: Epoch) -> None:
+def passed(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """What was seen in the ranks of `epoch` is gone. Where that comes and goes they are moved after a pause."""
     ctx, job = world.ctx, world.job
     ways = ways_known(world)
     if not job.not_movable or ways[-1:] != [SEEN] or runs_under(world, epoch) != "dmtcp":
         return
-    add_event(ctx.session, EventKind.JOB_MOVABLE, ctx.now, job_id=job.id, reason=f"no longer: {job.not_movable}")
-    job.not_movable = ""
-    job.move_not_before_s = max(job.move_not_before_s, ctx.now + pause_s(ways.count(SEEN), free=1))
+    yield tell(EventKind.JOB_MOVABLE, job_id=job.id, reason=f"no longer: {job.not_movable}")
+    yield note(job, not_movable="")
+    yield note(job, move_not_before_s=max(job.move_not_before_s, ctx.now + pause_s(ways.count(SEEN), free=1)))
 
 
-def launch_over(world: JobWorld) -> None:
+def launch_over(world: JobWorld) -> Effects[None]:
     """A launch of a script has ended: what was seen in its ranks says nothing about those of the next."""
-    ctx, job = world.ctx, world.job
+    job = world.job
     if job.not_movable and ways_known(world)[-1:] == [SEEN]:
         reason = f"the launch in which this was seen has ended: {job.not_movable}"
-        add_event(ctx.session, EventKind.JOB_MOVABLE, ctx.now, job_id=job.id, reason=reason)
-        job.not_movable = ""
+        yield tell(EventKind.JOB_MOVABLE, job_id=job.id, reason=reason)
+        yield note(job, not_movable="")
 
 
-def failed(world: JobWorld, epoch: Epoch, why: str) -> None:
+def failed(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """A checkpoint of `epoch` has ended its ranks, or they did not come back from one."""
     if world.job.engine != "dmtcp" or world.job.not_movable:
         return
-    ctx = world.ctx
-    add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=world.job.id, epoch=epoch.number, reason=why)
+    yield tell(EventKind.MOVE_FAILED, job_id=world.job.id, epoch=epoch.number, reason=why)
     if not proved(world) or moves_failed(world) >= PROVED_FAILURES:
-        _know(world, FAILED, why)
+        yield from _know(world, FAILED, why)
 
 
-def given_up(world: JobWorld, epoch: Epoch, why: str) -> None:
+def given_up(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """Nothing that was saved of the ranks of `epoch` comes back: they begin anew, and without DMTCP."""
-    ctx, job = world.ctx, world.job
-    add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=job.id, epoch=epoch.number, reason=why)
+    job = world.job
+    yield tell(EventKind.MOVE_FAILED, job_id=job.id, epoch=epoch.number, reason=why)
     if not job.not_movable:
-        _know(world, FAILED, why)
+        yield from _know(world, FAILED, why)
 
 
-def gave_up(world: JobWorld, epoch: Epoch, why: str) -> None:
+def gave_up(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """DMTCP itself has ended the ranks of `epoch`, at no checkpoint. Where it cannot do something, it does so again."""
-    ctx, job = world.ctx, world.job
+    job = world.job
     if job.not_movable:
         return
-    add_event(ctx.session, EventKind.MOVE_FAILED, ctx.now, job_id=job.id, epoch=epoch.number, reason=why)
+    yield tell(EventKind.MOVE_FAILED, job_id=job.id, epoch=epoch.number, reason=why)
     if not proved(world) and moves_failed(world) >= PROVED_FAILURES:
-        _know(world, FAILED, why)
+        yield from _know(world, FAILED, why)
 
 
-def _know(world: JobWorld, how: str, why: str) -> None:
-    _tell_not_movable(world, how, why)
-    _keep(world, how, why)
+def _know(world: JobWorld, how: str, why: str) -> Effects[None]:
+    yield from _tell_not_movable(world, how, why)
+    yield from _keep(world, how, why)
 
 
-def _tell_not_movable(world: JobWorld, how: str, why: str) -> None:
-    ctx, job = world.ctx, world.job
-    job.not_movable = why
-    add_event(ctx.session, EventKind.JOB_NOT_MOVABLE, ctx.now, job_id=job.id, how=how, reason=why)
+def _tell_not_movable(world: JobWorld, how: str, why: str) -> Effects[None]:
+    job = world.job
+    yield note(job, not_movable=why)
+    yield tell(EventKind.JOB_NOT_MOVABLE, job_id=job.id, how=how, reason=why)
 
 
-def _keep(world: JobWorld, how: str, why: str) -> None:
+def _keep(world: JobWorld, how: str, why: str) -> Effects[None]:
     """For the application's next jobs."""
     ctx, job = world.ctx, world.job
-    remember(ctx.session, Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
-    ctx.history.forget()
+    yield Remember(Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
+    yield ForgetHistory()
 
 
 # -- programs that do not even begin under DMTCP -----------------------------------------------------------------------
 
 
-def tried_without(world: JobWorld, why: str) -> None:
+def tried_without(world: JobWorld, why: str) -> Effects[None]:
     """The launch begins once more, without DMTCP: its end then tells whether that was to blame."""
-    _tell_not_movable(world, START, why)
+    yield from _tell_not_movable(world, START, why)
 
 
-def learn_of_beginning(world: JobWorld, epoch: Epoch, code: int) -> None:
+def learn_of_beginning(world: JobWorld, epoch: Epoch, code: int) -> Effects[None]:
     """The ranks of an epoch are over. One that :func:`tried_without` tells whether its program begins under DMTCP."""
     job, now = world.job, world.ctx.now
     if job.engine != "dmtcp" or not job.not_movable or runs_under(world, epoch) == "dmtcp":
@@ -122,15 +119,17 @@ def learn_of_beginning(world: JobWorld, epoch: Epoch, code: int) -> None:
     if ways_known(world)[-1:] != [START]:
         return
     if code and now - (epoch.running_s if epoch.running_s is not None else now) <= FIRST_S:
-        job.not_movable = ""  # the program's own failure, and what the script launches next may be another one
+        yield note(
+            job, not_movable=""
+        )  # the program's own failure, and what the script launches next may be another one
         return
-    _keep(world, FAILED, job.not_movable)
+    yield from _keep(world, FAILED, job.not_movable)
 
 
 # -- where it can be ---------------------------------------------------------------------------------------------------
 
 
-def room_that_lasts(world: JobWorld, members: list[Subjob]) -> list[Subjob]:
+def room_that_lasts(world: JobWorld, members: list[Subjob]) -> Effects[list[Subjob]]:
     """Of the subjobs on which what `may_begin_anew` would, those that carry it to its end; others are given back."""
     if not may_begin_anew(world) or any(s.role == SubjobRole.PLACEHOLDER for s in members):
         return members
@@ -139,7 +138,7 @@ def room_that_lasts(world: JobWorld, members: list[Subjob]) -> list[Subjob]:
         if ends.begin_s is None:
             break
         for subjob in [s for s in members if s.id in ends.cancel]:
-            release(world, subjob, "it ends before what cannot be moved would")
+            yield Release(subjob, "it ends before what cannot be moved would")
         members = [s for s in members if s.id not in ends.cancel]
-        world.job.members = [s.id for s in members]
+        yield Want(world.job, [s.id for s in members])
     return members

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.manager.acts.operations import abandon, add_operation
-from ejbd.manager.acts.subjobs import add_whole, release
+from ejbd.manager.effects import (
+    Abandon,
+    AskWhole,
+    Conclude,
+    Effects,
+    LoseWork,
+    MoveEpoch,
+    MoveJob,
+    Order,
+    Rate,
+    Release,
+    StopRanks,
+    Want,
+    note,
+    tell,
+)
 from ejbd.manager.effects.ends import Again, NothingCameOfIt, PlaceholderEnded, PlacementFailed, ShellLost, TimeUsedUp
 from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.facts.missed import began_s, missed_s, was_away
 from ejbd.manager.facts.placing import movability as moving
-from ejbd.manager.facts.times import CLOCKS_S, set_rate
-from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.ends.ending import stop_ranks
+from ejbd.manager.facts.times import CLOCKS_S
 from ejbd.manager.rules.placements import generations, movability
 from ejbd.store.models import Epoch, Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
-from ejbd.store.transitions import add_event, move_epoch, move_job
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind, SubjobRole
 
 
@@ -30,82 +41,74 @@ def fail_epoch(
     members: list[str] | None = None,
     theirs: bool = False,
     engines: bool = False,
-) -> None:
+) -> Effects[None]:
     """Give a placement up and go back to the last checkpoint, on `members` or on where the ranks were before.
 
     `theirs`: it is the batch system's doing (a preemption), which is no setback of the job. `engines`: it is the
     checkpoint engine's doing. Then the job has not failed before it has failed without that engine, too.
     """
     ctx, job = world.ctx, world.job
-    stop_ranks(world, epoch)
-    move_epoch(ctx.session, epoch, EpochState.FAILED, ctx.now, reason=why, code=code)
-    job.work_s, job.work_rate, job.work_as_of_s = epoch.work_at_start_s, 0.0, ctx.now
+    yield StopRanks(epoch)
+    yield MoveEpoch(epoch, EpochState.FAILED, reason=why, code=code)
+    yield LoseWork(job, epoch.work_at_start_s)
     way_back = engines and moving.can_do_without(world, epoch)
     spent = way_back and job.setbacks >= ctx.settings.limits.max_setbacks and not generations.untried(world, epoch)
-    decided = conclude(world, PlacementFailed(job.setbacks, why, theirs, way_back))
+    decided = yield Conclude(PlacementFailed(job.setbacks, why, theirs, way_back))
     if not isinstance(decided, Again) or decided.whole:
         return
     if spent:
-        movability.given_up(world, epoch, why)
-        _forget_work(world, epoch)
+        yield from movability.given_up(world, epoch, why)
+        yield from _forget_work(world, epoch)
     if members is None:
         members = list(epoch.fallback) or list(epoch.members)
     running = [s for s in world.open_subjobs if s.state == SubjobState.RUNNING and not s.releasing and not s.warned]
     usable = [s.id for s in running if s.id in members]
     if not usable:  # the old placement is gone: whatever is there
         usable = [s.id for s in running if s.id in epoch.members]
-    job.members = usable
+    yield Want(job, usable)
     for subjob in world.open_subjobs:
         if subjob.id in epoch.members and subjob.id not in usable and not subjob.anchor:
-            release(world, subjob, f"epoch {epoch.number} failed on it")
+            yield Release(subjob, f"epoch {epoch.number} failed on it")
 
 
-def give_up(world: JobWorld, subjob: Subjob, why: str) -> None:
+def give_up(world: JobWorld, subjob: Subjob, why: str) -> Effects[None]:
     """Whoever works in a subjob is told to end what runs there and to leave; a placement on it is over."""
     job, epoch = world.job, world.live_epoch
     if subjob.releasing:
         return
-    release(world, subjob, why)
-    job.members = [m for m in job.members if m != subjob.id]
+    yield Release(subjob, why)
+    yield Want(job, [m for m in job.members if m != subjob.id])
     if epoch is not None and job.state == JobState.RUNNING and subjob.id in epoch.members:
         survivors = [m for m in epoch.members if m != subjob.id]
         lost = f"{subjob.id} is lost: {why}"
-        fail_epoch(world, epoch, EpochCode.SUBJOB_LOST, lost, members=survivors, theirs=subjob.warned)
+        yield from fail_epoch(world, epoch, EpochCode.SUBJOB_LOST, lost, members=survivors, theirs=subjob.warned)
 
 
-def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | None = None) -> None:
+def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | None = None) -> Effects[None]:
     """A worker is gone, and its ranks with it. `left_s`: when it left by its own word (absolute seconds); None: it did
     not say."""
-    ctx, job = world.ctx, world.job
+    job = world.job
     if not worker.alive:
         return
-    worker.alive = False
-    add_event(
-        ctx.session,
-        EventKind.WORKER_LOST,
-        ctx.now,
-        job_id=job.id,
-        subjob_id=worker.subjob_id,
-        node=worker.node,
-        reason=why,
-    )
+    yield note(worker, alive=False)
+    yield tell(EventKind.WORKER_LOST, job_id=job.id, subjob_id=worker.subjob_id, node=worker.node, reason=why)
     epoch = world.live_epoch
     hit = epoch is not None and any(seat.worker == worker.id for seat in epoch.placement)
-    abandon(world, worker, why)
+    yield Abandon(worker, why)
     leads = job.state in (JobState.WAITING, JobState.RUNNING) and job.lead_worker == worker.id
     if leads:
-        job.lead_worker = None
-    if end_if_time_is_up(world, [worker.subjob_id], left_s):
+        yield note(job, lead_worker=None)
+    if (yield from end_if_time_is_up(world, [worker.subjob_id], left_s)):
         return
     if leads and job.state == JobState.RUNNING and holds_shell(job):
         home = world.subjob(worker.subjob_id)
         if home is not None and home.role == SubjobRole.PLACEHOLDER and home.state == SubjobState.CANCELLED:
-            ensure_placeholder(world)  # by somebody to whom its number is the job's
+            yield from ensure_placeholder(world)  # by somebody to whom its number is the job's
             if job.state != JobState.RUNNING:
                 return
         said = f"the subjob that held the script was lost: {why}"
-        settled = left_s is None or not _waits_for_word(world, worker.subjob_id)
-        if settled and not _shell_begins_again(world, said):
+        settled = left_s is None or not (yield from _waits_for_word(world, worker.subjob_id))
+        if settled and not (yield from _shell_begins_again(world, said)):
             return
     if hit and epoch is not None and EpochState(epoch.state).live and job.state == JobState.RUNNING:
         ranks = [seat.rank for seat in epoch.placement if seat.worker == worker.id]
@@ -113,7 +116,7 @@ def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | No
             survivors = [m for m in epoch.members if m != worker.subjob_id]
             there = world.subjob(worker.subjob_id)
             theirs = there is not None and there.warned
-            fail_epoch(
+            yield from fail_epoch(
                 world,
                 epoch,
                 EpochCode.WORKER_LOST,
@@ -123,18 +126,18 @@ def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | No
             )
 
 
-def _shell_begins_again(world: JobWorld, said: str) -> bool:
+def _shell_begins_again(world: JobWorld, said: str) -> Effects[bool]:
     """Whether the job goes on without the shell that it has lost: the next lead begins its script again.
 
     Of a launch that is under way the placement counts as the setback, if it was lost, too.
     """
     job = world.job
     counted = world.launch is not None
-    decided = conclude(world, ShellLost(said, begins_again(job), counted, job.setbacks))
+    decided = yield Conclude(ShellLost(said, begins_again(job), counted, job.setbacks))
     return isinstance(decided, Again) and not decided.whole
 
 
-def _waits_for_word(world: JobWorld, j0: str) -> bool:
+def _waits_for_word(world: JobWorld, j0: str) -> Effects[bool]:
     """Whether the batch system has yet to say how J0 ended, whose lead has left: somebody may have cancelled the job.
 
     Nothing can begin there any more, and what is left there is told to leave, too.
@@ -143,11 +146,11 @@ def _waits_for_word(world: JobWorld, j0: str) -> bool:
     if home is None or home.id != j0:
         return False
     for worker in world.workers_of(j0):
-        add_operation(world.ctx, worker, OperationKind.EXIT, {})
+        yield Order(worker, OperationKind.EXIT, {})
     return True
 
 
-def end_if_time_is_up(world: JobWorld, subjobs: list[str], at_s: float | None = None) -> bool:
+def end_if_time_is_up(world: JobWorld, subjobs: list[str], at_s: float | None = None) -> Effects[bool]:
     """End the job where one of `subjobs`, in which something ended at `at_s` (now), has used up the job's own time.
 
     Then there is no way back: J0 in the queue once more would give the job its walltime twice. And what ended there, in
@@ -155,7 +158,7 @@ def end_if_time_is_up(world: JobWorld, subjobs: list[str], at_s: float | None = 
     """
     home = next((s for s in world.subjobs if s.id in subjobs and _time_is_up(world, s, at_s)), None)
     if home is not None:
-        end_by_time(world, home)
+        yield from end_by_time(world, home)
     return home is not None
 
 
@@ -182,10 +185,10 @@ def _time_is_up(world: JobWorld, home: Subjob, at_s: float | None) -> bool:
     return (on_j0 or shell) and min(when_s, ended_s) >= limit_s - CLOCKS_S
 
 
-def end_by_time(world: JobWorld, home: Subjob) -> None:
+def end_by_time(world: JobWorld, home: Subjob) -> Effects[None]:
     """The job has used up its time, as it would have by itself; what passed of it without the job is not the job's."""
     if home.role == SubjobRole.SUBJOB:
-        conclude(world, TimeUsedUp("its subjob", home.walltime_s))
+        yield Conclude(TimeUsedUp("its subjob", home.walltime_s))
         return
     end = TimeUsedUp(
         "it",
@@ -196,13 +199,13 @@ def end_by_time(world: JobWorld, home: Subjob) -> None:
         again=not holds_shell(world.job),
         setbacks=world.job.setbacks,
     )
-    conclude(world, end)
+    yield Conclude(end)
 
 
 MISSED_PART = 0.1  # of a J0's time, gone before the job began: too much for a script that can begin only once
 
 
-def gives_back_late(world: JobWorld, j0: Subjob) -> bool:
+def gives_back_late(world: JobWorld, j0: Subjob) -> Effects[bool]:
     """Give back a J0 of which too much passed while no daemon was there, if what begins there can begin only once."""
     if not holds_shell(world.job) or world.job.script_run or began_s(world, j0) is not None:
         return False
@@ -210,34 +213,34 @@ def gives_back_late(world: JobWorld, j0: Subjob) -> bool:
     if missed <= MISSED_PART * j0.walltime_s:
         return False
     why = f"{missed:.0f} of its {j0.walltime_s:g} s passed while no daemon was there, and its script begins only once"
-    release(world, j0, why)
-    ensure_placeholder(world)
+    yield Release(j0, why)
+    yield from ensure_placeholder(world)
     return True
 
 
-def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> None:
+def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> Effects[None]:
     """A subjob has ended: nobody may be wanted there. `said`: the batch system's word, where it says more."""
     for worker in world.workers_of(subjob.id):
-        lost_worker(world, worker, f"its subjob ended ({said or subjob.state})")
+        yield from lost_worker(world, worker, f"its subjob ended ({said or subjob.state})")
     if subjob.id in world.job.members:
-        world.job.members = [m for m in world.job.members if m != subjob.id]
+        yield Want(world.job, [m for m in world.job.members if m != subjob.id])
 
 
-def back_to_waiting(world: JobWorld, why: str) -> None:
+def back_to_waiting(world: JobWorld, why: str) -> Effects[None]:
     """Nothing runs any more: wait for J0 or for another window, with the progress of the last checkpoint."""
-    ctx, job = world.ctx, world.job
+    job = world.job
     lost = job.script_run > 0 and holds_shell(job) and not (begins_again(job) and job.lead_worker is None)
     said = f"{why}, and the script cannot be started again behind its launches"
-    if lost and not _shell_begins_again(world, said):
+    if lost and not (yield from _shell_begins_again(world, said)):
         return
-    move_job(ctx.session, job, JobState.WAITING, ctx.now, setback=True, reason=why)
-    set_rate(job, 0.0, ctx.now)
-    job.lead_worker = None
-    job.members = []
+    yield MoveJob(job, JobState.WAITING, setback=True, reason=why)
+    yield Rate(job, 0.0)
+    yield note(job, lead_worker=None)
+    yield Want(job, [])
     for subjob in world.open_subjobs:
         if subjob.role == SubjobRole.SUBJOB or _was_left(world, subjob):
-            release(world, subjob, why)
-    ensure_placeholder(world)
+            yield Release(subjob, why)
+    yield from ensure_placeholder(world)
 
 
 def _was_left(world: JobWorld, j0: Subjob) -> bool:
@@ -246,19 +249,19 @@ def _was_left(world: JobWorld, j0: Subjob) -> bool:
     return j0.state == SubjobState.RUNNING and (saved or j0.warned or (world.cut_short(j0) and _was_placed(world, j0)))
 
 
-def ensure_placeholder(world: JobWorld) -> None:
+def ensure_placeholder(world: JobWorld) -> Effects[None]:
     """J0: the job in its original shape, so that it never fares worse than it would have without EJB.
 
     Where the last one was lost it is asked for again, with pauses, and not for ever. A loss counts as a setback once:
     here, unless a placement on it has failed and was counted.
     """
-    ctx, job = world.ctx, world.job
+    job = world.job
     if world.placeholder is not None:
         return
     gone = [s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER]
     lost = gone[-1] if gone and not _given_up(world, gone[-1]) else None
     if lost is None:
-        _add_placeholder(world, 0.0)
+        yield from _add_placeholder(world, 0.0)
         return
     end = PlaceholderEnded(
         state=SubjobState(lost.state),
@@ -268,22 +271,20 @@ def ensure_placeholder(world: JobWorld) -> None:
         setbacks=job.setbacks,
         id=lost.id,
     )
-    decided = conclude(world, end)
+    decided = yield Conclude(end)
     if isinstance(decided, Again) and not decided.whole:
-        add_event(
-            ctx.session,
+        yield tell(
             EventKind.PLACEHOLDER_AGAIN,
-            ctx.now,
             job_id=job.id,
             setbacks=job.setbacks,
             pause_s=decided.after_s,
             reason=decided.reason,
         )
-        _add_placeholder(world, decided.after_s)
+        yield from _add_placeholder(world, decided.after_s)
 
 
-def _add_placeholder(world: JobWorld, pause_s: float) -> None:
-    add_whole(world, delay_s=pause_s)
+def _add_placeholder(world: JobWorld, pause_s: float) -> Effects[None]:
+    yield AskWhole(delay_s=pause_s)
 
 
 def _given_up(world: JobWorld, j0: Subjob) -> bool:
@@ -313,7 +314,7 @@ MOST_KEPT_OUT_S = 3600.0  # before another subjob is asked for, however far away
 
 def came_to_nothing(
     world: JobWorld, subjob: Subjob, why: str, *, started: bool = True, until_s: float | None = None
-) -> None:
+) -> Effects[None]:
     """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows.
 
     `started`: the batch system had started it, and nobody has taken it away. `until_s`: what keeps it from starting
@@ -322,23 +323,23 @@ def came_to_nothing(
     job = world.job
     if subjob.role != SubjobRole.SUBJOB or subjob.joined:
         return
-    decided = conclude(world, NothingCameOfIt(job.failed_starts, started, f"{subjob.id} {why}"))
-    job.failed_starts += 1
+    decided = yield Conclude(NothingCameOfIt(job.failed_starts, started, f"{subjob.id} {why}"))
+    yield note(job, failed_starts=job.failed_starts + 1)
     if isinstance(decided, Again) and not decided.whole:
         kept_out_s = 0.0 if until_s is None else min(until_s - world.ctx.now, MOST_KEPT_OUT_S)
-        job.not_before_s = world.ctx.now + max(decided.after_s, kept_out_s)
+        yield note(job, not_before_s=world.ctx.now + max(decided.after_s, kept_out_s))
 
 
-def start_over(world: JobWorld, epoch: Epoch, why: str) -> None:
+def start_over(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """Give up what the present launch has done; the next placement begins it anew."""
-    stop_ranks(world, epoch)
-    move_epoch(world.ctx.session, epoch, EpochState.FAILED, world.ctx.now, reason=why, code=EpochCode.BEGUN_ANEW)
-    _forget_work(world, epoch)
+    yield StopRanks(epoch)
+    yield MoveEpoch(epoch, EpochState.FAILED, reason=why, code=EpochCode.BEGUN_ANEW)
+    yield from _forget_work(world, epoch)
 
 
-def _forget_work(world: JobWorld, epoch: Epoch) -> None:
-    ctx, job, launch = world.ctx, world.job, world.launch
-    epoch.restart_from = None
-    epoch.fallback = []
-    job.incarnation += 1
-    job.work_s, job.work_rate, job.work_as_of_s = (launch.work_at_start_s if launch else 0.0), 0.0, ctx.now
+def _forget_work(world: JobWorld, epoch: Epoch) -> Effects[None]:
+    job, launch = world.job, world.launch
+    yield note(epoch, restart_from=None)
+    yield note(epoch, fallback=[])
+    yield note(job, incarnation=job.incarnation + 1)
+    yield LoseWork(job, launch.work_at_start_s if launch else 0.0)

@@ -12,7 +12,28 @@ from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.question import Question
 from ejbd.core.room.walltimes import longest_walltime, slack
-from ejbd.manager.acts.subjobs import add_subjob, add_whole, release, set_aside
+from ejbd.manager.effects import (
+    Advance,
+    Ask,
+    AskWhole,
+    BeginCheckpoint,
+    CheckpointInTime,
+    Effects,
+    EnsurePlaceholder,
+    GivesBackLate,
+    LeavesInTime,
+    LeavesWhatEnds,
+    MoveJob,
+    Overruns,
+    Release,
+    SavesInTime,
+    SetAside,
+    SignalsInTime,
+    StartOver,
+    TryStart,
+    Want,
+    tell,
+)
 from ejbd.manager.facts import auto
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
@@ -23,14 +44,9 @@ from ejbd.manager.facts.queues import start_pauses
 from ejbd.manager.facts.room.asking import answered, ask, resumes
 from ejbd.manager.facts.room.windows import Room, margins
 from ejbd.manager.facts.times import work_now
-from ejbd.manager.rules.learning import retrying
-from ejbd.manager.rules.placements import application, leaving, setbacks
 from ejbd.manager.rules.planning.decisions import record
-from ejbd.manager.rules.queues import queuepause
-from ejbd.manager.rules.signals import endsignal, periodic, warnings
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
-from ejbd.store.transitions import add_event, move_job
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 IDLE_POLLS = 3.0  # before the end of a J0 on which nothing runs
@@ -77,7 +93,7 @@ class Decider:
             found = self._policies[queue] = policy_named(settings.policy)(settings.parameters)
         return found
 
-    def goes_on_waiting(self, world: JobWorld) -> bool:
+    def goes_on_waiting(self, world: JobWorld) -> Effects[bool]:
         """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
 
         A fault is left for :meth:`decide` to meet again, where it is reported.
@@ -98,7 +114,7 @@ class Decider:
             return False
         if decision.kind is not DecisionKind.NOTHING:
             return False
-        record(world, question, decision)
+        yield from record(world, question, decision)
         return True
 
     def _not_now(self, world: JobWorld) -> bool:
@@ -126,49 +142,49 @@ class Decider:
             self._start_pauses = start_pauses(self.ctx.session)
         return self.ctx.now < self._start_pauses.get(queue, 0.0)
 
-    def decide(self, world: JobWorld) -> None:
+    def decide(self, world: JobWorld) -> Effects[None]:
         """One job: what its policy says, then whatever its application can do now."""
         job = world.job
         if job.elastic and world.frozen and job.state != JobState.ENDING:
             return
         if job.elastic and job.state == JobState.WAITING:
-            self._wait(world)
+            yield from self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
-            self._run(world)
-            endsignal.signals_in_time(world)
-            periodic.checkpoint_in_time(world)
-            _try_first_checkpoint(world)
+            yield from self._run(world)
+            yield SignalsInTime()
+            yield CheckpointInTime()
+            yield from _try_first_checkpoint(world)
         if job.elastic and (job.members or job.state in (JobState.RUNNING, JobState.ENDING)):
-            application.advance(world)
+            yield Advance()
 
     # -- the three situations of section 3 ----------------------------------------------------------------------------
 
-    def receive(self, world: JobWorld) -> None:
+    def receive(self, world: JobWorld) -> Effects[None]:
         """The job in its original shape goes into the queue first: as J0, or as it is where it is passed through."""
         job = world.job
-        add_whole(world)
-        move_job(self.ctx.session, job, JobState.WAITING, self.ctx.now)
+        yield AskWhole()
+        yield MoveJob(job, JobState.WAITING)
 
-    def _wait(self, world: JobWorld) -> None:
+    def _wait(self, world: JobWorld) -> Effects[None]:
         job = world.job
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING:
-            if j0.id not in job.members and not setbacks.gives_back_late(world, j0):
+            if j0.id not in job.members and not (yield GivesBackLate(j0)):
                 question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
-                record(world, question, question.answer())
-                _go_to_placeholder(world, j0)
+                yield from record(world, question, question.answer())
+                yield from _go_to_placeholder(world, j0)
             return
         if j0 is None:
-            setbacks.ensure_placeholder(world)
+            yield EnsurePlaceholder()
             return
         if job.members or self._not_now(world):
             return
         question, decision = answered(world, Situation.WAIT, self.room)
         if decision.kind is DecisionKind.START and self._fits_as_it_is(world, j0, decision):
             return
-        record(world, question, decision)
+        yield from record(world, question, decision)
         if decision.kind is DecisionKind.START:
-            self._request(world, question, decision)
+            yield from self._request(world, question, decision)
 
     def _fits_as_it_is(self, world: JobWorld, j0: Subjob, decision: Decision) -> bool:
         """Whether J0 itself fits into what is free: the batch system is about to start it, unless it is kept back."""
@@ -178,21 +194,21 @@ class Decider:
         fits = any(slot.duration_s >= job.walltime_s for slot in slots)
         return fits and waited <= margins(self.ctx, 0.0).start_up_s
 
-    def _run(self, world: JobWorld) -> None:
+    def _run(self, world: JobWorld) -> Effects[None]:
         job, now = world.job, self.ctx.now
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
-            self._placeholder_started(world, j0)
+            yield from self._placeholder_started(world, j0)
             return
-        if warnings.leaves_what_ends(world) or retrying.saves_in_time(world):
+        if (yield LeavesWhatEnds()) or (yield SavesInTime()):
             return
         if j0 is not None and j0.id in job.members:
-            self._leaves_idle_j0(world, j0)
+            yield from self._leaves_idle_j0(world, j0)
             return
         if world.moving:
             if not self._policy(job.queue).acts_in_move:
                 return
-        elif leaving.overruns(world) or leaving.leaves_in_time(world):
+        elif (yield Overruns()) or (yield LeavesInTime()):
             return
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
@@ -200,17 +216,17 @@ class Decider:
         if self._starts_paused(job.queue):
             return
         question, decision = answered(world, Situation.RUNNING, self.room)
-        record(world, question, decision)
+        yield from record(world, question, decision)
         room = settings.max_subjobs - len(job.members)
         if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
-            self._request(world, question, decision)
+            yield from self._request(world, question, decision)
 
     def present(self, world: JobWorld) -> Decision:
         """What the policy says now about a job that waits or runs."""
         running = world.job.state == JobState.RUNNING
         return answered(world, Situation.RUNNING if running else Situation.WAIT, self.room)[1]
 
-    def _request(self, world: JobWorld, question: Question, decision: Decision) -> None:
+    def _request(self, world: JobWorld, question: Question, decision: Decision) -> Effects[None]:
         """Ask for the subjobs of a START or EXPAND, and take their room."""
         job, cost, again = world.job, world.cost, resumes(world, question.situation)
         begins_shell = holds_shell(job) and job.script_run == 0
@@ -220,8 +236,7 @@ class Decider:
         for request in decision.requests:
             slot = decision.slots[request.slot_index]
             limit_s = longest_walltime(slot.duration_s, again, kept_free, question.parameters.max_walltime_s)
-            subjob = add_subjob(
-                world,
+            subjob = yield Ask(
                 SubjobRole.SUBJOB,
                 request.processors,
                 request.length_s,
@@ -232,51 +247,54 @@ class Decider:
             taken.append((subjob.processors, subjob.usable_s))
         self.room.take(world, taken)
         if self._start_pauses and job.queue in self._start_pauses:
-            self._start_pauses[job.queue] = queuepause.try_start(self.ctx.session, job, self.ctx.now)
+            self._start_pauses[job.queue] = yield TryStart(job, self.ctx.now)
 
-    def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> None:
+    def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> Effects[None]:
         """Before a J0 ends on which nothing runs, while the shell of the script goes on elsewhere: its number stays."""
         anchor = lives_elsewhere(world, j0)
         if anchor is None or j0.end_s is None or self.ctx.now + IDLE_POLLS * self.ctx.settings.poll_s < j0.end_s:
             return
-        world.job.members = [anchor.id]
-        set_aside(world, j0, "it ends, nothing runs on it, and the script goes on in its own subjob")
+        yield Want(world.job, [anchor.id])
+        yield SetAside(j0, "it ends, nothing runs on it, and the script goes on in its own subjob")
 
     # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
 
-    def _placeholder_started(self, world: JobWorld, j0: Subjob) -> None:
+    def _placeholder_started(self, world: JobWorld, j0: Subjob) -> Effects[None]:
         if world.moving:
             return  # the move that is under way is brought to its end first
         question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
         decision = question.answer()
-        record(world, question, decision)
+        yield from record(world, question, decision)
         if decision.kind is DecisionKind.KEEP_SUBJOBS:
-            set_aside(world, j0, "the job completes earlier without J0")
+            yield SetAside(j0, "the job completes earlier without J0")
         elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
             epoch = world.live_epoch
             if epoch is not None:
-                setbacks.start_over(world, epoch, "starting over on J0")
-            _go_to_placeholder(world, j0)
+                yield StartOver(epoch, "starting over on J0")
+            yield from _go_to_placeholder(world, j0)
         else:
-            _go_to_placeholder(world, j0)
+            yield from _go_to_placeholder(world, j0)
 
 
-def _try_first_checkpoint(world: JobWorld) -> None:
+def _try_first_checkpoint(world: JobWorld) -> Effects[None]:
     """Checkpoint an application that never was, and restart it where it is, while little is lost if that goes wrong."""
     epoch = world.epoch
     if epoch is None or not moving.try_due(world):
         return
     why = "the application's first checkpoint, early, to know whether it can be moved"
-    add_event(
-        world.ctx.session, EventKind.DECISION_CHECKPOINT, world.ctx.now,
-        job_id=world.job.id, epoch=epoch.number, work_s=work_now(world.job, world.ctx.now), reason=why,
-    )  # fmt: skip
-    application.begin_checkpoint(world, epoch)
+    yield tell(
+        EventKind.DECISION_CHECKPOINT,
+        job_id=world.job.id,
+        epoch=epoch.number,
+        work_s=work_now(world.job, world.ctx.now),
+        reason=why,
+    )
+    yield BeginCheckpoint(epoch)
 
 
-def _go_to_placeholder(world: JobWorld, j0: Subjob) -> None:
+def _go_to_placeholder(world: JobWorld, j0: Subjob) -> Effects[None]:
     """J0 alone is wanted from now on. What runs now is released once J0 runs it; what never ran anything, at once."""
     for subjob in world.open_subjobs:
         if subjob.role == SubjobRole.SUBJOB and not subjob.joined and not (subjob.anchor and world.job.script_run):
-            release(world, subjob, "J0 has started")
-    world.job.members = [j0.id]
+            yield Release(subjob, "J0 has started")
+    yield Want(world.job, [j0.id])

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.question import Question
+from ejbd.manager.effects import Effects, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import WaitingJob
 from ejbd.manager.facts.room.verdicts import told, verdict
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import decision_event
 
 
-def record(world: JobWorld, question: Question, decision: Decision) -> None:
+def record(world: JobWorld, question: Question, decision: Decision) -> Effects[None]:
     """Store a decision that does something, or whose verdict is another than that of the last one stored."""
     key, job = verdict(decision), world.job
     if decision.kind is DecisionKind.NOTHING and key == job.decision_key:
         return
-    job.decision_key, job.expected_completion_s = key, decision.expected_completion_s
+    yield note(job, decision_key=key, expected_completion_s=decision.expected_completion_s)
     kind = decision_event(decision.kind.value)
     data = told(world, question, decision)
     if isinstance(job, WaitingJob):
-        job.told = (kind, data)
+        yield note(job, told=(kind, data))
     else:
-        add_event(world.ctx.session, kind, world.ctx.now, job_id=job.id, **data)
+        yield tell(kind, job_id=job.id, **data)

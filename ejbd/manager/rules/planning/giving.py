@@ -20,12 +20,12 @@ from ejbd.core.question import Question
 from ejbd.core.room.pools import PlaceHolder, Pool, lending, pools
 from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.manager.effects import Effects, GiveBack, Promise
 from ejbd.manager.facts import drains
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import TAG_PREFIX
-from ejbd.manager.rules.placements import leaving
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.wire.kinds import SubjobRole
@@ -99,7 +99,7 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
     return found
 
 
-def give_back(world: JobWorld, what: Lending) -> None:
+def give_back(world: JobWorld, what: Lending) -> Effects[None]:
     """Ask the policy of a job that is asked to give back, and carry it out; nothing where it has changed since."""
     ctx = world.ctx
     if holder(world) is None:
@@ -113,8 +113,8 @@ def give_back(world: JobWorld, what: Lending) -> None:
         return
     to = givers(what)[world.job.id]
     held = next(one.held for one in what.borrowers if one.job == world.job.id)
-    leaving.gives_back(world, question, decision, to.id)
-    ctx.promises.make(to.id, to.user, world.job.id, decision.cancel, held, ctx.now)
+    yield GiveBack(question, decision, to.id)
+    yield Promise(to.id, to.user, world.job.id, decision.cancel, held)
 
 
 def _state(world: JobWorld) -> ElasticState:

@@ -17,11 +17,11 @@ from ejbd.core.question import Question
 from ejbd.core.room.limits import Charged, needs, nodes_width
 from ejbd.core.room.windows import windows
 from ejbd.core.view import AccountLimit, BatchJobView, BatchState, ClusterView
+from ejbd.manager.effects import Effects, GiveBack, Promise
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.room.limits import in_short, shares
-from ejbd.manager.rules.placements import leaving
 from ejbd.store.states import JobState, SubjobState
 
 
@@ -118,7 +118,7 @@ def _could_start(
     return free + sum(one.processors for one in given) >= job.processors
 
 
-def make_way(world: JobWorld, stands: Standing) -> None:
+def make_way(world: JobWorld, stands: Standing) -> Effects[None]:
     """Ask the policy of a job that is in the way, and carry it out; nothing where it has changed since."""
     ctx, again = world.ctx, list[Way]()
     look(world, again)
@@ -132,5 +132,5 @@ def make_way(world: JobWorld, stands: Standing) -> None:
     if decision.kind is not DecisionKind.SUSPEND:
         return
     held = sum(one.processors for one in again[0].subjobs)
-    leaving.gives_back(world, question, decision, stands.id)
-    ctx.promises.make(stands.id, stands.user, world.job.id, decision.cancel, held, ctx.now)
+    yield GiveBack(question, decision, stands.id)
+    yield Promise(stands.id, stands.user, world.job.id, decision.cancel, held)

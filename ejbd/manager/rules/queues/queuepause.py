@@ -19,6 +19,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.effects import Delete, Effects, Flush, Insert, Wake, note, tell
 from ejbd.manager.effects.ends import End, NothingCameOfIt, Outcome, PlaceholderEnded, SubmissionRefused, TimeUsedUp
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
@@ -26,7 +27,7 @@ from ejbd.manager.facts.pauses import PAUSES_S, QUEUE_PAUSE_S, SUBMISSION_PAUSE_
 from ejbd.manager.facts.queues import DIFFERENT_JOBS, Failing, whose_is
 from ejbd.store.models import Intent, Job, QueuePause
 from ejbd.store.states import IntentState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, wake
+from ejbd.store.transitions import INTENTS_TOPIC
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 FAILURES = 3  # in a row, that nobody minds yet
@@ -35,20 +36,22 @@ FAILURES = 3  # in a row, that nobody minds yet
 # -- what happens to a queue ------------------------------------------------------------------------------------------
 
 
-def note_end(world: JobWorld, end: End, decided: Outcome) -> None:
+def note_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
     """A subscriber to all ends: some of them are failures of the queue."""
     job, ctx = world.job, world.ctx
     if isinstance(end, SubmissionRefused) and end.transient and not end.own_fault:
         if not end.of_account:
-            failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now)
+            yield from failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now)
         elif end.role is not SubjobRole.SUBJOB:  # which may be charged to another account, and waits by itself
-            failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now, whose_is(job))
+            yield from failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now, whose_is(job))
     elif isinstance(end, NothingCameOfIt) and end.started:
-        failed(ctx.session, job, Failing.STARTS, end.said, ctx.now)
+        yield from failed(ctx.session, job, Failing.STARTS, end.said, ctx.now)
     elif isinstance(end, PlaceholderEnded) and _broke(end):
-        failed(ctx.session, job, Failing.STARTS, f"{end.id} ended as {end.state} before any rank ran", ctx.now)
+        yield from failed(
+            ctx.session, job, Failing.STARTS, f"{end.id} ended as {end.state} before any rank ran", ctx.now
+        )
     elif isinstance(end, TimeUsedUp) and not end.began and not end.away:
-        failed(ctx.session, job, Failing.STARTS, f"a J0 of {job.id} timed out before any rank ran", ctx.now)
+        yield from failed(ctx.session, job, Failing.STARTS, f"a J0 of {job.id} timed out before any rank ran", ctx.now)
 
 
 def _broke(end: PlaceholderEnded) -> bool:
@@ -56,37 +59,37 @@ def _broke(end: PlaceholderEnded) -> bool:
     return end.state is not SubjobState.CANCELLED and not end.released and not end.counted
 
 
-def failed(session: Session, job: Job, what: Failing, why: str, now: float, whose: str = "") -> None:
+def failed(session: Session, job: Job, what: Failing, why: str, now: float, whose: str = "") -> Effects[None]:
     """One more failure in a row. One that was begun before the pause was known makes the pause no longer."""
     row = session.get(QueuePause, (job.queue, what.value, whose))
     if row is None:
         row = QueuePause(name=job.queue, what=what.value, whose=whose, failures=0, jobs=[], since_s=now, reason=why)
-        session.add(row)
-    row.reason = why
+        yield Insert(row)
+    yield note(row, reason=why)
     if job.id not in row.jobs and len(row.jobs) < DIFFERENT_JOBS:
-        row.jobs = [*row.jobs, job.id]
+        yield note(row, jobs=[*row.jobs, job.id])
     paused = row.until_s is not None
     if paused and row.trial != job.id:
         return
-    row.failures, row.trial = row.failures + 1, None
+    yield note(row, failures=row.failures + 1, trial=None)
     if row.failures < FAILURES:
         return
     pause = _pause_s(row)
-    row.until_s = now + pause
+    yield note(row, until_s=now + pause)
     if not paused:
         kind = EventKind.QUEUE_PAUSED
-        add_event(session, kind, now, queue=job.queue, what=what.value, whose=whose, reason=why, pause_s=pause)
+        yield tell(kind, queue=job.queue, what=what.value, whose=whose, reason=why, pause_s=pause)
 
 
-def succeeded(session: Session, job: Job, what: Failing, now: float) -> None:
+def succeeded(session: Session, job: Job, what: Failing, now: float) -> Effects[None]:
     """A submission was taken, or ranks run where they were to start: whatever was wrong with the queue is over."""
     for whose in ("", whose_is(job)):
         row = session.get(QueuePause, (job.queue, what.value, whose))
         if row is not None:
-            _open(session, row, now, "it works again")
+            yield from _open(session, row, now, "it works again")
 
 
-def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> bool:
+def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> Effects[bool]:
     """Whether to go on with a submission that is due. Where a pause is over, the first that asks is the trial."""
     found = (session.get(QueuePause, (job.queue, Failing.SUBMISSIONS.value, whose)) for whose in ("", whose_is(job)))
     rows = [row for row in found if row is not None and row.until_s is not None]
@@ -94,20 +97,21 @@ def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> bool:
         return False
     for row in rows:
         if now >= (row.until_s or 0.0):
-            _try_with(row, job, now)
+            yield from _try_with(row, job, now)
     return True
 
 
-def try_start(session: Session, job: Job, now: float) -> float:
+def try_start(session: Session, job: Job, now: float) -> Effects[float]:
     """Subjobs of `job` are the trial of a queue whose pause is over. Until when the others wait (absolute seconds)."""
     row = session.get(QueuePause, (job.queue, Failing.STARTS.value, ""))
-    return 0.0 if row is None else _try_with(row, job, now)
+    return 0.0 if row is None else (yield from _try_with(row, job, now))
 
 
-def _try_with(row: QueuePause, job: Job, now: float) -> float:
+def _try_with(row: QueuePause, job: Job, now: float) -> Effects[float]:
     """The pause is over: this job is the trial, and the others wait for what becomes of it, or for another pause."""
-    row.trial, row.until_s = job.id, now + _pause_s(row)
-    return row.until_s
+    until_s = now + _pause_s(row)
+    yield note(row, trial=job.id, until_s=until_s)
+    return until_s
 
 
 def _pause_s(row: QueuePause) -> float:
@@ -115,20 +119,13 @@ def _pause_s(row: QueuePause) -> float:
     return pause_s(max(FAILURES, row.failures) - FAILURES + 1, first_s=QUEUE_PAUSE_S, most_s=most)
 
 
-def _open(session: Session, row: QueuePause, now: float, why: str) -> None:
+def _open(session: Session, row: QueuePause, now: float, why: str) -> Effects[None]:
     if row.until_s is not None:
-        add_event(
-            session,
-            EventKind.QUEUE_RESUMED,
-            now,
-            queue=row.name,
-            what=row.what,
-            whose=row.whose,
-            reason=why,
-            failures=row.failures,
+        yield tell(
+            EventKind.QUEUE_RESUMED, queue=row.name, what=row.what, whose=row.whose, reason=why, failures=row.failures
         )
-    session.delete(row)
-    session.flush()
+    yield Delete(row)
+    yield Flush()
     if row.what == Failing.SUBMISSIONS:
         refused = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts > 0)
         jobs = select(Job.id).where(Job.queue == row.name)
@@ -136,13 +133,13 @@ def _open(session: Session, row: QueuePause, now: float, why: str) -> None:
             jobs = jobs.where(Job.user + "/" + Job.account == row.whose)
         due = update(Intent).where(*refused, Intent.job_id.in_(jobs), Intent.not_before_s > now)
         session.execute(due.values(not_before_s=now))
-    wake(session, INTENTS_TOPIC)
+    yield Wake((INTENTS_TOPIC,))
 
 
 # -- what is asked about queues ---------------------------------------------------------------------------------------
 
 
-def resume(ctx: Context, name: str, by: str) -> None:
+def resume(ctx: Context, name: str, by: str) -> Effects[None]:
     """Try a paused queue again at once. Raises EjbError: there is no such queue (NOT_FOUND), or it is not paused."""
     found = ctx.view.queue(name) if ctx.view is not None else None
     if ctx.view is not None and found is None:
@@ -157,4 +154,4 @@ def resume(ctx: Context, name: str, by: str) -> None:
     if not any(row.until_s is not None for row in rows):
         raise EjbError(Code.CONFLICT, f"queue {name} is not paused", hint="`ejb queue list` shows which are")
     for row in rows:
-        _open(ctx.session, row, ctx.now, f"resumed by {by}")
+        yield from _open(ctx.session, row, ctx.now, f"resumed by {by}")

@@ -15,21 +15,37 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain, within
-from ejbd.manager.acts.operations import add_operation
+from ejbd.manager.effects import (
+    AddLaunch,
+    Advance,
+    Conclude,
+    Effects,
+    EndIfTimeIsUp,
+    Flush,
+    Insert,
+    LostWorker,
+    MoveOperation,
+    NoteMemory,
+    NoteRefusal,
+    Offered,
+    Order,
+    RankStandsStill,
+    StopLaunch,
+    TakeSample,
+    TakeWarning,
+    Wake,
+    note,
+    tell,
+)
 from ejbd.manager.effects.ends import Again, ApplicationEnded, LeadFailed, OutputRefused
 from ejbd.manager.facts import deaths as causes
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.protocol.worker_models import Report
-from ejbd.manager.rules.ends import deaths, ending
-from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.learning import measuring
-from ejbd.manager.rules.placements import application, setbacks
-from ejbd.manager.rules.signals import warnings
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
-from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC, add_event, move_operation, wake
+from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 from ejbd.wire.kinds import EventKind, OperationKind
 
 LOOK_S = 2.0
@@ -60,7 +76,7 @@ def own_worker(session: Session, subjob_id: str, worker_id: str) -> Worker:
     return worker
 
 
-def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
+def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[str]:
     """A worker says that it is there; returns its id. A second boot on the same node replaces the first."""
     session = ctx.session
     subjob = of_subjob(session, subjob_id)
@@ -74,10 +90,10 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
     same_node = [w for w in world.workers_of(subjob.id) if w.node == request["node"]]
     for worker in same_node:
         if worker.boot == request["boot"]:
-            _end_leases(session, worker, ctx.now)
+            yield from _end_leases(session, worker, ctx.now)
             return worker.id
     for worker in same_node:
-        setbacks.lost_worker(world, worker, "another worker process has taken its place")
+        yield LostWorker(worker, "another worker process has taken its place")
     worker = Worker(
         id=secrets.token_hex(8),
         subjob_id=subjob.id,
@@ -93,14 +109,12 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
         last_seen_s=ctx.now,
         reports_stored=0,
     )
-    session.add(worker)
-    session.flush()
+    yield Insert(worker)
+    yield Flush()
     age = {} if request.get("age_s") is None else {"age_s": request["age_s"]}
     offer = {"engines": list(request.get("engines", [])), "dmtcp": request.get("dmtcp")}
-    add_event(
-        session,
+    yield tell(
         EventKind.WORKER_REGISTERED,
-        ctx.now,
         job_id=job.id,
         subjob_id=subjob.id,
         node=worker.node,
@@ -108,25 +122,25 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str:
         **offer,
         **age,
     )
-    ctx.offers.append((worker.node, offer))
+    yield Offered(worker.node, offer)
     world = JobWorld(ctx, job)
     if subjob.state != SubjobState.RUNNING:
-        wake(session, STARTED_TOPIC)
+        yield Wake((STARTED_TOPIC,))
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
-        add_operation(ctx, worker, OperationKind.EXIT, exit_payload(job, subjob))
+        yield Order(worker, OperationKind.EXIT, exit_payload(job, subjob))
     else:
-        application.advance(world)
+        yield Advance()
     return worker.id
 
 
-def _end_leases(session: Session, worker: Worker, now: float) -> None:
+def _end_leases(session: Session, worker: Worker, now: float) -> Effects[None]:
     """A worker that had lost us may not have got what was handed out last: it is told again, and does nothing twice."""
     leased = select(Operation).where(Operation.worker_id == worker.id, Operation.state == OperationState.LEASED)
     for operation in session.scalars(leased):
-        operation.lease_until_s = now
+        yield note(operation, lease_until_s=now)
 
 
-def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> list[dict[str, Any]]:
+def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> Effects[list[dict[str, Any]]]:
     """The operations that wait for this worker, now leased to it."""
     session = ctx.session
     worker = own_worker(session, subjob_id, worker_id)
@@ -139,10 +153,10 @@ def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> list[dict[str, Any
     for operation in session.scalars(query):
         if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now:
             continue
-        move_operation(session, operation, OperationState.LEASED, ctx.now)
+        yield MoveOperation(operation, OperationState.LEASED)
         # Not again while it may still be at it: a checkpoint takes its time.
         lease_s = max(ctx.settings.limits.lease_s, float(operation.payload.get("timeout_s", 0.0)))
-        operation.lease_until_s = ctx.now + lease_s
+        yield note(operation, lease_until_s=ctx.now + lease_s)
         found.append(
             {"seq": operation.seq, "kind": operation.kind, "epoch": operation.epoch, "payload": operation.payload}
         )
@@ -158,24 +172,24 @@ def has_work(session: Session, subjob_id: str, worker_id: str, now: float) -> bo
     return any(o.state == OperationState.QUEUED or (o.lease_until_s or 0) <= now for o in session.scalars(query))
 
 
-def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> int:
+def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> Effects[int]:
     """Store what a worker tells, each report once, and act on it. Returns the highest number stored."""
     session = ctx.session
     worker = own_worker(session, subjob_id, worker_id)
-    worker.last_seen_s = ctx.now
+    yield note(worker, last_seen_s=ctx.now)
     job = session.scalars(select(Job).where(Job.id == worker.job_id)).one()
     world = JobWorld(ctx, job)
     for report in sorted(reports, key=lambda r: int(r["n"])):
         if report["n"] != worker.reports_stored + 1:
             continue  # told before, or the one in between is still to come
-        worker.reports_stored = report["n"]
-        _take(world, worker, report)
-    session.flush()
-    application.advance(world)
+        yield note(worker, reports_stored=report["n"])
+        yield from _take(world, worker, report)
+    yield Flush()
+    yield Advance()
     return worker.reports_stored
 
 
-def take_left_behind(world: JobWorld, subjob: Subjob) -> None:
+def take_left_behind(world: JobWorld, subjob: Subjob) -> Effects[None]:
     """Take what a subjob's workers could not tell before it ended: a daemon that was away must not take it for lost."""
     ctx = world.ctx
     for worker in world.workers_of(subjob.id):
@@ -186,12 +200,12 @@ def take_left_behind(world: JobWorld, subjob: Subjob) -> None:
         for report in reports:
             if report["n"] == worker.reports_stored + 1:
                 if report["kind"] == "leaving":  # it may have come long after what was told before
-                    world.ctx.session.flush()
-                    application.advance(world)
-                _take(world, worker, report)
-                worker.reports_stored = report["n"]
-    world.ctx.session.flush()
-    application.advance(world)
+                    yield Flush()
+                    yield Advance()
+                yield from _take(world, worker, report)
+                yield note(worker, reports_stored=report["n"])
+    yield Flush()
+    yield Advance()
 
 
 def report_files(ctx: Context, gone: Collection[str]) -> list[str]:
@@ -236,49 +250,42 @@ def _number_of(line: bytes) -> int | None:
     return number if isinstance(number, int) and 0 < number < 2**53 else None
 
 
-def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     kind, told_s = report["kind"], report.get("told_s")
     if report.get("code") and told_s is not None:
         world.told_s = min(told_s, world.told_s or told_s)
     if kind == "result":
-        _result(world, worker, report)
+        yield from _result(world, worker, report)
     elif kind == "rank-exit":
         if report.get("memory"):
-            deaths.note_memory(world, worker, int(report["epoch"]), int(report["rank"]))
-        _rank_exits(world, worker, int(report["epoch"]), {str(report["rank"]): int(report["code"])})
+            yield NoteMemory(worker, int(report["epoch"]), int(report["rank"]))
+        yield from _rank_exits(world, worker, int(report["epoch"]), {str(report["rank"]): int(report["code"])})
     elif kind == "launch":
-        _launch(world, worker, report)
+        yield from _launch(world, worker, report)
     elif kind == "launch-cancel":
-        _cancel_launch(world, int(report["ordinal"]))
+        yield from _cancel_launch(world, int(report["ordinal"]))
     elif kind == "launch-refused":
         if world.job.lead_worker == worker.id and report["run"] == world.job.script_run:
-            deaths.note_refusal(world, str(report["name"]), str(report["reason"]), line=int(report["line"]))
+            yield NoteRefusal(str(report["name"]), str(report["reason"]), line=int(report["line"]))
     elif kind == "script-exit":
-        _script_exit(world, worker, report)
+        yield from _script_exit(world, worker, report)
     elif kind == "leaving":
-        wake(world.ctx.session, LEFT_TOPIC)
+        yield Wake((LEFT_TOPIC,))
         left_s = world.ctx.now if told_s is None else told_s
-        setbacks.lost_worker(world, worker, f"it left: {report['reason']}", left_s=left_s)
+        yield LostWorker(worker, f"it left: {report['reason']}", left_s=left_s)
     elif kind == "warned":
-        warnings.take_warning(world, worker)
+        yield TakeWarning(worker)
     elif kind == "sample":
-        measuring.take_sample(world, worker, report)
+        yield TakeSample(worker, report)
     elif kind == "stuck":
-        application.stands_still(world, int(report["epoch"]), int(report["rank"]), float(report["seconds"]))
+        yield RankStandsStill(int(report["epoch"]), int(report["rank"]), float(report["seconds"]))
     elif kind == "coordinator-lost":
-        add_event(
-            world.ctx.session,
-            EventKind.COORDINATOR_LOST,
-            world.ctx.now,
-            job_id=world.job.id,
-            epoch=int(report["epoch"]),
-            reason=str(report["reason"]),
+        yield tell(
+            EventKind.COORDINATOR_LOST, job_id=world.job.id, epoch=int(report["epoch"]), reason=str(report["reason"])
         )
     elif kind == "log":
-        add_event(
-            world.ctx.session,
+        yield tell(
             EventKind.WORKER_LOG,
-            world.ctx.now,
             job_id=world.job.id,
             subjob_id=worker.subjob_id,
             node=worker.node,
@@ -287,62 +294,63 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
         )
 
 
-def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     session, now = world.ctx.session, world.ctx.now
     operation = session.get(Operation, int(report["seq"]))
     if operation is None or operation.worker_id != worker.id:
         return
     if operation.state not in (OperationState.QUEUED, OperationState.LEASED):
         return  # answered before, or given up
-    operation.result = report.get("data") or {}
+    told: dict[str, Any] = report.get("data") or {}
+    yield note(operation, result=told)
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
-    move_operation(session, operation, state, now, reason=str(report.get("error") or ""))
+    yield MoveOperation(operation, state, reason=str(report.get("error") or ""))
     if report.get("told_s") is not None:  # a daemon that was away hears of it late
-        operation.done_s = min(now, max(operation.created_s, report["told_s"]))
+        yield note(operation, done_s=min(now, max(operation.created_s, report["told_s"])))
     if operation.kind == OperationKind.EXIT:
-        wake(session, LEFT_TOPIC)
+        yield Wake((LEFT_TOPIC,))
     begins = operation.kind == OperationKind.LEAD and world.job.state != JobState.ENDING
     if begins and not report["ok"] and world.job.lead_worker == worker.id:
         stops = world.operations(OperationKind.UNLEAD, OperationKind.EXIT)
         if any(stop.worker_id == worker.id and stop.seq > operation.seq for stop in stops):
-            _forget_lead(world.job)  # told to stop before it began: the job goes on elsewhere
+            yield from _forget_lead(world.job)  # told to stop before it began: the job goes on elsewhere
             return
-        if operation.result.get("own"):
-            _not_begun(world, operation.error)
+        if told.get("own"):
+            yield from _not_begun(world, operation.error)
             return
-        code = ending.OUTPUT_LOST if operation.result.get("output") else None
-        conclude(world, OutputRefused(code, operation.error))
+        code = causes.OUTPUT_LOST if told.get("output") else None
+        yield Conclude(OutputRefused(code, operation.error))
         return
-    exits = operation.result.get("exits")
+    exits = told.get("exits")
     if exits and operation.epoch is not None:
-        _rank_exits(world, worker, operation.epoch, {str(rank): int(code) for rank, code in exits.items()})
-    session.flush()
+        yield from _rank_exits(world, worker, operation.epoch, {str(rank): int(code) for rank, code in exits.items()})
+    yield Flush()
 
 
-def _not_begun(world: JobWorld, why: str) -> None:
+def _not_begun(world: JobWorld, why: str) -> Effects[None]:
     """The lead could not begin the script, for want of what EJB itself keeps: the next one is appointed."""
     job = world.job
-    decided = conclude(world, LeadFailed(job.setbacks, why))
+    decided = yield Conclude(LeadFailed(job.setbacks, why))
     if isinstance(decided, Again) and not decided.whole:
-        _forget_lead(job)
+        yield from _forget_lead(job)
 
 
-def _forget_lead(job: Job) -> None:
-    job.lead_worker = None
-    job.script_run -= 1
+def _forget_lead(job: Job) -> Effects[None]:
+    yield note(job, lead_worker=None)
+    yield note(job, script_run=job.script_run - 1)
 
 
-def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, int]) -> None:
+def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, int]) -> Effects[None]:
     """Ranks of a placement that ended on this worker. Only a live placement still cares."""
     epoch = world.ctx.session.get(Epoch, (world.job.id, number))
     if epoch is None:
         return
     here = {str(seat.rank) for seat in epoch.placement if seat.worker == worker.id}
-    epoch.exits = {**epoch.exits, **{rank: code for rank, code in exits.items() if rank in here}}
-    world.ctx.session.flush()
+    yield note(epoch, exits={**epoch.exits, **{rank: code for rank, code in exits.items() if rank in here}})
+    yield Flush()
 
 
-def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     ordinal, size = int(report["ordinal"]), int(report["size"])
     job = world.job
     if job.lead_worker != worker.id or job.state != JobState.RUNNING:
@@ -350,40 +358,38 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
     known = world.ctx.session.get(Launch, (job.id, ordinal))
     if known is not None:
         if known.state == LaunchState.ENDED:
-            add_operation(
-                world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": known.exit_code or 0}
-            )
+            yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": known.exit_code or 0})
         return  # the script was started again behind it
     most = job.processes * world.needs.processors if world.needs.per_node else job.processes * world.spec.threads
     if not 1 <= size <= most or world.launch is not None:
-        deaths.note_refusal(world, "srun", "another launch runs, or it wants more ranks than the job has")
-        add_operation(world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
+        yield NoteRefusal("srun", "another launch runs, or it wants more ranks than the job has")
+        yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
     file = str(world.ctx.spool.launch_file(job.id, ordinal))
     if report["file"] != file:  # nothing else is read, or given to other workers to read
-        add_operation(world.ctx, worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
+        yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
-    application.add_launch(world, ordinal, size, file, together=report.get("together", True))
+    yield AddLaunch(ordinal, size, file, together=report.get("together", True))
 
 
-def _cancel_launch(world: JobWorld, ordinal: int) -> None:
+def _cancel_launch(world: JobWorld, ordinal: int) -> Effects[None]:
     launch = world.launch
     if launch is None or launch.ordinal != ordinal or launch.exit_code is not None:
         return
-    application.stop_launch(world, launch, application.CANCELLED_LAUNCH, "the script ended it")
+    yield StopLaunch(launch, causes.CANCELLED_LAUNCH, "the script ended it")
 
 
-def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> None:
+def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     job = world.job
     if job.lead_worker != worker.id or report["run"] != job.script_run or job.state != JobState.RUNNING:
         return
     code = int(report["code"])
-    add_event(world.ctx.session, EventKind.SCRIPT_ENDED, world.ctx.now, job_id=job.id, code=code, run=report["run"])
-    if code and setbacks.end_if_time_is_up(world, [worker.subjob_id], report.get("told_s")):
+    yield tell(EventKind.SCRIPT_ENDED, job_id=job.id, code=code, run=report["run"])
+    if code and (yield EndIfTimeIsUp([worker.subjob_id], report.get("told_s"))):
         return
     refused = causes.refusal_that_was_passed_over(world) if code == 0 else ""
     if refused:  # nobody is to take for done what never ran
-        conclude(world, ApplicationEnded(causes.REFUSED_LAUNCH, refused))
+        yield Conclude(ApplicationEnded(causes.REFUSED_LAUNCH, refused))
         return
     said = "; ".join(part for part in (f"the script ended with code {code}", causes.for_memory(world)) if part)
-    conclude(world, ApplicationEnded(code, said if code else ""))
+    yield Conclude(ApplicationEnded(code, said if code else ""))

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from ejbd.core.needs import PLAIN
 from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
-from ejbd.manager.acts.subjobs import add_intent, release
+from ejbd.manager.effects import Act, Conclude, DropElements, Effects, Release, ToRanks, ToScript, Wake, note, tell
 from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
@@ -20,15 +20,12 @@ from ejbd.manager.facts.room.windows import Room
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.indices import chosen
-from ejbd.manager.rules.ends.concluding import conclude
-from ejbd.manager.rules.linked import elements
-from ejbd.manager.rules.signals.endsignal import to_ranks, to_script
 from ejbd.manager.submission.admission import Admission, admit
 from ejbd.manager.submission.intake import columns
 from ejbd.manager.submission.queues import told_slots
 from ejbd.store.models import Array, Job
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
-from ejbd.store.transitions import NEW_JOBS_TOPIC, add_event, wake
+from ejbd.store.transitions import NEW_JOBS_TOPIC
 from ejbd.wire.kinds import EventKind, IntentKind, JobKind, SubjobRole
 
 
@@ -74,29 +71,29 @@ def plan(
     }
 
 
-def cancel(ctx: Context, job_id: str, by: str) -> None:
+def cancel(ctx: Context, job_id: str, by: str) -> Effects[None]:
     """End a job for good, whatever it is doing."""
     world = _live(ctx, job_id, "cancelled")
     job = world.job
-    add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=job.id, by=by)
+    yield tell(EventKind.JOB_CANCEL_ASKED, job_id=job.id, by=by)
     if job.state == JobState.ENDING:
         return  # it is over already, and its output is being collected
     if job.kind == JobKind.ARRAY:
         array = ctx.session.get_one(Array, job.id)
-        array.cancelled_by = by
-        elements.drop(array, None)
-        wake(ctx.session, NEW_JOBS_TOPIC)  # the others are cancelled some at a time
+        yield note(array, cancelled_by=by)
+        yield DropElements(array, None)
+        yield Wake((NEW_JOBS_TOPIC,))  # the others are cancelled some at a time
         return
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
-            release(world, subjob, f"cancelled by {by}")
+            yield Release(subjob, f"cancelled by {by}")
         its_own = any(subjob.role == SubjobRole.RIGID for subjob in world.open_subjobs)
         if its_own and job.state != JobState.UNKNOWN:
             return  # the batch system has the last word
-    conclude(world, CancelAsked(f"cancelled by {by}"))
+    yield Conclude(CancelAsked(f"cancelled by {by}"))
 
 
-def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> None:
+def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> Effects[None]:
     """End these elements of an array (as --array has them) for good. Raises EjbError (CONFLICT) where none is left."""
     job = _live(ctx, array_id, "cancelled").job
     if job.kind != JobKind.ARRAY:
@@ -108,25 +105,25 @@ def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> None:
     except ValueError:
         hint = f"such as {array_id}_[1-5,7]"
         raise EjbError(Code.INVALID, f"{wanted!r} names no elements", where=array_id, hint=hint) from None
-    dropped = elements.drop(ctx.session.get_one(Array, array_id), wanted)
+    dropped = yield DropElements(ctx.session.get_one(Array, array_id), wanted)
     living = [open_ones[index] for index in which.intiter()]
     if not dropped and not living:
         raise EjbError(Code.CONFLICT, f"no element of {array_id}_[{wanted}] is left to be cancelled")
-    add_event(ctx.session, EventKind.JOB_CANCEL_ASKED, ctx.now, job_id=array_id, by=by, elements=wanted)
+    yield tell(EventKind.JOB_CANCEL_ASKED, job_id=array_id, by=by, elements=wanted)
     for id in living:
-        cancel(ctx, id, by)
-    wake(ctx.session, NEW_JOBS_TOPIC)
+        yield from cancel(ctx, id, by)
+    yield Wake((NEW_JOBS_TOPIC,))
 
 
-def hold(ctx: Context, job_id: str, by: str) -> None:
+def hold(ctx: Context, job_id: str, by: str) -> Effects[None]:
     """Keep a waiting job from starting."""
     world = _live(ctx, job_id, "held")
     job = world.job
     if job.kind == JobKind.ARRAY and not job.held:
-        job.held = True
-        add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
+        yield note(job, held=True)
+        yield tell(EventKind.JOB_HELD, job_id=job.id, by=by)
         for element in _waiting_elements(ctx, job.id, held=False):
-            hold(ctx, element.id, by)
+            yield from hold(ctx, element.id, by)
         return
     if job.state not in (JobState.RECEIVED, JobState.WAITING) or job.members:
         raise EjbError(Code.CONFLICT, f"job {job.id} has started; only a waiting job can be held")
@@ -135,30 +132,30 @@ def hold(ctx: Context, job_id: str, by: str) -> None:
     if under_way(job) is not None:
         hint = "hold it once it waits again, or cancel it"
         raise EjbError(Code.CONFLICT, f"job {job.id} is on its way into a gap and cannot be held", hint=hint)
-    job.held = True
-    add_event(ctx.session, EventKind.JOB_HELD, ctx.now, job_id=job.id, by=by)
+    yield note(job, held=True)
+    yield tell(EventKind.JOB_HELD, job_id=job.id, by=by)
     for subjob in world.awaited:
-        release(world, subjob, "the job is held")
-    _tell_first(ctx, world, IntentKind.HOLD)
+        yield Release(subjob, "the job is held")
+    yield from _tell_first(ctx, world, IntentKind.HOLD)
 
 
-def unhold(ctx: Context, job_id: str, by: str) -> None:
+def unhold(ctx: Context, job_id: str, by: str) -> Effects[None]:
     """Let a held job start again."""
     world = _live(ctx, job_id, "released")
     job = world.job
     if not job.held:
         raise EjbError(Code.CONFLICT, f"job {job.id} is not held")
-    job.held = False
-    add_event(ctx.session, EventKind.JOB_RELEASED, ctx.now, job_id=job.id, by=by)
+    yield note(job, held=False)
+    yield tell(EventKind.JOB_RELEASED, job_id=job.id, by=by)
     if job.kind == JobKind.ARRAY:
-        ctx.session.get_one(Array, job.id).changed = True
+        yield note(ctx.session.get_one(Array, job.id), changed=True)
         for element in _waiting_elements(ctx, job.id, held=True):
-            unhold(ctx, element.id, by)
-    wake(ctx.session, NEW_JOBS_TOPIC)
-    _tell_first(ctx, world, IntentKind.RELEASE)
+            yield from unhold(ctx, element.id, by)
+    yield Wake((NEW_JOBS_TOPIC,))
+    yield from _tell_first(ctx, world, IntentKind.RELEASE)
 
 
-def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> None:
+def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[None]:
     """Send a signal to the ranks of an elastic job, to the shell of its script, or to both (`to`: ranks, script, all).
 
     Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a job that is passed through, CONFLICT where nothing
@@ -179,13 +176,11 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> None:
         raise EjbError(Code.UNSUPPORTED, f"job {job.id} is passed through", hint="the batch system signals it: scancel")
     reached = False
     for one in worlds:
-        here = to in ("ranks", "all") and to_ranks(one, told.number)
+        here = to in ("ranks", "all") and (yield ToRanks(told.number))
         shell = one.spec.script is not None and to in ("script", "all")
-        here = (shell and to_script(one, told.number)) or here
+        here = (shell and (yield ToScript(told.number))) or here
         if here:
-            add_event(
-                ctx.session, EventKind.JOB_SIGNAL_ASKED, ctx.now, job_id=one.job.id, by=by, signal=told.name, to=to
-            )
+            yield tell(EventKind.JOB_SIGNAL_ASKED, job_id=one.job.id, by=by, signal=told.name, to=to)
         reached = reached or here
     if not reached:
         raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
@@ -197,14 +192,14 @@ def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:
     return [job for job in ctx.session.scalars(query) if not job.members]
 
 
-def _tell_first(ctx: Context, world: JobWorld, kind: IntentKind) -> None:
+def _tell_first(ctx: Context, world: JobWorld, kind: IntentKind) -> Effects[None]:
     """The batch system holds or releases J0 (or the passed-through job), if it has it. What stands by waits anyhow."""
     for subjob in world.open_subjobs:
         if subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.RIGID) and subjob.state in (
             SubjobState.PLANNED,
             SubjobState.PENDING,
         ):
-            add_intent(ctx, kind, world.job.id, subjob=subjob)
+            yield Act(kind, world.job.id, subjob=subjob)
 
 
 def _live(ctx: Context, job_id: str, what: str) -> JobWorld:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.manager.acts.operations import add_operation
+from ejbd.manager.effects import Effects, Order, tell
 from ejbd.manager.facts.homes import is_up
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.placing import node_limit
@@ -17,11 +17,10 @@ from ejbd.manager.facts.times import walltime_end
 from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.store.models import Event, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 
-def signals_in_time(world: JobWorld) -> None:
+def signals_in_time(world: JobWorld) -> Effects[None]:
     """Send the signal that the job asked for, once for each batch job at whose end its time is over.
 
     At the last look before it is due, so that it may come a poll early, and is never late for a poll. While no launch
@@ -38,11 +37,15 @@ def signals_in_time(world: JobWorld) -> None:
     home, end_s = found
     if _was_told(world, home):
         return
-    if (to_script if told.script else to_ranks)(world, told.number):
-        add_event(
-            ctx.session, EventKind.JOB_SIGNALLED, ctx.now,
-            job_id=world.job.id, subjob_id=home.id, signal=told.name, script=told.script, end_s=end_s,
-        )  # fmt: skip
+    if (yield from (to_script if told.script else to_ranks)(world, told.number)):
+        yield tell(
+            EventKind.JOB_SIGNALLED,
+            job_id=world.job.id,
+            subjob_id=home.id,
+            signal=told.name,
+            script=told.script,
+            end_s=end_s,
+        )
 
 
 def end_of_time(world: JobWorld) -> tuple[Subjob, float] | None:
@@ -68,21 +71,21 @@ def _was_told(world: JobWorld, home: Subjob) -> bool:
     return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
-def to_ranks(world: JobWorld, number: int) -> bool:
+def to_ranks(world: JobWorld, number: int) -> Effects[bool]:
     """Send a signal to all ranks, where they run; whether they do."""
     epoch = world.epoch
     if epoch is None or epoch.state != EpochState.RUNNING:
         return False
     payload = {"signal": number, "epoch": epoch.number}
     for worker in workers_with_ranks(world, epoch):
-        add_operation(world.ctx, worker, OperationKind.SIGNAL, payload, epoch=epoch.number)
+        yield Order(worker, OperationKind.SIGNAL, payload, epoch=epoch.number)
     return True
 
 
-def to_script(world: JobWorld, number: int) -> bool:
+def to_script(world: JobWorld, number: int) -> Effects[bool]:
     """Send a signal to the shell of a script, where it runs; whether it does."""
     leader = world.worker(world.job.lead_worker)
     if leader is None or not is_up(world):
         return False
-    add_operation(world.ctx, leader, OperationKind.SIGNAL, {"signal": number, "epoch": None})
+    yield Order(leader, OperationKind.SIGNAL, {"signal": number, "epoch": None})
     return True

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
+from ejbd.manager.effects import BeginCheckpoint, Effects, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.times import walltime_end, work_now
-from ejbd.manager.rules.placements import application
 from ejbd.plugins.engines import moving_engines
 from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState, JobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
 
@@ -37,7 +36,7 @@ def interval_of(world: JobWorld) -> CheckpointInterval:
     return checkpoint_interval(setting, whose, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
 
 
-def checkpoint_in_time(world: JobWorld) -> None:
+def checkpoint_in_time(world: JobWorld) -> Effects[None]:
     """Checkpoint the ranks where they are, if that is due and worth it."""
     ctx, job = world.ctx, world.job
     if job.state != JobState.RUNNING or world.moving or world.awaited:
@@ -49,17 +48,15 @@ def checkpoint_in_time(world: JobWorld) -> None:
     due_s = _due(epoch, every)
     if due_s is None or ctx.now < due_s or not node_limit.can_move(world) or _not_worth_it(world):
         return
-    add_event(
-        ctx.session,
+    yield tell(
         EventKind.DECISION_CHECKPOINT,
-        ctx.now,
         job_id=job.id,
         epoch=epoch.number,
         interval_s=every.seconds,
         work_s=work_now(job, ctx.now),
         reason=every.why,
     )
-    application.begin_checkpoint(world, epoch)
+    yield BeginCheckpoint(epoch)
 
 
 def told(world: JobWorld) -> dict[str, Any]:

@@ -8,46 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ejbd.manager.acts.subjobs import release
+from ejbd.manager.effects import BeginCheckpoint, Effects, EndIfTimeIsUp, EnsurePlaceholder, Release, Want, note, tell
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.times import AHEAD_POLLS, walltime_end, work_now
-from ejbd.manager.rules.placements import application, setbacks
 from ejbd.store.models import Subjob, Worker
 from ejbd.store.states import EpochState, JobState, SubjobState
-from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 WARNED = "the batch system warned that it will end it"
 
 
-def take_warning(world: JobWorld, worker: Worker) -> None:
+def take_warning(world: JobWorld, worker: Worker) -> Effects[None]:
     """A worker has had the batch system's warning."""
     ctx, job = world.ctx, world.job
     subjob = next((s for s in world.open_subjobs if s.id == worker.subjob_id), None)
     if subjob is None or subjob.releasing or subjob.state != SubjobState.RUNNING:
         return
-    if job.state not in (JobState.WAITING, JobState.RUNNING) or setbacks.end_if_time_is_up(world, [subjob.id]):
+    if job.state not in (JobState.WAITING, JobState.RUNNING) or (yield EndIfTimeIsUp([subjob.id])):
         return
     if not subjob.warned:
         end_s = min(ctx.now + ctx.settings.limits.warned_grace_s, walltime_end(subjob, ctx.now))
-        subjob.warned_s, subjob.leave_by_s = ctx.now, end_s
-        add_event(ctx.session, EventKind.SUBJOB_WARNED, ctx.now, job_id=job.id, subjob_id=subjob.id, end_s=end_s)
+        yield note(subjob, warned_s=ctx.now, leave_by_s=end_s)
+        yield tell(EventKind.SUBJOB_WARNED, job_id=job.id, subjob_id=subjob.id, end_s=end_s)
     if subjob.id in job.members:
-        leave(world, [subjob], WARNED)
+        yield from leave(world, [subjob], WARNED)
     elif subjob.id not in (world.live_epoch.members if world.live_epoch else ()):
-        release(world, subjob, WARNED)
+        yield Release(subjob, WARNED)
         if subjob.role == SubjobRole.PLACEHOLDER:
-            setbacks.ensure_placeholder(world)
+            yield EnsurePlaceholder()
 
 
-def leaves_what_ends(world: JobWorld) -> bool:
+def leaves_what_ends(world: JobWorld) -> Effects[bool]:
     """Leave what was warned of, and a J0 whose end was moved forward, in time. Whether there was anything to leave.
 
     Other subjobs that end early are left by the policy, as those are that end as they were meant to.
     """
     gone = [s for s in world.open_subjobs if s.id in world.job.members and has_to_be_left(world, s)]
-    return bool(gone) and leave(world, gone, WARNED if gone[0].warned else "its end was moved forward")
+    return bool(gone) and (yield from leave(world, gone, WARNED if gone[0].warned else "its end was moved forward"))
 
 
 def has_to_be_left(world: JobWorld, subjob: Subjob) -> bool:
@@ -60,7 +58,7 @@ def has_to_be_left(world: JobWorld, subjob: Subjob) -> bool:
     return world.ctx.now >= walltime_end(subjob, world.ctx.now) - ahead_s
 
 
-def leave(world: JobWorld, gone: Collection[Subjob], why: str) -> bool:
+def leave(world: JobWorld, gone: Collection[Subjob], why: str) -> Effects[bool]:
     """Checkpoint, and go on with what is left, or wait. False: it cannot be moved, and runs on until the end comes."""
     ctx, job = world.ctx, world.job
     epoch = world.live_epoch
@@ -74,10 +72,8 @@ def leave(world: JobWorld, gone: Collection[Subjob], why: str) -> bool:
     if room * world.parameters().omax < job.processes and not holds_shell(job):
         stays = []
     kind = EventKind.DECISION_SHRINK if stays else EventKind.DECISION_SUSPEND
-    add_event(
-        ctx.session,
+    yield tell(
         kind,
-        ctx.now,
         job_id=job.id,
         leaves=[m for m in job.members if m not in {s.id for s in stays}],
         stays=[s.id for s in stays],
@@ -85,10 +81,10 @@ def leave(world: JobWorld, gone: Collection[Subjob], why: str) -> bool:
         work_s=work_now(job, ctx.now),
         reason=why,
     )
-    job.members = [s.id for s in stays]
+    yield Want(job, [s.id for s in stays])
     if epoch is None:
         for subjob in gone:
-            release(world, subjob, why)
+            yield Release(subjob, why)
     elif epoch.state == EpochState.RUNNING:
-        application.begin_checkpoint(world, epoch)
+        yield BeginCheckpoint(epoch)
     return True

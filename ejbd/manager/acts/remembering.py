@@ -1,0 +1,23 @@
+"""Changes what the daemon keeps in memory. It belongs to the writer, on whose thread this runs."""
+
+from __future__ import annotations
+
+from ejbd.manager.effects import Keep, KeepIn, Offered, Promise
+from ejbd.manager.facts.context import Context
+
+
+def promise(ctx: Context, effect: Promise) -> None:
+    ctx.promises.make(effect.to, effect.user, effect.giver, effect.subjobs, effect.held, ctx.now)
+
+
+def keep(ctx: Context, effect: Keep) -> None:
+    for name, value in effect.values.items():
+        setattr(ctx.memory, name, value)
+
+
+def keep_in(ctx: Context, effect: KeepIn) -> None:
+    getattr(ctx.memory, effect.table)[effect.key] = effect.value
+
+
+def offered(ctx: Context, effect: Offered) -> None:
+    ctx.memory.offers.append((effect.node, dict(effect.offer)))

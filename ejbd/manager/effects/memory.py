@@ -1,0 +1,44 @@
+"""Effects on what the daemon keeps in memory from one transaction to the next (ejbd.manager.facts.memory)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ejbd.manager.effects.base import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Promise(Effect):
+    """Room that a job gives back is kept for the batch job `to`, of `user`, for which it was given."""
+
+    to: str
+    user: str
+    giver: str
+    subjobs: Sequence[str]
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Effect):
+    """Put values into the writer's memory, by the names of its fields."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepIn(Effect):
+    """Put one value into a table of the writer's memory."""
+
+    table: str
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Offered(Effect):
+    """What a node's worker says that it offers."""
+
+    node: str
+    offer: Mapping[str, Any]
