@@ -19,6 +19,7 @@ from ejbd.core.bundling.parameters import Order
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
+from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.hands.spool import Spool
@@ -112,12 +113,12 @@ class Daemon:
         assert isinstance(answer, intake.Accepted)
         id = answer.id
         world = JobWorld(ctx, session.scalars(select(Job).where(Job.id == id)).one())
-        Decider(ctx).receive(world)
+        carry_out(world, Decider(ctx).receive(world))
         (j0,) = world.subjobs
         j0.state, j0.submit_s = SubjobState.PENDING, START_S - 10_000.0  # it had its chance to start as it is
         waits = BatchJobView("j0", j0.tag, "ada", "q", BatchState.PENDING, j0.processors, j0.walltime_s, blocked=True)
         ctx.view = state.view(waits)
-        Decider(ctx).decide(world)
+        carry_out(world, Decider(ctx).decide(world))
         session.flush()
         (told,) = session.scalars(select(Event).where(Event.job_id == id, Event.kind.startswith("decision.")))
         asked = []

@@ -129,15 +129,15 @@ def test_the_elements_of_an_array_that_was_cancelled_before_it_began_are_cancell
         return BatchJobView("8_[1-2,4]", "", "", "", state, 2)
 
     subjob = Subjob(batch_id="8", processors=2, tag="", elements=arrays.new_elements("1-4"))
-    arrays.note(subjob, [waiting(BatchState.PENDING)], {})
+    subjob.elements = arrays.note(subjob, [waiting(BatchState.PENDING)], {})
     assert subjob.elements is not None and arrays.which(subjob.elements) == {"waiting": "1-4"}
-    arrays.note(subjob, [waiting(BatchState.CANCELLED)], {})
+    subjob.elements = arrays.note(subjob, [waiting(BatchState.CANCELLED)], {})
     assert arrays.which(subjob.elements) == {"cancelled": "1-2,4", "waiting": "3"}
     assert arrays.as_one(subjob, [waiting(BatchState.CANCELLED)]) is None  # nobody knows of the third
-    arrays.rest_ended(subjob, BatchState.CANCELLED)
+    subjob.elements = arrays.rest_ended(subjob, BatchState.CANCELLED)
     assert arrays.which(subjob.elements) == {"cancelled": "1-4"}
     unseen = Subjob(batch_id="9", processors=2, tag="", elements=arrays.new_elements("1-2"))
-    arrays.rest_ended(unseen, BatchState.CANCELLED)
+    unseen.elements = arrays.rest_ended(unseen, BatchState.CANCELLED)
     assert unseen.elements is not None and arrays.which(unseen.elements) == {"cancelled": "1-2"}
 
 
@@ -147,16 +147,20 @@ def test_an_element_that_is_cancelled_while_others_wait_with_it_is_cancelled_tho
 
     pending, runs = BatchState.PENDING, BatchState.RUNNING
     subjob = Subjob(batch_id="8", processors=2, tag="", elements=arrays.new_elements("1-4"))
-    arrays.note(subjob, [row("8_[1,3-4]", pending)], {}, lately=True)
+    subjob.elements = arrays.note(subjob, [row("8_[1,3-4]", pending)], {}, lately=True)
     assert subjob.elements is not None
     assert arrays.which(subjob.elements) == {"cancelled": "2", "waiting": "1,3-4"}
-    arrays.note(subjob, [row("8_1", runs), row("8_[4]", pending)], {}, lately=False)  # it may have run meanwhile
+    subjob.elements = arrays.note(
+        subjob, [row("8_1", runs), row("8_[4]", pending)], {}, lately=False
+    )  # it may have run meanwhile
     assert arrays.which(subjob.elements) == {"cancelled": "2", "running": "1", "waiting": "3-4"}
-    arrays.note(subjob, [row("8_1", runs), row("8_4", BatchState.COMPLETED)], {}, lately=True)
+    subjob.elements = arrays.note(subjob, [row("8_1", runs), row("8_4", BatchState.COMPLETED)], {}, lately=True)
     assert arrays.which(subjob.elements) == {"cancelled": "2", "completed": "4", "running": "1", "waiting": "3"}
     cut = Subjob(batch_id="9", processors=2, tag="", elements=arrays.new_elements("1-4"))
-    arrays.note(cut, [row("9_[1,...]", pending)], {}, lately=True)
+    cut.elements = arrays.note(cut, [row("9_[1,...]", pending)], {}, lately=True)
     elsewhere = Subjob(batch_id="7", processors=2, tag="", elements=arrays.new_elements("1-4"))
-    arrays.note(elsewhere, [row("7_1", runs)], {}, lately=True)  # a listing of those that matter alone
+    elsewhere.elements = arrays.note(
+        elsewhere, [row("7_1", runs)], {}, lately=True
+    )  # a listing of those that matter alone
     for other in (cut, elsewhere):
         assert other.elements is not None and "cancelled" not in arrays.which(other.elements)

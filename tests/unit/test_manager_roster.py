@@ -18,6 +18,7 @@ from sqlalchemy import event, select
 
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.acts.carrying import run as rule
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import Roster
 from ejbd.manager.poll.reconciling import Reconciler
@@ -117,7 +118,7 @@ def at_random(live: LiveWorld, dice: random.Random) -> None:
         case 6 if ids:
             what = dice.choice((requests.cancel, requests.hold, requests.unhold))
             with contextlib.suppress(EjbError):
-                live.store.write_sync(lambda s: what(live.manager._context(s), dice.choice(ids), "ada"))
+                live.store.write_sync(lambda s: rule(live.manager._context(s), what, dice.choice(ids), "ada"))
             run(live.act())
         case 7:
             live.batch.free = dice.choice((0, 0, 2, 4, 16))
