@@ -99,6 +99,10 @@ class MemoryBatch:
     def forget(self, tag: str) -> None:
         del self.jobs[self.of(tag).id]
 
+    async def submit_again(self, id: str) -> str:
+        """A second batch job of the same request, as by a submission that was thought lost."""
+        return await self.submit(Identity("ada"), self.requests[id])
+
     # -- the protocol -------------------------------------------------------------------------------------------------
 
     async def observe(self) -> ClusterView:

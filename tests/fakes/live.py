@@ -11,7 +11,7 @@ from sqlalchemy import select
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
 from ejbd.manager.acts.executor import Executor
 from ejbd.manager.facts.clock import SteadyClock
-from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.manager import Manager
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
@@ -157,7 +157,8 @@ class LiveWorld:
         self.manager._executor = self.executor
         await self.store.write(self.manager._recover)
 
-    async def submit(self, processes: int = 16, walltime_s: float = 100.0, user: str = "ada", **spec: Any) -> str:
+    def reading(self, processes: int = 16, walltime_s: float = 100.0, **spec: Any) -> Reading:
+        """A job as its submission is read."""
         given: dict[str, Any] = {
             "name": "heat",
             "kind": JobKind.COMMAND,
@@ -168,23 +169,38 @@ class LiveWorld:
             "output": "ejb-%j.out",
             "engine": "application",
         }
-        job = (await self.manager.submit(Reading(JobSpec(**(given | spec))), user, None, "hash")).id
-        await self.act()
+        return Reading(JobSpec(**(given | spec)))
+
+    async def submit(
+        self, processes: int = 16, walltime_s: float = 100.0, user: str = "ada", rounds: int = 4, **spec: Any
+    ) -> str:
+        job = (await self.manager.submit(self.reading(processes, walltime_s, **spec), user, None, "hash")).id
+        await self.act(rounds)
         return job
 
-    async def act(self) -> None:
+    async def submit_as_asked(self, command: tuple[str, ...], **overrides: Any) -> str:
+        """As a command line has it; nothing is done with it yet."""
+        given = Overrides(engine="application", **overrides)
+        asked = JobRequest(cwd=str(self.folder), command=command, overrides=given)
+        return (await self.manager.submit(read(asked), "ada", None, "hash")).id
+
+    async def plan(self, **spec: Any) -> dict[str, Any]:
+        """What a submission would lead to."""
+        return await self.manager.plan(self.reading(**spec), "ada")
+
+    async def act(self, rounds: int = 4) -> None:
         """Carry out every intent that is due now."""
-        for _ in range(4):
+        for _ in range(rounds):
             await self.store.write(self.manager._receive)
             await self.executor.run_due()
 
-    async def poll(self, seconds: float = 0.0, *, heartbeats: bool = True) -> None:
+    async def poll(self, seconds: float = 0.0, *, heartbeats: bool = True, rounds: int = 4) -> None:
         """Time passes, the manager looks and acts."""
         self.clock.now += seconds
         if heartbeats:
             self.manager._memory.seen.update(dict.fromkeys(self.manager._memory.seen, self.daemon_clock()))
         await self.manager.poll()
-        await self.act()
+        await self.act(rounds)
 
     async def work(self, rounds: int = 6) -> None:
         """Let all workers do what they are told."""

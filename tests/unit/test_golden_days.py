@@ -1,0 +1,76 @@
+"""Whole days on the fake world, recorded once: the same days give the same events, intents, orders and ends.
+
+EJB_GOLDEN=write records them anew; `python -m tests.fakes.golden FILE` prints a recording.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from ejbd.config import Elasticity
+from ejbd.store.store import Store
+from tests.fakes import golden
+from tests.fakes.days import Day, Plan, numbered_tokens
+from tests.fakes.dmtcp_commands import install
+
+RECORDED = Path(__file__).parent / "recorded" / "golden"
+
+USERS = {"command": 8.0, "script": 5.0, "small": 2.0, "engineless": 2.0, "ask": 2.0, "cancel": 1.0}
+RIVALS = {"rival": 6.0, "rival_leaves": 1.0}
+WORKERS = {
+    **{"worker_silent": 1.0, "worker_again": 1.0, "worker_fails": 2.0, "worker_deaf": 1.0, "worker_well": 2.0},
+    **{"worker_slow": 1.0, "warned": 1.0, "rank_fails": 1.0, "rank_stuck": 0.5, "coordinator_lost": 0.5},
+    **{"obstacle": 1.0, "log": 0.5, "launch_cancelled": 1.0, "launch_refused": 0.5, "script_ends": 0.5},
+}
+NODES = {
+    **{"node_fails": 2.0, "ended_outside": 2.0, "fails_outside": 1.0, "forgotten": 1.0, "held_outside": 1.0},
+    **{"suspended": 2.0, "brought_forward": 1.5, "double": 1.0},
+}
+SLURM = {
+    **{"silent": 1.0, "refuse": 1.0, "refuse_for_good": 1.0, "refuse_changes": 1.0, "hang": 1.0, "lose_answer": 1.0},
+    **{"awaited": 2.0},
+}
+DAEMON = {"daemon_away": 1.0, "alone": 1.0, "clock_set": 0.7, "prune": 0.3}
+OPERATORS = {"drain": 1.0, "undrain": 1.0, "queue_set": 1.0, "queue_on": 1.0, "queue_resume": 0.5}
+LINKED = {"array": 3.0, "dependent": 4.0, "hold": 2.0, "unhold": 3.0, "signal": 2.0, "cancel_elements": 1.0}
+
+PLANS = [
+    Plan("quiet", 1, 15, {**USERS, **RIVALS}),
+    Plan("linked", 2, 40, {**USERS, **RIVALS, **LINKED}),
+    Plan("workers", 3, 40, {**USERS, **RIVALS, **WORKERS}),
+    Plan("nodes", 4, 45, {**USERS, **RIVALS, **NODES}),
+    Plan("batch", 5, 50, {**USERS, **RIVALS, **SLURM, **DAEMON, **OPERATORS}),
+    Plan("dmtcp", 6, 40, {**USERS, **RIVALS, **WORKERS}, {"first_checkpoint_s": 20.0}, ("dmtcp",)),
+    Plan(
+        "learned", 7, 40, {"learned": 6.0, "small": 1.0, "rival": 5.0, "ask": 1.0, "daemon_away": 0.5, "cancel": 0.5},
+        {"elasticity": Elasticity.OFF, "gaps": "on"}, pace_s=(20.0, 120.0), past=80,
+    ),
+    Plan(
+        "auto", 8, 50, {**USERS, **RIVALS, **LINKED, **NODES, **WORKERS, **SLURM, **DAEMON, **OPERATORS},
+        {"elasticity": Elasticity.AUTO, "auto_queue_length": 2, "checkpoint_every": 40.0},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+async def test_a_day_goes_as_it_was_recorded(
+    plan: Plan, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'dmtcp')}")
+    with numbered_tokens():
+        day = Day(tmp_path, store, plan)
+        await day.play()
+    found, path = golden.lines(day), RECORDED / f"{plan.name}.json"
+    if os.environ.get("EJB_GOLDEN") == "write":
+        golden.write(path, found)
+    kept = golden.read(path)
+    if found != kept:
+        new = tmp_path / "found.txt"
+        new.write_text("\n".join(found))
+        shown = itertools.islice(difflib.unified_diff(kept, found, "recorded", "found", n=2, lineterm=""), 60)
+        pytest.fail(f"{plan.name} went another way (all of it: {new}):\n" + "\n".join(shown), pytrace=False)
