@@ -48,7 +48,7 @@ WRITES: dict[type[Effect], Callable[[Context, Any], Any]] = {
     fx.Offered: remembering.offered,
     fx.KeepRun: lambda ctx, effect: pastruns.take_in(ctx.session, [effect.run]),
     fx.ForgetCutShort: lambda ctx, effect: pastruns.forget_cut_short(ctx.session, effect.run),
-    fx.SettleNumber: numbers.settle,
+    fx.SettleNumber: numbers.settle_both,
 }
 """What does an effect, and its answer."""
 
@@ -95,6 +95,9 @@ def do(where: Where, effect: Effect) -> Any:
         ctx.done.append(effect)
     if kind in WRITES:
         return WRITES[kind](ctx, effect)
+    if isinstance(effect, fx.In):
+        asked = effect.asked
+        return do(effect.world, asked) if isinstance(asked, Effect) else carry_out(effect.world, asked)
     if isinstance(effect, fx.Apart):
         return in_savepoint(effect.world, effect.rule)
     if kind in doors.OF_ROW:

@@ -34,7 +34,7 @@ def settled(job: Job) -> str:
     return job.number
 
 
-def settle(ctx: Context, effect: SettleNumber) -> None:
+def settle_both(ctx: Context, effect: SettleNumber) -> None:
     settled(effect.job)
     settle_array(ctx.session, effect.job)
 

@@ -55,7 +55,7 @@ from ejbd.manager.effects.doors import (
     ToScript,
     TryStart,
 )
-from ejbd.manager.effects.jobs import Apart, LoseWork, MoveJob, Rate, Want
+from ejbd.manager.effects.jobs import Apart, In, LoseWork, MoveJob, Rate, Want
 from ejbd.manager.effects.memory import Keep, KeepIn, Offered, Promise
 from ejbd.manager.effects.placements import MoveEpoch
 from ejbd.manager.effects.rows import (
@@ -112,6 +112,7 @@ __all__ = [
     "GiveUp",
     "GivesBackLate",
     "HandOver",
+    "In",
     "Insert",
     "InsertRows",
     "Keep",

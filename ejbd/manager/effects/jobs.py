@@ -50,6 +50,14 @@ class LoseWork(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class In(Effect):
+    """An effect, or what a rule asks for, in the world of one job: for rules about the whole site."""
+
+    world: JobWorld
+    asked: Effect | Effects[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Apart(Effect):
     """Run a rule about one job in a savepoint of its own: a fault of it undoes, and stops, nothing but itself."""
 

@@ -22,6 +22,7 @@ from ejbd.manager.effects import (
     Effects,
     EndIfTimeIsUp,
     Flush,
+    In,
     Insert,
     LostWorker,
     MoveOperation,
@@ -93,7 +94,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
             yield from _end_leases(session, worker, ctx.now)
             return worker.id
     for worker in same_node:
-        yield LostWorker(worker, "another worker process has taken its place")
+        yield In(world, LostWorker(worker, "another worker process has taken its place"))
     worker = Worker(
         id=secrets.token_hex(8),
         subjob_id=subjob.id,
@@ -129,7 +130,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
         yield Order(worker, OperationKind.EXIT, exit_payload(job, subjob))
     else:
-        yield Advance()
+        yield In(world, Advance())
     return worker.id
 
 
@@ -183,9 +184,9 @@ def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dic
         if report["n"] != worker.reports_stored + 1:
             continue  # told before, or the one in between is still to come
         yield note(worker, reports_stored=report["n"])
-        yield from _take(world, worker, report)
+        yield In(world, _take(world, worker, report))
     yield Flush()
-    yield Advance()
+    yield In(world, Advance())
     return worker.reports_stored
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from ejbd.core.needs import PLAIN
 from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
-from ejbd.manager.effects import Act, Conclude, DropElements, Effects, Release, ToRanks, ToScript, Wake, note, tell
+from ejbd.manager.effects import Act, Conclude, DropElements, Effects, In, Release, ToRanks, ToScript, Wake, note, tell
 from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
@@ -86,11 +86,11 @@ def cancel(ctx: Context, job_id: str, by: str) -> Effects[None]:
         return
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
-            yield Release(subjob, f"cancelled by {by}")
+            yield In(world, Release(subjob, f"cancelled by {by}"))
         its_own = any(subjob.role == SubjobRole.RIGID for subjob in world.open_subjobs)
         if its_own and job.state != JobState.UNKNOWN:
             return  # the batch system has the last word
-    yield Conclude(CancelAsked(f"cancelled by {by}"))
+    yield In(world, Conclude(CancelAsked(f"cancelled by {by}")))
 
 
 def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> Effects[None]:
@@ -135,7 +135,7 @@ def hold(ctx: Context, job_id: str, by: str) -> Effects[None]:
     yield note(job, held=True)
     yield tell(EventKind.JOB_HELD, job_id=job.id, by=by)
     for subjob in world.awaited:
-        yield Release(subjob, "the job is held")
+        yield In(world, Release(subjob, "the job is held"))
     yield from _tell_first(ctx, world, IntentKind.HOLD)
 
 
@@ -176,9 +176,9 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[No
         raise EjbError(Code.UNSUPPORTED, f"job {job.id} is passed through", hint="the batch system signals it: scancel")
     reached = False
     for one in worlds:
-        here = to in ("ranks", "all") and (yield ToRanks(told.number))
+        here = to in ("ranks", "all") and (yield In(world, ToRanks(told.number)))
         shell = one.spec.script is not None and to in ("script", "all")
-        here = (shell and (yield ToScript(told.number))) or here
+        here = (shell and (yield In(world, ToScript(told.number)))) or here
         if here:
             yield tell(EventKind.JOB_SIGNAL_ASKED, job_id=one.job.id, by=by, signal=told.name, to=to)
         reached = reached or here
