@@ -51,7 +51,7 @@ def make_batch(settings: Settings) -> BatchSystem:
 
 
 def broken_plugins() -> list[str]:
-    """What packages offer and could not be loaded, in sentences; nobody who does not ask for it needs it."""
+    """What packages offer and could not be loaded, in sentences; only a user that asks for it needs it."""
     return [*broken_policies().values(), *broken_engines().values(), *broken_batches().values()]
 
 
