@@ -11,7 +11,7 @@ from ejbd.wire.states import EpochState, IntentState, JobState, SubjobState
 
 
 class JobKind(StrEnum):
-    """COMMAND: one launch of `argv`. SCRIPT: a shell script whose srun/mpirun/mpiexec lines are the launches. ARRAY: a
+    """COMMAND: one launch of `argv`. SCRIPT: a shell script; its srun/mpirun/mpiexec lines are the launches. ARRAY: a
     job that stands for the elements of an elastic array, each of which is a job of its own."""
 
     COMMAND = "command"
@@ -32,7 +32,7 @@ class SubjobRole(StrEnum):
 AS_ASKED = frozenset({SubjobRole.RIGID, SubjobRole.STANDBY})
 """Batch jobs that run what their user submitted, as it is."""
 J0_ROLES = frozenset({SubjobRole.PLACEHOLDER, SubjobRole.ASIDE})
-"""Batch jobs whose number others may take for the job's."""
+"""Batch jobs with a number that others may take for the job's."""
 
 
 class IntentKind(StrEnum):
@@ -76,7 +76,7 @@ class EpochCode(StrEnum):
     SUBJOB_LOST = "subjob_lost"
     WORKER_LOST = "worker_lost"
     RANK_FAILED = "rank_failed"
-    CHECKPOINT_FAILED = "checkpoint_failed"  # nobody was stopped: it runs on
+    CHECKPOINT_FAILED = "checkpoint_failed"  # no rank was stopped: it runs on
     BEGUN_ANEW = "begun_anew"  # what it had done is given up
     GIVEN_UP = "given_up"  # with the room that it was on
     AGAIN = "again"  # the whole job is run again

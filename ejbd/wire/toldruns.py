@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ToldRun(NamedTuple):
-    """A run that somebody tells of. `key`: the same for the same run."""
+    """A run that is reported from outside. `key`: the same for the same run."""
 
     key: int
     user: str
