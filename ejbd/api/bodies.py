@@ -17,7 +17,7 @@ class Values:
     def __init__(self) -> None:
         self.count = 0
         self.nested = False
-        self._open = b""  # the text in whose midst the last piece ended, without what it holds
+        self._open = b""  # the text within which the last piece ended, without what it holds
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece into account; `count` and `nested` then hold for all that has come."""

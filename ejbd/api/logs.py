@@ -52,7 +52,7 @@ class LogFilter(Api):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Where the output is, whose it must be, and whether nothing more will come."""
+    """Where the output is, which user it must belong to, and whether nothing more will come."""
 
     path: str
     user: str

@@ -282,7 +282,7 @@ class WalltimesView(Api):
     """The walltimes that were learned for a job. `sequence_s` empty: the user's own stands, and `why`."""
 
     why: str
-    by: Annotated[Literal["job", "queue"], Field(description="who asked for a learned walltime")]
+    by: Annotated[Literal["job", "queue"], Field(description="what asked for a learned walltime")]
     application: str
     input_class: str
     processors: int
@@ -644,7 +644,7 @@ class Closed(Api):
     what: str
     name: str
     nodes: str
-    until_s: Annotated[float | None, Field(description="null: nobody knows")]
+    until_s: Annotated[float | None, Field(description="null: not known")]
 
 
 class KeptFor(Api):
@@ -655,11 +655,11 @@ class KeptFor(Api):
 
 
 class Window(Api):
-    """Processors that jobs of a queue may use now without delaying anybody.
+    """Processors that jobs of a queue may use now without delaying others.
 
-    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere. `blind`: why no window is used
-    though processors are free: the batch system hides the jobs of others; "" where it does not. `kept_for`: who is to
-    have room that elastic jobs have given back; until he has started, no elastic job takes any of the slots.
+    `by`: what says so, where the batch system leaves a choice; "" elsewhere. `blind`: why no window is used though
+    processors are free. The batch system hides the jobs of others; "" where it does not. `kept_for`: the jobs that are
+    to have room that elastic jobs have given back. Until they have started, no elastic job takes any of the slots.
     """
 
     queue: str

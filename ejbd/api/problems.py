@@ -19,7 +19,7 @@ _TITLES = {
     Code.INVALID: "The request cannot be right",
     Code.NOT_FOUND: "There is no such thing",
     Code.CONFLICT: "Not in the present state",
-    Code.UNAUTHENTICATED: "Who are you?",
+    Code.UNAUTHENTICATED: "Which user is this?",
     Code.FORBIDDEN: "Not yours to do",
     Code.TOO_LARGE: "Too large",
     Code.KEY_REUSED: "The Idempotency-Key was used for another request",

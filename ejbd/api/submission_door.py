@@ -28,7 +28,7 @@ _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
 
 
 class SubmissionDoor:
-    """Takes `POST /v1/jobs` of a user who is known (`scope["state"]["principal"]`)."""
+    """Takes `POST /v1/jobs` of a user that is known (`scope["state"]["principal"]`)."""
 
     def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:
         self.app = app
@@ -76,7 +76,7 @@ def _in_order(text: bytes | None) -> JobSubmission | None:
 
 
 class _Read:
-    """A body that is read, and what was read of it once more for whoever comes next."""
+    """A body that is read, and what was read of it once more for the next reader."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -66,7 +66,7 @@ async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
 
 @router.delete("/{id}", status_code=204)
 async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId) -> None:
-    """Make one of one's own tokens worthless (administrators: anybody's). A token can do that to itself alone."""
+    """Make one of one's own tokens worthless (administrators: any user's). A token can do that to itself alone."""
     if caller.token is not None and not caller.token.startswith(id):
         hint = "run `ejb token revoke` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(

@@ -73,16 +73,16 @@ def list_jobs(
     return session.scalars(query).all()
 
 
-def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
+def resolve_job(session: Session, selector: str, user: str, *, all_users: bool = False) -> Job:
     """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
     beginning of just one id; or a number that it has (`ejbd.wire.numbers`), which goes before a beginning; and any of
     these with `_7` behind it, the element of an array that is so.
 
-    Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
+    Only `user`'s own jobs are looked at, unless `all_users` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).
     """
     if element := ELEMENT.fullmatch(selector):
-        return _element(session, element, user, everybody=everybody)
+        return _element(session, element, user, all_users=all_users)
     last = LAST.fullmatch(selector)
     own = select(Job).where(Job.user == user, Job.array_id.is_(None))
     if last is not None:
@@ -92,10 +92,10 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
             count = session.scalar(select(func.count()).select_from(own.subquery()))
             raise EjbError(Code.NOT_FOUND, f"{user} has {f'{count} jobs' if count else 'no job yet'}", where=selector)
         return newest
-    theirs = select(Job) if everybody else select(Job).where(Job.user == user)
+    theirs = select(Job) if all_users else select(Job).where(Job.user == user)
     if (numbered := by_number(session, theirs, selector)) is not None:
         return numbered
-    return _by_id(session, select(Job).where(Job.array_id.is_(None)) if everybody else own, selector, selector)
+    return _by_id(session, select(Job).where(Job.array_id.is_(None)) if all_users else own, selector, selector)
 
 
 def job(session: Session, id: str) -> Job:
@@ -136,12 +136,12 @@ def _by_id(session: Session, within: Select[Job], begins: str, selector: str) ->
     return found[0]
 
 
-def _element(session: Session, named: re.Match[str], user: str, *, everybody: bool) -> Job:
+def _element(session: Session, named: re.Match[str], user: str, *, all_users: bool) -> Job:
     if LAST.fullmatch(named["array"]):
         array = resolve_job(session, named["array"], user)
     else:
         arrays = select(Job).where(Job.kind == JobKind.ARRAY)
-        within = arrays if everybody else arrays.where(Job.user == user)
+        within = arrays if all_users else arrays.where(Job.user == user)
         numbered = by_number(session, within, named["array"])
         array = numbered if numbered is not None else _by_id(session, within, named["array"], named[0])
     index = int(named["index"])
@@ -154,7 +154,7 @@ def _element(session: Session, named: re.Match[str], user: str, *, everybody: bo
     raise EjbError(Code.NOT_FOUND, f"element {index} of array {array.id} is no job (yet)", hint=hint)
 
 
-def resolve_range(session: Session, selector: str, user: str, *, everybody: bool = False) -> tuple[int, int] | None:
+def resolve_range(session: Session, selector: str, user: str, *, all_users: bool = False) -> tuple[int, int] | None:
     """The first and the last `seq` that `A..B` names (in either order; each as :func:`resolve_job` takes it), None for
     `all`. Raises EjbError (invalid for what is neither; as resolve_job)."""
     if selector == ALL:
@@ -163,7 +163,7 @@ def resolve_range(session: Session, selector: str, user: str, *, everybody: bool
     if not (first and dots and last):
         hint = f"e.g. last-3{RANGE}last, or {ALL}"
         raise EjbError(Code.INVALID, f"{selector!r} names no range of jobs", hint=hint)
-    ends = [resolve_job(session, end, user, everybody=everybody).seq for end in (first, last)]
+    ends = [resolve_job(session, end, user, all_users=all_users).seq for end in (first, last)]
     return min(ends), max(ends)
 
 
