@@ -50,11 +50,11 @@ class SubmitRequest:
     `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
     (`ejbd.config.BatchTraits.excludes_nodes`).
 
-    `stands_by_for`: the batch job for whose failure this one waits in the queue, where it has its place from now on; it
-    does not begin before :meth:`BatchSystem.update` lets it, either.
+    `stands_by_for`: the batch job that has to fail before this one may begin. It waits in the queue, where it has its
+    place from now on. It does not begin before :meth:`BatchSystem.update` lets it, either.
 
-    `asked`, of a passed-through job: what its user would have typed. A batch system whose own submit command can be
-    given just that, does so, and leaves the rest of this to it.
+    `asked`, of a passed-through job: what its user would have typed. An adapter gives its own submit command just that
+    where it can, and leaves the rest of this to it.
     """
 
     tag: str
@@ -89,7 +89,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """For whom the batch system is asked to do something: the user whose job it is or becomes.
+    """The user that the batch system is asked to act for: the job is or becomes theirs.
 
     Every call that acts names one. An adapter that can act for its own process's user alone refuses every other
     (:func:`refuse_others`); one with a privileged helper would hand it on.
@@ -152,7 +152,7 @@ class AsAsked:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """How a batch job ended, and who said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`).
+    """How a batch job ended, and what said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`).
 
     `why`: the batch system's own words for it (`OutOfMemory`, `NonZeroExitCode`), "" where it has none.
     """
@@ -179,7 +179,7 @@ END_FILE = "end"
 class BatchSystem(Protocol):
     """Hands on one batch system. Every call has its own time-out and raises :class:`ejbd.errors.BatchError`.
 
-    What acts on a job, or looks for those of one user, is told for whom; `observe` and `outcomes` look at everybody's.
+    What acts on a job, or looks for those of one user, gets the user; `observe` and `outcomes` read all users' jobs.
 
     Absence is not an end: a job that is missing from `observe` is unknown until `outcomes` says more.
     """
@@ -207,7 +207,9 @@ class BatchSystem(Protocol):
         ...
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or nobody knows."""
+        """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or if that is not
+        known.
+        """
         ...
 
     async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
@@ -237,7 +239,7 @@ class BatchSystem(Protocol):
         ...
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
-        """Those of these jobs that anybody's waiting job names in a dependency; one batch command."""
+        """Those of these jobs that any user's waiting job names in a dependency; one batch command."""
         ...
 
     async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
@@ -257,7 +259,7 @@ class BatchSystem(Protocol):
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """How jobs that are no longer listed ended: batch id -> the exit file that the job writes (may be missing).
 
-        At most one batch command whatever the number of ids. A job of which nobody knows is left out.
+        At most one batch command whatever the number of ids. A job that is not known is left out.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What batch systems list is read beside the event loop, which everybody waits for: of a queue of 20,000 it takes a
+"""What batch systems list is read beside the event loop, which all requests wait for: of a queue of 20,000 it takes a
 third of a second.
 
 In a thread of its own: those that others share may all be held up by file systems which do not answer, and then polls

@@ -285,7 +285,7 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> Ba
         start_s=row["start_s"],
         end_s=row["end_s"],
         nodes=tuple(row["nodes"]),
-        # EASY reserves for the head alone; the others have no planned start that anybody would keep.
+        # EASY reserves for the head alone; the others have no planned start that would be kept.
         planned_start_s=shadow_s if row["id"] == head else None,
         exit_code=row["exit_code"],
         reason=row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),

@@ -302,7 +302,9 @@ class PbsBatch:
             scheduler.failed(error.message if isinstance(error, BatchError) else str(error))
 
     def _with_ended(self, jobs: list[JobRow], now_s: float) -> list[JobRow]:
-        """The jobs, with those of ours that have left the listing. Who is not found there is asked after next time."""
+        """The jobs, with those of ours that have left the listing. A job that is not found there is asked after next
+        time.
+        """
         listed = {row.view.id for row in jobs}
         for row in jobs:
             if not row.view.foreign and not row.view.state.ended:
@@ -310,7 +312,7 @@ class PbsBatch:
         for id in self._living.keys() - listed:
             self._living[id] += 1
         for id in [id for id, tries in self._living.items() if tries > 10 * _TRIES]:
-            del self._living[id]  # nobody knows it any more
+            del self._living[id]  # PBS does not know it any more
         for id in [id for id, (_, until_s) in self._ended.items() if until_s < now_s or id in listed]:
             del self._ended[id]
         return [*jobs, *(row for row, _ in self._ended.values())]
@@ -524,7 +526,7 @@ class PbsBatch:
         return result.stdout
 
     def _own_environment(self) -> dict[str, str]:
-        """What qsub is started in, of which PBS tells the job as PBS_O_...: who it is, and nothing of the daemon's."""
+        """What qsub is started in, which PBS passes to the job as PBS_O_...: its user, and nothing of the daemon's."""
         user = pwd.getpwuid(os.geteuid())
         kept = ("PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "TZ", "LC_ALL")
         environment = self.commands.environment
@@ -539,7 +541,7 @@ class PbsBatch:
 
 
 def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
-    """Whether the scheduler plans starts that nobody pushes back, and in words whose word windows go by."""
+    """Whether the scheduler plans starts that no job pushes back, and in words which plan windows go by."""
     waiting = [job for job in jobs if job.state is BatchState.PENDING and not job.blocked]
     if dialect is Dialect.OPENPBS and any(job.planned_start_s is not None for job in waiting):
         return True, "OpenPBS's own estimates (strict_ordering)"
@@ -548,7 +550,7 @@ def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
     if dialect is Dialect.OPENPBS:
         text = "no estimate is there for a waiting job, so that nothing is started while others wait"
         return False, f"none: {text} (OpenPBS gives them with strict_ordering and backfill_depth, after a cycle)"
-    return False, "none: Torque's scheduler protects nobody who waits, so that nothing is started while others wait"
+    return False, "none: Torque's scheduler protects no waiting job, so that nothing is started while others wait"
 
 
 def _blindness(site: Site, jobs: Sequence[BatchJobView]) -> str:

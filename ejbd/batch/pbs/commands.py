@@ -121,10 +121,10 @@ class Qsub:
     hosts: Sequence[tuple[str, int]] = ()
 
     def argv(self) -> list[str]:
-        """Raises BatchError for what PBS cannot be told.
+        """Raises BatchError for what PBS has no words for.
 
         The output is /dev/null, since the script writes its own where it belongs, from its first line on; the owner's
-        mask, and who is told of its end by mail, are left to the site.
+        mask, and mails about its end, are left to the site.
         """
         request = self.request
         _check_text(request)
@@ -186,8 +186,9 @@ class Qsub:
 
 
 def _rerun(request: SubmitRequest) -> list[str]:
-    """Whether PBS may run a job again whose node is lost. A passed-through one is left to its user, or to PBS itself,
-    which does; of a subjob EJB decides what comes next."""
+    """Whether PBS may run a job again when its node is lost. A passed-through one is left to its user, or to PBS
+    itself, which does. Of a subjob EJB decides what comes next.
+    """
     if request.asked is None:
         return ["-r", "n"]
     words = {"--requeue": "y", "--no-requeue": "n"}

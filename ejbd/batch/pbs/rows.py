@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 def tag_path(tag: str) -> str:
     """The file for errors that a job of EJB's names (`qsub -e`), by which it is found again, whatever it is called.
 
-    Nobody writes there, since its errors go where its output does (`-j oe`), and nothing could. What a job submits
+    Nothing is written there, since its errors go where its output does (`-j oe`), and nothing could. What a job submits
     itself does not inherit it, as it would a variable (`qsub -V`).
     """
     return _TAG_FOLDER + quote(tag, safe="")

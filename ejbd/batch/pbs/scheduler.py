@@ -1,7 +1,7 @@
 """What the scheduler plans, learnt piece by piece: at most one command a poll is spent on it.
 
 Maui and Moab are asked in turns: `showbf` (again with `-d`, until a row has no end: it hides what is free for longer on
-parts of nodes), then `showres -n`. An answer whose header is old, and none at all, count as no room: a scheduler that
+parts of nodes), then `showres -n`. An answer with an old header, and none at all, count as no room: a scheduler that
 is away starts nothing anyway. Without such a scheduler OpenPBS's own reservations (`pbs_rstat`) are looked at.
 """
 

@@ -101,7 +101,7 @@ _OF_SUBMITTER = ("HOME", "LANG", "LOGNAME", "MAIL", "PATH", "SHELL", "TZ")
 
 
 def _as_submitted(request: SubmitRequest) -> dict[str, str]:
-    """What qsub would have told of a passed-through job's submitter, and of the name that he gave it."""
+    """What qsub would have passed on about a passed-through job's submitter, and the name that they gave it."""
     asked = request.asked
     if asked is None:
         return {}
@@ -130,9 +130,9 @@ shift 5
 exec "$@"
 """
 
-# pbsdsh's own exit code is 0 whatever becomes of its task, whose environment is nearly empty. The shell waits for all
-# of them in `wait`, so that it hears a TERM at once; pbsdsh passes signals on, though OpenPBS's qdel has killed its
-# task by then. Who ends a job goes by the signal that ended its script: after a TERM it ends itself by one, once the
+# pbsdsh's own exit code is 0 whatever becomes of its task. The task's environment is nearly empty. The shell waits for
+# all of them in `wait`, so that it hears a TERM at once; pbsdsh passes signals on, though OpenPBS's qdel has killed its
+# task by then. PBS goes by the signal that ended a job's script: after a TERM it ends itself by one, once the
 # exit file is written.
 _WORKERS = r"""#!/bin/sh
 exit_file={exit_file}

@@ -68,14 +68,14 @@ class SlurmBatch:
         self._submit_timeout_s = submit_timeout_s
         self._clock = clock
         self._config: dict[str, str] | None = None
-        self._config_asked = -math.inf  # by the clock that nobody sets
+        self._config_asked = -math.inf  # by the monotonic clock
         self._level: str | None = None  # of our user in the accounts
         self._level_asked = -math.inf
         self._nodes: tuple[NodeView, ...] = ()  # as they were last seen
         self._rows: Memory = {}  # of the last poll
         self._reserved: tuple[Reserved, ...] | None = None  # None: never told
         self._reserved_error: BatchError | None = None
-        self._reserved_asked = -math.inf  # by the clock that nobody sets
+        self._reserved_asked = -math.inf  # by the monotonic clock
         self._reserved_unparsed = 0
         own = Identity.own().user
         self._limits = AccountLimits(self._query, own, os.geteuid(), timeout_s)
@@ -215,7 +215,7 @@ class SlurmBatch:
         if asked is not None:
             stdin = request.script if asked.file is None else None
             surroundings = Surroundings(asked.directory, request.umask, request.limits)
-        # The times among his options are meant in his time zone.
+        # The times among the user's options are meant in their time zone.
         wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
         users = None if test_only else await self._users_environment(request)
         descriptor = None if users is None else in_memory(users)
@@ -435,7 +435,7 @@ class SlurmBatch:
         return result.stdout
 
     def _own_environment(self) -> dict[str, str]:
-        """What sbatch is started in, and what a job of our own sees: who it is, and nothing of the daemon's own."""
+        """What sbatch is started in, and what a job of our own sees: its user, and nothing of the daemon's own."""
         user = pwd.getpwuid(os.geteuid())
         return {
             "PATH": self.commands.environment["PATH"],

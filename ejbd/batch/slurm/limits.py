@@ -44,7 +44,7 @@ class AccountLimits:
         self._user = user
         self._uid = uid
         self._timeout_s = min(timeout_s, READ_TIMEOUT_S)
-        self._asked_s = -math.inf  # by the clock that nobody sets
+        self._asked_s = -math.inf  # by the monotonic clock
         self._elsewhere: list[tuple[AccountLimit, float]] = []  # with what is used that listings do not show
         self._waited: set[str] = set()  # jobs of ours that waited then
         self.unknown = ""

@@ -1,9 +1,9 @@
 """`squeue`, one of the two commands of a poll (`nodes.py` has the other).
 
 Job names, comments and the like are free text of other people and may hold any character. They and the rows are
-therefore kept apart by a separator that is drawn anew for each call: nobody can have put it into a name beforehand, so
-that a name can neither hide a row nor forge one. What Slurm or an administrator writes is kept apart by bars, and a row
-with one bar too many is not read.
+therefore kept apart by a separator that is drawn anew for each call: it cannot be in a name beforehand, so that a name
+can neither hide a row nor forge one. What Slurm or an administrator writes is kept apart by bars, and a row with one
+bar too many is not read.
 
 A site has tens of thousands of rows, of which few change from poll to poll: what a row meant is remembered by its text.
 The owner of a job is told as a number, since squeue looks each name up anew.

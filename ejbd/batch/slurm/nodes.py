@@ -81,7 +81,7 @@ class ShowNodes:
                 unparsed += 1
         unparsed += sum(1 for queue in queues.values() if not queue.told)
         return NodeListing(
-            # As everywhere in Slurm, a node in no partition is nobody's to use.
+            # As everywhere in Slurm, a node in no partition cannot be used.
             nodes=tuple(node for node in nodes if node.queues),
             queues=tuple(queue.view(self.whole_nodes) for queue in queues.values() if queue.told),
             tiers={queue.name: queue.tier for queue in queues.values()},

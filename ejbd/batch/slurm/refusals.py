@@ -1,4 +1,4 @@
-"""What Slurm's commands say when they fail, and what it means: try later, never, or nobody knows."""
+"""What Slurm's commands say when they fail, and what it means: try later, never, or not known."""
 
 from __future__ import annotations
 
