@@ -49,7 +49,7 @@ def _show(drains: list[dict[str, Any]], out: Output) -> None:
 
 
 def sentences(one: dict[str, Any]) -> list[str]:
-    """Who is still there, and when the nodes are free."""
+    """Which jobs are still there, and when the nodes are free."""
     told = []
     if one["elastic"]:
         told.append(f"elastic jobs there: {', '.join(one['elastic'])}, off them by {clock(one['elastic_free_s'])}")
@@ -60,7 +60,9 @@ def sentences(one: dict[str, Any]) -> list[str]:
     if one["others"]:
         told.append(f"other jobs there: {', '.join(one['others'])}; drain the nodes in the batch system, too")
     if one["elastic"] or one["others"]:
-        told.append(f"free at {clock(one['free_s'])}" if one["free_s"] is not None else "nobody knows when it is free")
+        told.append(
+            f"free at {clock(one['free_s'])}" if one["free_s"] is not None else "it is not known when it is free"
+        )
     else:
         told.append("the nodes are free")
     return told

@@ -126,7 +126,7 @@ def show(
     context: typer.Context,
     application: Annotated[str, typer.Argument(metavar="APP[:CLASS]", help="The application.")],
     processors: Annotated[MaybeInt, typer.Option("-n", "--ntasks", help="Of runs this wide.")] = None,
-    user: Annotated[MaybeText, typer.Option("--user", help="Somebody else's (administrators).")] = None,
+    user: Annotated[MaybeText, typer.Option("--user", help="Show another user's (administrators).")] = None,
     limit: Annotated[MaybeText, typer.Option("--limit", help="No walltime is longer (30m, 24h).")] = None,
     svg: Annotated[MaybePath, typer.Option("--svg", help="Draw it into this file.")] = None,
     as_json: AsJson = False,

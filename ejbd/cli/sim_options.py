@@ -82,7 +82,7 @@ ElasticUsers = Annotated[
     MaybeText, typer.Option("--elastic-users", metavar="N,...", help="Only jobs of these users (the log's numbers).")
 ]
 ElasticJobs = Annotated[
-    MaybeText, typer.Option("--elastic-jobs", metavar="FILE", help="Only the jobs whose numbers are in FILE.")
+    MaybeText, typer.Option("--elastic-jobs", metavar="FILE", help="Only the jobs with numbers in FILE.")
 ]
 Poll = Annotated[
     float,

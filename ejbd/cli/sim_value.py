@@ -39,7 +39,7 @@ def value(
     rule: Rule = RuleName.archive,
     **parameters: Any,
 ) -> None:
-    """Write a page on what elastic jobs would have been worth: who gains, who loses, when it would stop paying.
+    """Write a page on what elastic jobs would have been worth: which users gain or lose, and when it would stop paying.
 
     From a log of your own (SWF), or from `sacct -a -P -o JobID,User,Submit,Start,End,NNodes,NCPUS,TimelimitRaw,State`.
     """

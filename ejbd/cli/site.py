@@ -29,7 +29,7 @@ def window(
     queue: Annotated[MaybeText, typer.Argument(help="Only this queue.", autocompletion=completion.queues)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the processors that could be used right now without delaying anybody."""
+    """Show the processors that could be used right now without delaying other jobs."""
     out = output(as_json, False)
     daemon = client(context)
     if not as_json:
@@ -46,8 +46,8 @@ def window(
         for w in found["windows"]:
             kept = w.get("kept_for")
             if kept:
-                who = f"job {kept['job']} of {kept['user']}"
-                out.line(printable(f"{w['queue']}: kept for {who}; until it starts, elastic jobs take none of it"))
+                waiting = f"job {kept['job']} of {kept['user']}"
+                out.line(printable(f"{w['queue']}: kept for {waiting}; until it starts, elastic jobs take none of it"))
         for blind in sorted({w["blind"] for w in found["windows"] if w.get("blind")}):
             out.line(printable(f"no window is used: {blind}"))
         for by in sorted({w["by"] for w in found["windows"] if w.get("by")}):
@@ -162,16 +162,16 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
             since, until = clock(pause["since_s"]), clock(pause["until_s"])
             out.line(
                 printable(
-                    f"queue {queue['name']} is paused{_of_whom(pause['whose'])}: {pause['what']} have failed "
+                    f"queue {queue['name']} is paused{_limited_to(pause['whose'])}: {pause['what']} have failed "
                     f"since {since}, {pause['failures']} in a row ({pause['reason']}); tried again at {until}, "
                     f"or at once by `ejb queue resume {queue['name']}`"
                 )
             )
 
 
-def _of_whom(whose: str) -> str:
-    """` for ada/physics`; "" of everybody's pause."""
-    return f" for {whose.rstrip('/')}" if whose else ""
+def _limited_to(owner: str) -> str:
+    """` for ada/physics`; "" of a pause for all."""
+    return f" for {owner.rstrip('/')}" if owner else ""
 
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:

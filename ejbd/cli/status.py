@@ -42,7 +42,9 @@ def status(
             autocompletion=completion.jobs,
         ),
     ] = None,
-    everybody: Annotated[bool, typer.Option("--all-users", "-a", help="Everybody's jobs (administrators).")] = False,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", "-a", help="List all users' jobs (administrators).")
+    ] = False,
     user: Annotated[MaybeText, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
     name: Annotated[MaybeText, typer.Option("--name", "-n", help="Only jobs of this name.")] = None,
     state: Annotated[
@@ -80,14 +82,14 @@ def status(
         return
     if not as_json and not quiet:
         tell_trouble(daemon, out)
-    shown = columns.chosen(chosen, users=everybody or user is not None)
+    shown = columns.chosen(chosen, users=all_users or user is not None)
     states = _states(state)
     if jobs is not None and len(jobs) == 1 and not names_several(jobs[0]) and chosen is None:
         found = daemon.get(path(jobs[0]))
         out.result(found, lambda: showing.job_detail(found, out), quiet=found["state"])
         return
     query: dict[str, Any] = {"state": states, "queue": queue, "user": user, "name": name, "array": array}
-    query["mine"] = None if everybody or user is not None else "true"
+    query["mine"] = None if all_users or user is not None else "true"
     more = False
     listed: list[JobView]
     if jobs:

@@ -50,8 +50,8 @@ class Client:
 
     Without either: EJB_URL (with EJB_TOKEN), else EJB_SOCKET, else the default socket. `answer_s` bounds every answer.
 
-    Everything raises EjbError, whose `code` and `hint` say what is wrong and how to mend it (docs/errors.md); also for
-    what the daemon answers as a problem document. A client is for one thread; `again()` makes one for another.
+    Everything raises EjbError: its `code` and `hint` say what is wrong and how to mend it (docs/errors.md). That
+    includes what the daemon answers as a problem document. A client is for one thread; `again()` makes one for another.
     """
 
     def __init__(self, url: str | None = None, socket: str | None = None, token: str | None = None) -> None:

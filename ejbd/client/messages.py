@@ -138,7 +138,7 @@ def problem(status: int, body: bytes) -> EjbError:
 
 
 def fresh_key() -> str:
-    """An Idempotency-Key that nobody else has."""
+    """An Idempotency-Key that no other request has."""
     return f"ejb-{os.urandom(16).hex()}"
 
 

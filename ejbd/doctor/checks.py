@@ -85,7 +85,8 @@ def _spool(settings: Settings) -> Finding:
             "spool", False, f"{path}: {error.strerror}; name a folder that the daemon can write (spool = ...)"
         )
     if why:
-        text = f"{path}: {why}; who can write there could run anything as you: chown and chmod it, or name a new folder"
+        mend = "chown and chmod it, or name a new folder"
+        text = f"{path}: {why}; a user that can write there could run anything as you: {mend}"
         return Finding("spool", False, text)
     if free < ENOUGH_BYTES:
         return Finding("spool", False, f"{path}: only {free >> 20} MiB are free; checkpoints need more")

@@ -31,7 +31,7 @@ def distrusted(folder: Path) -> str:
         if found.st_uid != os.geteuid() and (last or found.st_uid != 0):
             return f"{level} belongs to {_owner(found.st_uid)}"
         if stat.S_ISLNK(found.st_mode):
-            continue  # who may change a link is up to its folder
+            continue  # which users may change a link is up to its folder
         if not stat.S_ISDIR(found.st_mode):
             return f"{level} is not a folder"
         if _open_to_others(found) and (last or not found.st_mode & stat.S_ISVTX):

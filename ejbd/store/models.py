@@ -241,7 +241,7 @@ class Epoch(Base):
     processors: Mapped[int] = mapped_column(Integer)  # that ranks actually use
     members: Mapped[list[Any]]  # subjob ids
     placement: Mapped[list[Seat]] = mapped_column(Seats)
-    restart_from: Mapped[int | None] = mapped_column(Integer)  # the epoch whose checkpoint it resumes
+    restart_from: Mapped[int | None] = mapped_column(Integer)  # the epoch that made the checkpoint it resumes
     fallback: Mapped[list[Any]] = mapped_column(default=list)  # members to go back to if it does not come up
     exits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # rank -> code
     checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
@@ -355,7 +355,7 @@ class Overhead(Base):
 
 
 class PastRun(Base):
-    """How long an application ran once, whoever started it: what walltimes are learned from."""
+    """How long an application ran once, for any user: what walltimes are learned from."""
 
     __tablename__ = "past_runs"
 
@@ -469,14 +469,15 @@ class QueueOverride(Base):
 
 
 class QueuePause(Base):
-    """A queue whose submissions or starts (`what`) fail; ejbd/manager/poll/queuepause.py. No row: nothing has failed
-    since the last that did not."""
+    """A queue where submissions or starts (`what`) fail; ejbd/manager/poll/queuepause.py. No row: nothing has failed
+    since the last that did not.
+    """
 
     __tablename__ = "queue_pauses"
 
     name: Mapped[str] = mapped_column(String(256), primary_key=True)  # as in jobs.queue
     what: Mapped[str] = mapped_column(String(16), primary_key=True)  # submissions | starts
-    whose: Mapped[str] = mapped_column(String(640), primary_key=True, default="")  # user/account; "": everybody's
+    whose: Mapped[str] = mapped_column(String(640), primary_key=True, default="")  # user/account; "": all
     failures: Mapped[int] = mapped_column(Integer)  # in a row
     jobs: Mapped[list[Any]]  # the first different ones that failed
     trial: Mapped[str | None] = mapped_column(String(16))  # the job by which it is being tried
@@ -486,7 +487,7 @@ class QueuePause(Base):
 
 
 class Drain(Base):
-    """Nodes that an operator has asked EJB to leave by a time, until he takes that back."""
+    """Nodes that an operator has asked EJB to leave by a time, until that is taken back."""
 
     __tablename__ = "drains"
 

@@ -104,7 +104,7 @@ def job(session: Session, id: str) -> Job:
 
 
 def by_number(session: Session, within: Select[Job], number: str) -> Job | None:
-    """The job of this number: that goes by it, or one of whose batch jobs has it. None: there is none.
+    """The job that goes by this number, or has a batch job with it. None: there is none.
 
     The batch system may have given a number twice: the job that lives goes before one that has ended, then the newer
     one. An array goes before its element of the same number.
@@ -184,7 +184,7 @@ def job_events(session: Session, job_id: str, after_id: int, limit: int) -> Sequ
 
 
 def events(session: Session, after_id: int, limit: int, kinds: Collection[str] | None = None) -> Sequence[Event]:
-    """Everybody's events after event `after_id`, oldest first; only those of `kinds` if given."""
+    """All users' events after event `after_id`, oldest first; only those of `kinds` if given."""
     query = select(Event).where(Event.id > after_id).order_by(Event.id).limit(limit)
     if kinds is not None:
         query = query.where(Event.kind.in_(kinds))
@@ -212,7 +212,7 @@ def queue_pauses(session: Session) -> Sequence[QueuePause]:
 
 
 def overheads(session: Session) -> dict[tuple[str, str], float]:
-    """Queue and hop (:class:`ejbd.core.overhead.Hop`) -> the median (seconds) of the newest few, whoever's they are."""
+    """Queue and hop (:class:`ejbd.core.overhead.Hop`) -> the median (seconds) of the newest few, of all users."""
     found = {}
     for queue, hop in session.execute(select(Overhead.queue, Overhead.hop).distinct()):
         query = select(Overhead.processors, Overhead.seconds).where(Overhead.queue == queue, Overhead.hop == hop)

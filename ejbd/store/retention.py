@@ -91,8 +91,9 @@ async def prune_all(store: Store, now: float, days: float) -> int:
 
 
 def in_use(session: Session, now: float, days: float) -> set[str]:
-    """The jobs whose files may still be wanted: those that did not end more than `days` ago, or have not ended at the
-    batch system."""
+    """The jobs with files that may still be wanted: those that did not end more than `days` ago, or have not ended at
+    the batch system.
+    """
     return set(session.scalars(select(Job.id).where(Job.id.not_in(_old_jobs(now - days * DAY_S)))))
 
 

@@ -71,7 +71,7 @@ class WriterStatus:
 
 
 class Store:
-    """A database whose changes all go through one thread, several to a commit.
+    """A database. All its changes go through one thread, several to a commit.
 
     Rows that a function returns are detached and stay readable. Errors of a function are raised to its own caller and
     undo its own changes only; trouble with the database itself is EjbError(store, transient).
@@ -105,11 +105,11 @@ class Store:
 
     async def write(self, fn: Callable[[Session], T], *, patient: bool = False) -> T:
         """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival, but of the
-        `patient` ones only one goes with each commit while others wait: nobody is kept waiting for a long row of them.
+        `patient` ones only one goes with each commit while others wait: no caller waits for a long row of them.
 
         A caller that is cancelled before its turn leaves no trace; later, its changes are made without it. One gap is
         left open: a PostgreSQL connection that is lost in the very moment of the commit counts as a failure, though the
-        server may have committed. Whoever repeats a change must be able to find it made.
+        server may have committed. A caller that repeats a change must be able to find it made.
         """
         return await asyncio.wrap_future(self._enqueue(fn, patient))
 
@@ -296,7 +296,7 @@ class Store:
         except DBAPIError:
             if fresh:
                 raise
-            self._disconnect()  # lost while nobody wrote, as by a restart of the server: it costs nobody a write
+            self._disconnect()  # lost between two writes, as by a restart of the server: it costs no caller a write
             return self._begin()
         return connection
 

@@ -1,5 +1,5 @@
 """Changes of state. Each checks its table of :mod:`ejbd.store.states`, sets the time columns that belong to the new
-state, appends its event and names whom to wake, all in the session's one transaction.
+state, appends its event and names the readers to wake, all in the session's one transaction.
 
 `now` is in seconds since the epoch. A move to the state that the row already has writes nothing.
 """
@@ -133,7 +133,8 @@ def move_subjob(
     suspension. Raises IllegalTransition.
 
     `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
-    `now` on a terminal state, since until then it held the planned end; whoever knows better puts it there afterwards.
+    `now` on a terminal state, since until then it held the planned end. A caller that knows better puts it there
+    afterwards.
     """
     old = SubjobState(subjob.state)
     if new is old:
@@ -173,7 +174,7 @@ def move_epoch(
     setback: bool = False,
     **data: Any,
 ) -> None:
-    """Event `epoch.<new>` with `epoch` its number. `setback`: nobody stopped, so it runs on. `code`: an EpochCode.
+    """Event `epoch.<new>` with `epoch` its number. `setback`: no rank stopped, so it runs on. `code`: an EpochCode.
 
     Raises IllegalTransition.
     """
