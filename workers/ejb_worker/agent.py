@@ -33,11 +33,11 @@ _LAST_REPORTS_S = 3.0
 _LAST_OUTPUT_S = 5.0
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
 _WARNING_HOLD_S = 0.5
-"""How long a TERM waits for word that it is the end: whoever ends a job signals all of it, one after another."""
+"""How long a TERM waits for word that it is the end: what ends a job signals all of it, one after another."""
 SURE_S = 0.03
 """How long the end of a rank or of the script is held. What ends a job signals the worker as well, but in its own
 order: a program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
-process is woken late the machine is busy, and whoever signals may be late too: then it is held once more."""
+process is woken late the machine is busy, and what signals may be late too: then it is held once more."""
 _SCRIPT_PATIENCE_S = 20.0  # for a script that cannot be started yet, since a disk is full or gone
 _SCRIPT_PAUSE_S = 0.5
 _LATE_S = 0.01
@@ -163,7 +163,7 @@ class Agent:
         self._report("log", level="warning", message=message)
 
     def _say(self, message: str) -> None:
-        """To the batch job's own output, for a person who looks there."""
+        """To the batch job's own output, for a person that reads it."""
         try:
             sys.stderr.write("ejb worker %s: %s\n" % (self._subjob.subjob, message))
             sys.stderr.flush()
@@ -213,7 +213,7 @@ class Agent:
         try:
             self._warden.begin()
         except OSError as error:
-            self._log("nobody will end the job's processes here if this worker is killed: %s" % error)
+            self._log("nothing will end the job's processes here if this worker is killed: %s" % error)
 
     def _checkpoint(self, payload: Dict[str, Any], reply: Reply) -> None:
         run = self._epochs.get(int(payload["epoch"]))

@@ -306,7 +306,7 @@ class EpochRun:
             self._report("log", level="warning", message="ranks are not told how they are placed: %s" % error)
 
     def _end_leftovers(self) -> Iterator[None]:
-        """Nothing of a placement whose worker was killed here runs beside this one."""
+        """Nothing of a placement that lost its worker here runs beside this one."""
         until = time.monotonic() + leftovers.PATIENCE_S
         told = False
         while True:

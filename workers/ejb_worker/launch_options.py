@@ -194,7 +194,7 @@ _PBSDSH = _Options(
     refused={
         "-n": _WHERE,
         "-h": _WHERE,
-        "-u": "one rank a node is no launch of a job whose ranks move",
+        "-u": "one rank a node is no launch of a job with ranks that move",
         "-e": "the ranks have the environment of the script",
     },
 )

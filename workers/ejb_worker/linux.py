@@ -117,7 +117,8 @@ def signal_name(signum: int) -> str:
 
 
 def memory_kills(root: str = "/") -> int:
-    """How many processes of this process's own control group the kernel has killed for memory; 0 where nobody counts.
+    """How many processes of this process's own control group the kernel has killed for memory; 0 where they are not
+    counted.
 
     `root`: where /proc and /sys are.
     """

@@ -1,8 +1,8 @@
 """The wire-up of an epoch's MPI ranks: the PMI server on the epoch's home, and what every rank must know.
 
-Every launch of several ranks is wired up, since nobody can tell from outside whether a script starts MPI ranks. Where
-the server need not be a member of the computation, the worker itself opens the door, and the server is started when
-somebody knocks: a program without MPI never waits for it, and never has it.
+Every launch of several ranks is wired up, since it does not show from outside whether a script starts MPI ranks. Where
+the server need not be a member of the computation, the worker itself opens the door, and the server is started when a
+rank knocks: a program without MPI never waits for it, and never has it.
 
 `<epoch_dir>/pmi` holds the tickets by which ranks are let in, the server's port and the record of what it saw. A rank
 that is restored from a checkpoint keeps its connection to the server, which is restored with it and goes on writing to
@@ -115,7 +115,7 @@ class MpiEpoch:
         self._port = None
 
     def exit_code(self, rank: int, code: int) -> int:
-        """The code to report for a rank whose process ended with `code`.
+        """The code to report for a rank if its process ended with `code`.
 
         After MPI_Abort every rank ends with 15, the aborting one too, or with 1 when it misses the server: the code
         that was asked for is in the record alone. A rank that crashed keeps its own code: others abort when they miss

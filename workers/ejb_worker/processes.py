@@ -22,7 +22,7 @@ when it ends may end it with a code that it does not deserve."""
 
 
 class Child:
-    """A process that the worker started and whose end it awaits. `code` is None while it runs.
+    """A process that the worker started and waits for. `code` is None while it runs.
 
     What it leaves behind in its process group is ended along with it, unless it is `spared`.
     """

@@ -97,9 +97,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def keep(folder: str, whose: str, longest: Dict[int, float]) -> None:
+def keep(folder: str, writer: str, longest: Dict[int, float]) -> None:
     """Write it down beside the checkpoint. Raises OSError."""
-    write_json(os.path.join(folder, "%s%s.json" % (PREFIX, whose)), {str(rank): s for rank, s in longest.items()})
+    write_json(os.path.join(folder, "%s%s.json" % (PREFIX, writer)), {str(rank): s for rank, s in longest.items()})
 
 
 def kept(folder: str) -> Dict[int, float]:

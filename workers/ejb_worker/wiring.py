@@ -100,7 +100,7 @@ class Wiring:
             self._start_service(SERVICE, Command(self._mpi.server(door), dict(os.environ)), door)
         except OSError as error:
             self._report("log", level="error", message="cannot start the PMI server: %s" % error)
-        self._mpi.close_door()  # without a server the ranks are told that nobody is there
+        self._mpi.close_door()  # without a server the ranks get the answer that it is not there
 
     def _tell(self, rank: int, sentence: str) -> None:
         """Into the job's output, behind what the rank wrote, and into the job's events."""

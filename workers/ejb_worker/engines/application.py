@@ -11,7 +11,7 @@ from .. import linux
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext, Outcome
 
 CHECKPOINTED = 85
-"""The exit code of a rank whose checkpoint is written."""
+"""The exit code of a rank that has written its checkpoint."""
 
 SIGNAL = signal.SIGUSR1
 

@@ -129,7 +129,7 @@ class DmtcpEngine(Engine):
 
     def finish(self, epoch: EpochContext) -> None:
         if len(epoch.ranks) == epoch.launched and all(child.code is not None for child in epoch.services.values()):
-            self.close(epoch)  # nobody elsewhere needs the coordinator
+            self.close(epoch)  # no other worker needs the coordinator
 
     def close(self, epoch: EpochContext) -> None:
         coordinator = epoch.state.get("coordinator")

@@ -31,7 +31,7 @@ ROOM = 1.1
 
 
 class DmtcpCheckpoint(Checkpoint):
-    """Checkpoint and stop: the home asks the coordinator, everybody waits for his ranks to end and looks at the images.
+    """Checkpoint and stop: the home asks the coordinator, every worker waits for its ranks to end and reads the images.
 
     Only the exit code of a command counts, never its text. `-kc` returns before anything is written; a computation that
     is refused answers 2.

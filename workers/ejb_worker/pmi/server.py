@@ -111,7 +111,7 @@ class Server:
             self._close(peer)
             return
         if self._wireup.complete and self._listener.fileno() >= 0:
-            # Nobody else is to come: one door less, and one descriptor less to move.
+            # No other rank is to come: one door less, and one descriptor less to move.
             self._poll.unregister(self._listener.fileno())
             self._listener.close()
             self._note("complete")

@@ -45,7 +45,7 @@ class Wireup:
 
     @property
     def complete(self) -> bool:
-        """Every rank has come: nobody else is to be let in."""
+        """Every rank has come: no other process is to be let in."""
         return len(self.states) == self.size
 
     @property
