@@ -31,7 +31,7 @@ _BEARER = HTTPBearer(
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end of a unix socket, as the kernel tells it."""
+    """The process at the other end of a unix socket, as the kernel shows it."""
 
     pid: int
     uid: int

@@ -121,7 +121,7 @@ class LawView(Api):
 
 @router.post("")
 async def take_in(manager: Manager, caller: Caller, body: RunColumns) -> Taken:
-    """Keep finished runs that accounting tells of. Other users' are for administrators."""
+    """Keep finished runs that accounting has. Other users' are for administrators."""
     if not caller.admin and any(user != caller.user for user in body.user):
         raise EjbError(
             Code.FORBIDDEN, "other users' runs are taken in from an administrator only", hint="send your own alone",

@@ -111,7 +111,7 @@ async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
 
 
 def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | None]:
-    """The files that the lead was told to write; those of a passed-through job by its specification."""
+    """The files that the lead was asked to write; those of a passed-through job by its specification."""
     if job.kind == JobKind.ARRAY:
         raise EjbError(
             Code.UNSUPPORTED, "each element of an array has an output of its own", hint=f"such as that of {job.id}_1"

@@ -35,7 +35,7 @@ class Api(BaseModel):
 
 
 MOST_WORDS = 65_536  # of a command, or variables of an environment; the kernel takes 2 MiB of both together
-MOST_UNKNOWN = 20  # fields that are told
+MOST_UNKNOWN = 20  # fields that are named
 
 
 class Body(Api):
@@ -383,7 +383,7 @@ class JobView(Api):
     reason: str
     number: Annotated[
         str | None,
-        Field(description="SLURM_JOB_ID: its first J0's, or one of EJB's own; null: none was told yet"),
+        Field(description="SLURM_JOB_ID: its first J0's, or one of EJB's own; null: none was given yet"),
     ] = None
     nodes: Annotated[list[str], Field(description="that it holds; of a job that has ended: all that it had")] = []
     array: Annotated[str | None, Field(description="of an element: the array that it is of")] = None
@@ -703,7 +703,7 @@ class TokenView(Api):
 
 
 class NewToken(TokenView):
-    """A new bearer token. The secret is told this once."""
+    """A new bearer token. The secret is shown this once."""
 
     token: str
 
@@ -713,7 +713,7 @@ class Tokens(Api):
 
 
 class Health(BaseModel):
-    """Whether the daemon does its work; further fields tell how."""
+    """Whether the daemon does its work; further fields say how."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, with errors declared as they are told."""
+"""The OpenAPI document, with errors declared as they are answered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ERRORS = {
 
 
 def install(app: FastAPI) -> None:
-    """Have `app.openapi()` tell the truth about errors."""
+    """Have `app.openapi()` declare the errors that there are."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

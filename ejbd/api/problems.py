@@ -71,7 +71,7 @@ def problem(
     headers: dict[str, str] | None = None,
     also: dict[str, Any] | None = None,
 ) -> JSONResponse:
-    """The response that tells this error, with further members in it (RFC 9457, 3.2)."""
+    """The response that reports this error, with further members in it (RFC 9457, 3.2)."""
     status = status or HTTP_STATUS[error.code]
     body = Problem(
         type=f"urn:ejb:error:{error.code.value}",
@@ -97,7 +97,7 @@ def internal() -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Have every error that a handler or the framework raises told as a problem document."""
+    """Have every error that a handler or the framework raises answered as a problem document."""
 
     @app.exception_handler(EjbError)
     async def of_ejb(request: Request, error: EjbError) -> JSONResponse:

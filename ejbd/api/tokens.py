@@ -26,7 +26,7 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 
 @router.post("", status_code=201)
 async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewToken:
-    """A token for oneself, asked for over the unix socket. It is told this once; only its digest is kept."""
+    """A token for oneself, asked for over the unix socket. It is shown this once; only its digest is kept."""
     if caller.token is not None:
         hint = "run `ejb token create` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(Code.FORBIDDEN, "a token makes no tokens: they are made over the unix socket", hint=hint)

@@ -80,7 +80,7 @@ def _indices(subjobs: Sequence[Subjob]) -> dict[str, str] | None:
 
 
 class _Beside(NamedTuple):
-    """What other rows tell of a job."""
+    """What other rows have of a job."""
 
     held: int
     nodes: list[str]

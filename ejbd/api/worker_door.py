@@ -1,6 +1,6 @@
 """The door that workers come in by: a request is proved before its body is read, and an answer proves itself.
 
-What cannot be proved is told in an answer without a proof, which no worker believes (docs/worker-protocol.md).
+What cannot be proved gets an answer without a proof, which no worker believes (docs/worker-protocol.md).
 """
 
 from __future__ import annotations

@@ -16,9 +16,14 @@ from ejbd.errors import Code, EjbError
 
 def drain(
     context: typer.Context,
-    nodes: Annotated[MaybeText, typer.Argument(metavar="[NODES]", help="E.g. n[1-3],m7; none: list them.")] = None,
+    nodes: Annotated[
+        MaybeText, typer.Argument(metavar="[NODES]", help="Drain these nodes, e.g. n[1-3],m7; without any, list them.")
+    ] = None,
     by: Annotated[
-        MaybeText, typer.Option("--by", metavar="TIME", help="now+30minutes, 18:00, 2026-11-30T06:00 ...")
+        MaybeText,
+        typer.Option(
+            "--by", metavar="TIME", help="Have the nodes free by then: now+30minutes, 18:00, 2026-11-30T06:00 ..."
+        ),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the nodes again.")] = False,
     as_json: AsJson = False,

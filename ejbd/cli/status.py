@@ -38,36 +38,38 @@ def status(
         list[str] | None,
         typer.Argument(
             metavar="[JOB]...",
-            help="One job for all about it; several, A..B or `all` for a table. Without any, a list of yours.",
+            help="Show all about one job; list several, A..B or `all`. Without any, list yours.",
             autocompletion=completion.jobs,
         ),
     ] = None,
     all_users: Annotated[
         bool, typer.Option("--all-users", "-a", help="List all users' jobs (administrators).")
     ] = False,
-    user: Annotated[MaybeText, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
-    name: Annotated[MaybeText, typer.Option("--name", "-n", help="Only jobs of this name.")] = None,
+    user: Annotated[MaybeText, typer.Option("--user", "-u", help="List only jobs of this user.")] = None,
+    name: Annotated[MaybeText, typer.Option("--name", "-n", help="List only jobs of this name.")] = None,
     state: Annotated[
         list[str] | None,
         typer.Option(
             "--state",
             "-s",
             metavar="STATE[,STATE]...",
-            help="Only jobs in this state: a word of EJB or of squeue, `living` or `ended`.",
+            help="List only jobs in this state: a word of EJB or of squeue, `living` or `ended`.",
             autocompletion=completion.states,
         ),
     ] = None,
     queue: Annotated[
-        MaybeText, typer.Option("--queue", "-p", help="Only jobs of this queue.", autocompletion=completion.queues)
+        MaybeText, typer.Option("--queue", "-p", help="List only jobs of this queue.", autocompletion=completion.queues)
     ] = None,
-    array: Annotated[MaybeText, typer.Option("--array", help="The elements of this array.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="So many jobs at most.")] = 50,
-    every: Annotated[bool, typer.Option("--all", help="All jobs, however many.")] = False,
+    array: Annotated[MaybeText, typer.Option("--array", help="List the elements of this array.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="List so many jobs at most.")] = 50,
+    every: Annotated[bool, typer.Option("--all", help="List all jobs, however many.")] = False,
     chosen: Annotated[
         MaybeText,
-        typer.Option("--columns", "-o", metavar="NAME,...", help="These columns: " + ", ".join(columns.NAMES) + "."),
+        typer.Option(
+            "--columns", "-o", metavar="NAME,...", help="Print these columns: " + ", ".join(columns.NAMES) + "."
+        ),
     ] = None,
-    heading: Annotated[bool, typer.Option("--heading/--no-heading", help="With the columns' names above.")] = True,
+    heading: Annotated[bool, typer.Option("--heading/--no-heading", help="Print the columns' names above.")] = True,
     snakemake: Annotated[
         bool, typer.Option("--snakemake", help="Print success, failed or running, as Snakemake's --status-cmd does.")
     ] = False,

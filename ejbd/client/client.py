@@ -122,8 +122,8 @@ class Client:
     ) -> Iterator[EventView]:
         """The events of a job from its first until it has ended, over restarts of the daemon.
 
-        `until_s`: the time (`time.monotonic`) at which to give up, by TimeoutError. `away` is told when the daemon goes
-        away (True) and when it is back.
+        `until_s`: the time (`time.monotonic`) at which to give up, by TimeoutError. `away` is called when the daemon
+        goes away (True) and when it is back.
         """
         lines = EventLines()
         gone = False
@@ -276,7 +276,7 @@ class Client:
         return self._transport
 
     def _await_daemon(self) -> None:
-        """Give a daemon that is being restarted some seconds; what then fails is told by the request itself."""
+        """Give a daemon that is being restarted some seconds; what then fails shows in the request itself."""
         for delay_s in REPEAT_AFTER_S:
             try:
                 self._connected().connect()

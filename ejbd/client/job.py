@@ -37,7 +37,7 @@ class Job:
     # -- how it is ----------------------------------------------------------------------------------------------------
 
     def status(self) -> JobDetail:
-        """All about it, as `GET /v1/jobs/{job}` tells."""
+        """All about it, as `GET /v1/jobs/{job}` has it."""
         found: JobDetail = self.client.get(job_path(self.id))
         if is_over(found) and JobState(found["state"]).terminal:
             self._outcome = outcome_of(found)

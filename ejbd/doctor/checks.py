@@ -25,7 +25,7 @@ LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ex
 ENOUGH_BYTES = 1 << 30
 SKEW_S = 2.0
 PYTHON_S = 20.0  # a Python that takes longer to start is none
-WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again as the bare one, is told
+WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again as the bare one, is reported
 
 
 @dataclass(frozen=True, slots=True)

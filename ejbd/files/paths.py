@@ -1,4 +1,6 @@
-"""Where EJB keeps its things unless told otherwise. Imports nothing slow: `ejb` needs it at every start."""
+"""Where EJB keeps its things unless the configuration says otherwise. Imports nothing slow: `ejb` needs it at every
+start.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Use(StrEnum):
     UNDERSTOOD = "understood"  # said again in sbatch's words, in which a JobSpec is read
     SHARED = "shared"  # handed on to every subjob in front of PBS; Slurm has nothing like it
     RIGID = "rigid"  # only a passed-through job in front of PBS can keep it
-    DROPPED = "dropped"  # EJB has its own way, and the user is told so
+    DROPPED = "dropped"  # EJB has its own way, and the answer says so
     REFUSED = "refused"  # never taken
 
 

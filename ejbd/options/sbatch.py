@@ -12,12 +12,12 @@ class Use(StrEnum):
 
     UNDERSTOOD = "understood"  # read into the JobSpec
     SHARED = "shared"  # handed on to every subjob
-    SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and its user is told so
+    SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and the answer says so
     FITTED = "fitted"  # read into the JobSpec of an elastic job; a passed-through one keeps it as it is
     SHAPED = "shaped"  # handed on to J0 and to subjobs of the very same shape: the job is started and moved whole
     FIRST = "first"  # of J0 alone: when the job may start
     RIGID = "rigid"  # only a passed-through job can keep it
-    DROPPED = "dropped"  # EJB has its own way: never handed on, and the user is told so
+    DROPPED = "dropped"  # EJB has its own way: never handed on, and the answer says so
     REFUSED = "refused"  # never taken, elastic or not
 
 

@@ -253,7 +253,8 @@ class Epoch(Base):
     ended_s: Mapped[float | None]
     reason: Mapped[str] = mapped_column(Text, default="")  # for people; programs go by the code
     code: Mapped[str] = mapped_column(String(32), default="")  # EpochCode
-    # What its ranks told of their progress: `done`, `total`, `at_s` of the last, `from_done`, `from_s` of the first.
+    # What its ranks reported of their progress: `done`, `total`, `at_s` of the last, `from_done`, `from_s` of the
+    # first.
     progress: Mapped[dict[str, Any] | None]
 
 
@@ -286,7 +287,7 @@ class Move(Base):
 
 
 class Speed(Base):
-    """How fast a placement got on, by the progress that its ranks told. Kept by application, beyond its job's row."""
+    """How fast a placement got on, by the progress that its ranks reported. Kept by application, beyond its job's row."""
 
     __tablename__ = "speeds"
 

@@ -36,7 +36,7 @@ ELEMENT = re.compile(r"(?P<array>[A-Za-z0-9-]+)_(?P<index>[0-9]{1,7})", re.ASCII
 ALL = "all"
 RANGE = ".."
 CANDIDATES_NAMED = 5
-PACE_RUNS = 256  # the newest whole runs by which the pace is told
+PACE_RUNS = 256  # the newest whole runs by which the pace is known
 
 
 def list_jobs(

@@ -140,10 +140,11 @@ class Store:
         )
 
     def on_commit(self, callback: OnCommit, *, on_writer: bool = False) -> Callable[[], None]:
-        """Have `callback` told the topics of each commit, before its writers are answered. Returns how to stop it.
+        """Have `callback` called with the topics of each commit, before its writers are answered. Returns how to stop
+        it.
 
         It is called on the event loop that runs here and now; without one, or `on_writer`, on the writer's thread.
-        There it is also told (`ANY_JOB_TOPIC`) of a commit that failed: the database may have made it all the same.
+        There it is also called (`ANY_JOB_TOPIC`) for a commit that failed: the database may have made it all the same.
         """
         try:
             loop: asyncio.AbstractEventLoop | None = None if on_writer else asyncio.get_running_loop()
@@ -266,7 +267,7 @@ class Store:
             request.future.set_result(request.value)
 
     def _run(self, connection: Connection, request: _Request[Any]) -> bool:
-        """Run one function in a savepoint. False: it failed alone and was told so. Raises if the batch is lost."""
+        """Run one function in a savepoint. False: it failed alone and has its error. Raises if the batch is lost."""
         session = WriterSession(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
         try:
             request.value = request.fn(session)

@@ -39,7 +39,7 @@ EVENTS_TOPIC = "events"
 INTENTS_TOPIC = "intents"
 NEW_JOBS_TOPIC = "new-jobs"
 QUEUES_TOPIC = "queues"  # of a change of their settings
-STARTED_TOPIC = "started"  # a batch job has started, as its worker tells: the batch system has not shown it yet
+STARTED_TOPIC = "started"  # a batch job has started, as its worker reports: the batch system has not shown it yet
 LEFT_TOPIC = "left"  # a worker has left: its processors are about to be free
 JOB_TOPICS = "job:"  # with a job's id behind it
 

@@ -49,7 +49,7 @@ class IntentKind(StrEnum):
 
 
 class OperationKind(StrEnum):
-    """One thing that a worker is told to do (docs/worker-protocol.md)."""
+    """One thing that a worker is asked to do (docs/worker-protocol.md)."""
 
     LAUNCH = "launch"
     CHECKPOINT = "checkpoint"
@@ -81,7 +81,7 @@ class EpochCode(StrEnum):
     GIVEN_UP = "given_up"  # with the room that it was on
     AGAIN = "again"  # the whole job is run again
     JOB_OVER = "job_over"
-    BEFORE = "before"  # of a daemon that told no codes
+    BEFORE = "before"  # of a daemon that gave no codes
 
 
 class Engine(StrEnum):
@@ -105,7 +105,7 @@ MOVING_ENGINES = frozenset(engine.value for engine in Engine if engine.moves)
 class EventKind(StrEnum):
     """What happened, as `<subject>.<what>`."""
 
-    # A job. Its states, and what is told or asked of it.
+    # A job. Its states, and what is reported or asked of it.
     JOB_RECEIVED = "job.received"
     JOB_WAITING = "job.waiting"
     JOB_RUNNING = "job.running"
@@ -198,7 +198,7 @@ class EventKind(StrEnum):
     MOVE_FAILED = "move.failed"
     OUTPUT_LOST = "output.lost"
 
-    # Workers and what they were told to do.
+    # Workers and what they were asked to do.
     WORKER_REGISTERED = "worker.registered"
     WORKER_LOST = "worker.lost"
     WORKER_LOG = "worker.log"
@@ -231,14 +231,14 @@ class EventKind(StrEnum):
         return self.value.partition(".")[2]
 
 
-# What tells that something has come into a state.
+# What reports that something has come into a state.
 JOB_EVENT = {state: EventKind(f"job.{state.value}") for state in JobState}
 SUBJOB_EVENT = {state: EventKind(f"subjob.{state.value}") for state in SubjobState}
 EPOCH_EVENT = {state: EventKind(f"epoch.{state.value}") for state in EpochState}
 INTENT_EVENT = {state: EventKind(f"intent.{state.value}") for state in IntentState}
 
-# The first two leave subjobs that end, and have been told by one word since before they were two decisions. That a job
-# is queued anew is told of the job.
+# The first two leave subjobs that end, and have been reported by one word since before they were two decisions. That a
+# job is queued anew is told of the job.
 _TOLD_BY = {
     "leave": EventKind.DECISION_SHRINK,
     "give_up": EventKind.DECISION_SHRINK,
@@ -248,5 +248,5 @@ DECISION = "decision."  # what the kinds of the policy's decisions begin with
 
 
 def decision_event(what: str) -> EventKind:
-    """The kind that tells of the policy's decision `what`. Raises ValueError for one that has none."""
+    """The kind that reports the policy's decision `what`. Raises ValueError for one that has none."""
     return _TOLD_BY.get(what) or EventKind(DECISION + what)

@@ -1,4 +1,4 @@
-"""A run of the past, as a client tells the daemon of it: a column of the request for each field."""
+"""A run of the past, as a client reports it to the daemon: a column of the request for each field."""
 
 from __future__ import annotations
 
