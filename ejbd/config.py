@@ -289,12 +289,12 @@ class Limits(BaseModel):
     alone_after_s: Annotated[float, Field(ge=0)] = 60.0  # J0's workers wait so long for a daemon, then begin. 0: never
     settle_s: Annotated[float, Field(gt=0)] = 10.0  # between two look-ups of a tag that prove its absence
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing tells more
+    warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing says more
     launch_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     lease_s: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
     check_timeout_s: Annotated[float, Field(gt=0)] = 5.0  # asking the batch system about a job to be passed through
-    early_looks: Annotated[int, Field(ge=0, le=100)] = 4  # at the batch system, in a row, since a worker told something
+    early_looks: Annotated[int, Field(ge=0, le=100)] = 4  # in a row, since a worker has reported something
     submit_concurrency: Annotated[int, Field(ge=1, le=64)] = 4
     submits_per_s: Annotated[float, Field(gt=0, le=1000)] = 20.0  # to the batch system, over any longer time
     max_setbacks: Annotated[int, Field(ge=0)] = 5

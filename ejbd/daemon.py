@@ -129,7 +129,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
 
 
 def freeze() -> None:
-    """What is imported and set up by now stays, and is walked through by no garbage collection any more: each full one
+    """What is imported and set up by now stays, and is walked through by no garbage collection any more. Each full one
     would keep every request waiting for a tenth of a second."""
     gc.collect()
     gc.freeze()

@@ -27,11 +27,11 @@ import time
 from array import array
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-CHECKPOINTED = 85  # the exit code that tells EJB: my state is on disk, whole
+CHECKPOINTED = 85  # the exit code by which EJB knows: my state is on disk, whole
 DIFFUSION = 0.2  # of the temperature difference to the four neighbours, a step; stable below 0.25
 HOT = 100.0  # temperature of the upper edge; the other edges are at 0
 NEVER = 2**62  # as the step of a checkpoint: none is wanted
-TELLING_S = 1.0  # progress is told so often at most
+TELLING_S = 1.0  # progress is reported so often at most
 HALO = struct.Struct("<qq")  # step, step of the checkpoint that this rank knows of
 
 Row = List[float]
@@ -325,7 +325,7 @@ class Plate:
 
 
 class Telling:
-    """Tells EJB now and then how many steps are done, of how many. Rank 0 does, for all."""
+    """Reports to EJB now and then how many steps are done, of how many. Rank 0 does, for all."""
 
     def __init__(self, ranks: Ranks, steps: int) -> None:
         self._path = os.environ.get("EJB_PROGRESS") if ranks.rank == 0 else None

@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 #define CHECKPOINTED 85
-#define TELLING_S 2.0 /* progress is told so often at most */
+#define TELLING_S 2.0 /* progress is reported so often at most */
 #define AGAIN_US 20000 /* a signal may come just before a wait begins: the wait is interrupted again and again */
 #define MAGIC UINT64_C(0x65b1f00d50414345)
 

@@ -1,5 +1,6 @@
-"""How much a request's body may hold, counted while it comes: what takes it apart does so in one go, which nothing
-interrupts, and the event loop stands still until it is done."""
+"""How much a request's body may hold, counted while it comes. What takes it apart does so in one go, which nothing
+interrupts. The event loop stands still until it is done.
+"""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
 def _read(file: _File, offset: int) -> bytes:
     """Up to CHUNK bytes; none where the file is not there yet.
 
-    The path came from a user, and the daemon may be allowed to read more than that user: what is opened must be a
+    The path came from a user, and the daemon may be allowed to read more than that user. What is opened must be a
     regular file of theirs. A link is followed, as the batch system did that wrote through it.
     """
     try:

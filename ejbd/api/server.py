@@ -43,8 +43,9 @@ def most_connections() -> int:
 
 
 class _Gathering:
-    """A transport that sends what is written in one turn of the event loop at once: the head of an answer and its body,
-    for which uvicorn writes twice, are one system call, and wake the other side once."""
+    """A transport that sends what is written in one turn of the event loop at once. The head of an answer and its body,
+    for which uvicorn writes twice, are one system call, and wake the other side once.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -82,7 +83,7 @@ class PeerProtocol(HttpToolsProtocol):
     (`request.state.peer`).
 
     Headers have to be short, which the parser does not see to, and headers and bodies have to come in time. Which
-    connection goes where there are too many is decided by :mod:`ejbd.api.shares`; `request.state.connection` is set to
+    connection goes where there are too many is decided by :mod:`ejbd.api.shares`. `request.state.connection` is set to
     the user that sends a request (:meth:`is_of`) and to whether its answer is a stream (`streams`).
     """
 

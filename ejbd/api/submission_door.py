@@ -2,8 +2,8 @@
 
 What the framework does between a request and its handler costs several times what the handler costs, and submissions
 come in floods. So those that are in order are taken here, behind the same guard, by the same models and the same
-:func:`ejbd.api.submission.submitted`. Whatever is not goes on to the application with its body, and is told there what
-is wrong with it: there is one place that refuses.
+:func:`ejbd.api.submission.submitted`. Whatever is not goes on to the application with its body, and is refused there:
+there is one place that refuses.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class _Beside(NamedTuple):
 
 
 def processor_s(subjob: Subjob | Row[Any], now: float) -> float | None:
-    """Processor-seconds that a subjob has been charged by its batch system so far; None where that is not known: the
+    """Processor-seconds that a subjob has been charged by its batch system so far. None where that is not known: the
     elements of an array have times of their own.
     """
     if subjob.elements is not None:

@@ -36,16 +36,15 @@ class SubmitRequest:
 
     `tag` stands in its comment, by which it is found again after a crash, and is its name where the batch system has no
     comments. `name` is what its user calls it, and what the batch system lists where it can find the tag elsewhere ("":
-    the tag).
-    `processors` is always given, in tasks of `threads` processors of one node each; `walltime_s` None is the batch
-    system's own default, and `nodes` and `tasks_per_node` are there only where a layout was asked for. `options` are
-    further options of the batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on
+    the tag). `processors` is always given, in tasks of `threads` processors of one node each. `walltime_s` None is the
+    batch system's own default, and `nodes` and `tasks_per_node` are there only where a layout was asked for. `options`
+    are further options of the batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on
     standard input, `args` are its arguments. `output` and `error` are patterns of the batch system: a per cent sign in
     a name is written twice. `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter
     (None, missing: ours).
 
     `native`: letters of the batch system's own submit command, each with its value behind it, as lines of the script
-    have them (#PBS); of another batch system they mean nothing.
+    have them (#PBS). Of another batch system they mean nothing.
 
     `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
     (`ejbd.config.BatchTraits.excludes_nodes`).
@@ -135,7 +134,7 @@ class AsAsked:
 
     The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
     is typed, in this `environment`, of which the job gets what an option says: `export`, its value (None: all of it).
-    `told`: the variables by which the command itself tells a job of other options. `element`: those that tell an
+    `told`: the variables by which the command itself passes other options to a job. `element`: those that tell an
     element of an array which it is, where the batch system knows of no array.
     """
 
@@ -276,7 +275,7 @@ class BatchSystem(Protocol):
         ...
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
-        """Checks for `ejb doctor`: (what was looked at, good or not, what was found and how to mend it)."""
+        """Checks for `ejb doctor`: (what was checked, good or not, what was found and how to mend it)."""
         ...
 
     async def close(self) -> None:
@@ -289,7 +288,7 @@ class WorkerScript:
     """What a subjob's script must start.
 
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
-    folder there (token, exit file, log); `exit_file` gets the exit code in decimal by an atomic rename. Where
+    folder there (token, exit file, log). `exit_file` gets the exit code in decimal by an atomic rename. Where
     `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
     """
 
@@ -306,7 +305,7 @@ class WorkerScript:
 async def mailing(own: str | None, batch: BatchSystem) -> Mailing:
     """What sends mails here: `own`, the site's setting (None: there is none), else the batch system's program.
 
-    Raises BatchError where that has to be asked for and is not told.
+    Raises BatchError where that has to be asked for and is not answered.
     """
     if own == "":
         return Mailing("")

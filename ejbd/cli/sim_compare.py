@@ -51,8 +51,9 @@ def compare(
     """Simulate a log under several settings; changes are against the first.
 
     With `easy` as the first, the second table says what EJB does to jobs that are not elastic. It has how many start
-    later than without it and how many earlier, by how many seconds on average, and by how many at most in 95 % of them.
-    The tables of width by length say how the mean turnaround of jobs of so many processors and such a run time changes.
+    later than without it and how many earlier. It has by how many seconds on average, and by how many at most in 95 %
+    of them. The tables of width by length say how the mean turnaround of jobs of so many processors and such a run time
+    changes.
     """
     from ejbd.sim.comparing import play_all
     from ejbd.sim.settings import Setting, parse_setting

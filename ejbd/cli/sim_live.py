@@ -167,7 +167,7 @@ def _batch_runs(batch: str, found: Path | None, folder: Path, program: Program |
 
 
 def _batch_toml(batch: str, cluster: Path | None, folder: Path) -> str:
-    """The batch system as the daemon is told of it."""
+    """The batch system as the daemon's configuration has it."""
     if cluster is None:
         return ""
     if batch == "slurm":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ejbd.client.client import Client
     from ejbd.wire.payloads import EventView, JobDetail
 
-LOOK_S = 1.0  # between two looks at many jobs
+LOOK_S = 1.0  # between two questions about many jobs
 
 
 class Job:

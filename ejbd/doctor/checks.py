@@ -1,4 +1,4 @@
-"""What `ejb doctor` looks at: all that must be right on a site before EJB can do its work, and how to mend it."""
+"""What `ejb doctor` checks: all that must be right on a site before EJB can do its work, and how to mend it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at; where it is not good, `text` says how to mend it."""
+    """One thing that was checked; where it is not good, `text` says how to mend it."""
 
     subject: str
     good: bool

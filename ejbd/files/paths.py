@@ -27,7 +27,7 @@ def distrusted(folder: Path) -> str:
     Every level has to belong to this user or to root, the last one to this user. Where others may write, as in /tmp,
     the sticky bit has to keep them from what they do not own. Raises OSError where that cannot be seen.
     """
-    for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is looked at
+    for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is checked
         found = os.lstat(level)
         last = level == Path(os.path.realpath(folder))
         if found.st_uid != os.geteuid() and (last or found.st_uid != 0):

@@ -1,9 +1,9 @@
 """Reading what users may have put there: reports, exit files, launches, programs, outputs.
 
-A job runs as its user and may leave anything in the place of a file: a FIFO without a writer, a link to
-/dev/zero, ten sparse terabytes, a folder, a file system of its own that never answers. So whatever is read from where
-jobs can write goes through here: opened without waiting, a regular file of the right owner, no more of it than is
-wanted, and in a thread of its own that is left alone where it does not come back.
+A job runs as its user and may leave anything in the place of a file. It may be a FIFO without a writer, a link to
+/dev/zero, ten sparse terabytes, a folder, or a file system that never answers. So all that is read from where jobs can
+write goes through here. It is opened without waiting, has to be a regular file of the right owner, and is read no
+further than is wanted. A thread of its own reads it, and is left alone where it does not come back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Policies by name: EJB's own, those of installed packages, and those of modules that an administrator trusts.
 
-A package offers a policy by an entry point in the group `ejbd.policies`; a module is named in the daemon's
+A package offers a policy by an entry point in the group `ejbd.policies`. A module is named in the daemon's
 configuration (`policies = ["our_site.policies"]`) and imported when the daemon starts. Both register themselves
 (`ejbd.core.policy.register`); no other user can name anything to be imported. docs/policies.md has an example.
 """

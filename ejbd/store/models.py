@@ -1,6 +1,6 @@
 """The tables. Times are seconds since the epoch (UTC), durations are seconds, JSON columns hold plain JSON values.
 
-One writer (:class:`ejbd.store.store.Store`) changes them; every change of a state goes through a transition table of
+One writer (:class:`ejbd.store.store.Store`) changes them. Every change of a state goes through a transition table of
 :mod:`ejbd.store.states` and brings its event row in the same transaction.
 """
 
@@ -126,7 +126,7 @@ class Array(Base):
     most: Mapped[int | None] = mapped_column(Integer)  # jobs at a time, as its user says
     open: Mapped[int] = mapped_column(Integer, default=0)  # jobs of it that have not ended
     cancelled_by: Mapped[str | None] = mapped_column(String(256))  # then what is open is cancelled bit by bit
-    changed: Mapped[bool] = mapped_column(Boolean, default=True)  # it has to be looked at
+    changed: Mapped[bool] = mapped_column(Boolean, default=True)  # it has to be visited
 
     __table_args__ = (Index("ix_arrays_changed", "changed"),)
 
@@ -287,7 +287,7 @@ class Move(Base):
 
 
 class Speed(Base):
-    """How fast a placement got on, by the progress that its ranks reported. Kept by application, beyond its job's row."""
+    """How fast a placement got on, by the progress its ranks reported. Kept by application, beyond the job's row."""
 
     __tablename__ = "speeds"
 

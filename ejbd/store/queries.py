@@ -74,9 +74,9 @@ def list_jobs(
 
 
 def resolve_job(session: Session, selector: str, user: str, *, all_users: bool = False) -> Job:
-    """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
-    beginning of just one id; or a number that it has (`ejbd.wire.numbers`), which goes before a beginning; and any of
-    these with `_7` behind it, the element of an array that is so.
+    """The job that `selector` names. It is `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
+    beginning of just one id. It may also be a number of the job (`ejbd.wire.numbers`), which goes before a beginning.
+    Any of these with `_7` behind it names an element of that array.
 
     Only `user`'s own jobs are looked at, unless `all_users` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).

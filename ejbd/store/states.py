@@ -1,6 +1,6 @@
 """The life of each entity: one transition table each, with a partial order on its states. Terminal is final.
 
-A step forward goes up in the order. A *setback* (a lost worker, a restart that failed) goes down, and is allowed only
+A step forward goes up in the order. A *setback* (a lost worker, a restart that failed) goes down. It is allowed only
 together with the next incarnation, so that (incarnation, rank of the state) never falls.
 """
 

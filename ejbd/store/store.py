@@ -104,12 +104,12 @@ class Store:
     # -- what callers use
 
     async def write(self, fn: Callable[[Session], T], *, patient: bool = False) -> T:
-        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival, but of the
+        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival. But of the
         `patient` ones only one goes with each commit while others wait: no caller waits for a long row of them.
 
         A caller that is cancelled before its turn leaves no trace; later, its changes are made without it. One gap is
-        left open: a PostgreSQL connection that is lost in the very moment of the commit counts as a failure, though the
-        server may have committed. A caller that repeats a change must be able to find it made.
+        left open. A PostgreSQL connection may be lost in the very moment of the commit: that counts as a failure,
+        though the server may have committed. A caller that repeats a change must be able to find it made.
         """
         return await asyncio.wrap_future(self._enqueue(fn, patient))
 

@@ -1,5 +1,5 @@
-"""Changes of state. Each checks its table of :mod:`ejbd.store.states`, sets the time columns that belong to the new
-state, appends its event and names the readers to wake, all in the session's one transaction.
+"""Changes of state. Each checks its table of :mod:`ejbd.store.states`, and sets the time columns that belong to the new
+state. It appends its event and names the readers to wake, all in the session's one transaction.
 
 `now` is in seconds since the epoch. A move to the state that the row already has writes nothing.
 """
@@ -132,7 +132,7 @@ def move_subjob(
     """Event `subjob.<new>`. `setback`: the batch system has put it back into its queue, or lets it run on after a
     suspension. Raises IllegalTransition.
 
-    `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
+    `submit_s` and `start_s` are left alone where the batch system's own times were put there before. `end_s` becomes
     `now` on a terminal state, since until then it held the planned end. A caller that knows better puts it there
     afterwards.
     """

@@ -2,7 +2,7 @@
 
 The manager puts a signed order into J0's folder before it submits J0. Workers that have found no manager for as long as
 the order says, and nothing to do, say so there. Once all of J0's have, one of them claims the order, and all leave with
-EXIT_ALONE: whereupon J0's script, which is the only process of EJB that is left, becomes the job's own (`begin`).
+EXIT_ALONE. J0's script is then the only process of EJB that is left, and becomes the job's own (`begin`).
 
 The claim is the name `claim.json`, which can be made once only (link). A manager that is about to begin anything of the
 job makes it first; no worker can begin the order then. So the two never both begin.
@@ -69,8 +69,9 @@ def _folder(subjob: Subjob) -> str:
 
 
 class Alone:
-    """One worker's part. `away_s`: for how long no manager has answered (None: it does); `idle`: whether nothing of the
-    job has ever begun here; `leave` is called once the order is claimed."""
+    """One worker's part. `away_s`: for how long no manager has answered (None: it does). `idle`: whether nothing of the
+    job has ever begun here. `leave` is called once the order is claimed.
+    """
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _BATCH = 1024 * 1024
 _SHORTEST_S = 0.1
 _LONGEST_S = 2.0
 PATIENCE_S = 40.0
-"""How long the last of an epoch, of the script or of the job is tried again where a disk is full or gone: the manager
+"""How long the last of an epoch, of the script or of the job is tried again where a disk is full or gone. The manager
 waits longer for the job's end."""
 
 # A name that leads nowhere, or to where this user may not write: as with sbatch the job fails before it begins.

@@ -1,7 +1,7 @@
 """Appending to the output exactly once: what is about to be appended is written down before it is appended.
 
 `output.json` holds the state *before* a batch and the batch itself (ranges of files that never change once written).
-The next writer finds by comparing how much of the batch reached the output, and appends the rest: no byte is lost or
+The next writer finds by comparing how much of the batch reached the output, and appends the rest. No byte is lost or
 doubled, wherever the writer was killed, and the output is never truncated while a person reads it.
 """
 

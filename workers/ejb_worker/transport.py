@@ -226,7 +226,7 @@ class Transport:
     def _poll_loop(self) -> None:
         client = Client(self._subjob)
         backoff = Backoff()
-        away: Set[str] = set()  # why, as told since it answered last
+        away: Set[str] = set()  # why, as logged since it answered last
         while not self._closing.is_set():
             asked = started = time.monotonic()
             try:

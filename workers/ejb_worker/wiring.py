@@ -74,7 +74,7 @@ class Wiring:
         return self._mpi.why()
 
     def tell_if_alone(self, pids: Mapping[int, int]) -> bool:
-        """Whether these ranks run and know nothing of each other; the user is told."""
+        """Whether these ranks run and know nothing of each other; the job's output says so."""
         if self._engine.keeps_services and self._context.restart_dir is not None:
             return False  # a restored process shows the environment of dmtcp_restart, and had found its peers before
         why = alone(pids.values())

@@ -102,7 +102,7 @@ class LocalBatch:
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         """See :meth:`BatchSystem.submit`.
 
-        Scripts made for a real cluster are to run here as they are: a layout of nodes is met in its number of
+        Scripts made for a real cluster are to run here as they are. A layout of nodes is met in its number of
         processors, and options for accounting and mail have no effect. Every other option is refused.
         """
         refuse_others(identity)
@@ -132,7 +132,7 @@ class LocalBatch:
         return str(answer["id"])
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not looked at."""
+        """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not checked."""
         refuse_others(identity)
         _check(request)
 

@@ -26,9 +26,9 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Queu
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 SETTINGS_S = 300.0
-"""Queues are looked at again after so long."""
+"""Queues are read again after so long."""
 SERVER_S = 60.0
-"""The server's settings are looked at again after so long: its default queue, and whether it schedules."""
+"""The server's settings are read again after so long: its default queue, and whether it schedules."""
 REMEMBERED_S = 120.0
 """A job that has ended stays in the view for so long, where the server lists no ended ones."""
 REDUCED_S = 60.0
@@ -116,7 +116,7 @@ class PbsBatch:
         return self._dialect
 
     async def site(self) -> Site:
-        """Queues and settings, read once and looked at again now and then."""
+        """Queues and settings, read once and again now and then."""
         if self._site is None:
             self._site = await self._read_site()
             self._site_s = self._server_s = self._clock()
@@ -233,8 +233,9 @@ class PbsBatch:
     # ---- the one command more
 
     async def _look_at_elements(self, nodes: Sequence[NodeRow]) -> bool:
-        """Elements of arrays that have begun, which the nodes name: those that are new are asked after, each once, and
-        not at every poll, lest nothing else be asked. Whether that was done."""
+        """Elements of arrays that have begun, which the nodes name. New ones are asked after, each once, and not at
+        every poll, lest nothing else be asked. Whether that was done.
+        """
         there = dict.fromkeys(id for node in nodes for id in node.elements)
         self._elements = {id: row for id, row in self._elements.items() if id in there}
         new = [id for id in there if id not in self._elements][:_ELEMENTS_AT_ONCE]
@@ -400,7 +401,7 @@ class PbsBatch:
         return commands.Qsub(dialect, request, groups, self._longest_name, hosts)
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """PBS can only be asked by submitting: what is looked at is the queue, its size, and the options' words."""
+        """PBS can only be asked by submitting: what is checked is the queue, its size, and the options' words."""
         refuse_others(identity)
         qsub = await self._qsub(request)
         qsub.argv()
@@ -471,7 +472,7 @@ class PbsBatch:
         await self._alter(id, commands.shorten(id, walltime_s), walltime_s, "shorten job {}")
 
     async def _alter(self, id: str, qalter: Sequence[str], walltime_s: float, doing: str) -> None:
-        """A time-out says nothing: Torque's qalter hangs once it has done what it was asked. The job itself tells."""
+        """A time-out says nothing: Torque's qalter hangs once it has done its work. The job itself shows it."""
         try:
             result = await self.commands.run(qalter, timeout_s=self._change_timeout_s)
         except CommandTimedOut:
@@ -483,7 +484,7 @@ class PbsBatch:
             raise refusals.refusal(result, doing.format(id))
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
-        """By the server's history (OpenPBS) or its completed jobs (Torque); the exit files speak for what is forgotten,
+        """By the server's history (OpenPBS) or its completed jobs (Torque). The exit files speak for what is forgotten,
         and for everything where the server does not answer.
         """
         if not ids:

@@ -1,7 +1,7 @@
 """What Maui and Moab say: `showbf` (room for backfilling), `showres -n` (planned starts, standing reservations).
 
 Maui's daemon writes times in its own time zone and without the year, so that what counts are the lengths of time
-beside them. The header's time of day says how old the answer is: a scheduler that has lost its resource manager goes on
+beside them. The header's time of day says how old the answer is. A scheduler that has lost its resource manager goes on
 repeating the last thing that it knew.
 """
 

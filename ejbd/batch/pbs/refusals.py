@@ -1,7 +1,7 @@
 """What PBS's commands say when they fail, and what it means: try later, never, or not known.
 
 Exit codes are the low byte of an error number that differs between the dialects, and some commands have codes of their
-own: the words count, and a code only where there are none. 153 (unknown job) and 159 (not permitted) are the same in
+own. The words count, and a code only where there are none. 153 (unknown job) and 159 (not permitted) are the same in
 both.
 """
 

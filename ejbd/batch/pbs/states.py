@@ -76,7 +76,7 @@ def end_of(
 ) -> tuple[BatchState, int | None, str]:
     """How a job ended: state, exit code (128+signal for a signal) and PBS's own word where it says more.
 
-    Torque tells nothing of a deletion but the signal that it ended the job with: a TERM is taken for one. Deleted
+    Torque shows nothing of a deletion but the signal that it ended the job with: a TERM is taken for one. Deleted
     before its script began it has an exit status of 0: `began` says whether there was a session.
     """
     if status is None or (dialect is Dialect.TORQUE and status == 0 and not began):

@@ -1,5 +1,6 @@
-"""The limits of accounts and QOS: `scontrol show assoc_mgr` (limits with their use), `sacctmgr show qos` (what a QOS
-allows each user, also of one that has no job now), and which QOS a partition has."""
+"""The limits of accounts and QOS. `scontrol show assoc_mgr` has limits with their use. `sacctmgr show qos` has what a
+QOS allows each user, also of one that has no job now. And there is which QOS a partition has.
+"""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ class ShowConfig:
 
 
 def memory_rules(config: Mapping[str, str]) -> MemoryRules:
-    """What the site's settings say of memory. A partition's own are not looked at."""
+    """What the site's settings say of memory. A partition's own are not read."""
 
     def megabytes(name: str) -> int | None:
         text = config.get(name, "")

@@ -37,7 +37,7 @@ def is_limit(reason: str) -> bool:
 
 
 class AccountLimits:
-    """`look` once a poll. What could not be read is told, and what was read last holds."""
+    """`look` once a poll. What could not be read is reported, and what was read last holds."""
 
     def __init__(self, query: Query, user: str, uid: int, timeout_s: float) -> None:
         self._query = query

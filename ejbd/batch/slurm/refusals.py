@@ -21,7 +21,7 @@ _TRANSIENT = re.compile(
     r"|queue size limit|required partition not available|reservation is not usable",
     re.IGNORECASE,
 )
-# A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself: sbatch prints its name
+# A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself. sbatch prints its name
 # (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, MaxSubmitJobsPerAccount) before the sentence that speaks of all
 # limits at once.
 _FULL = re.compile(r"\b((Assoc|QOS)\w*Submit\w*Limit|MaxSubmitJobsPerAccount)\b")

@@ -18,7 +18,7 @@ _CPUS = re.compile(r"(?:^|,)cpu=([0-9]+[KM]?)(?:,|$)")
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """One reservation as Slurm tells it. `cpus` of all its nodes together; None: not told."""
+    """One reservation as Slurm lists it. `cpus` of all its nodes together; None: not given."""
 
     name: str
     start_s: float

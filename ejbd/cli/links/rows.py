@@ -37,7 +37,7 @@ class Row:
 
     @property
     def number(self) -> str:
-        """The job's own number; its id, by which its user knows it, where it was told none yet."""
+        """The job's own number; its id, by which its user knows it, where it has none yet."""
         return self.job["number"] or self.job["id"]
 
     @property
@@ -62,7 +62,7 @@ def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
     """What these words mean: numbers, `N_7`, `N_[1-3]`; an array with its elements (`apart`).
 
     A row for several elements that wait together stands for those alone that a word names. Raises EjbError (INVALID)
-    for a number that no job can have: the site's own command would cut it to 32 bits, and take another job for it.
+    for a number that no job can have. The site's own command would cut it to 32 bits, and take another job for it.
     """
     matches = {word: _NAMED.fullmatch(word) for word in words}
     for word, match in matches.items():

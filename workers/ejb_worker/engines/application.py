@@ -92,7 +92,7 @@ class ApplicationEngine(Engine):
         return Command(argv, env)
 
     def restart(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
-        return Command(argv, env)  # the program is told by EJB_RESTART_DIR
+        return Command(argv, env)  # the program reads EJB_RESTART_DIR
 
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         return ApplicationCheckpoint(epoch)

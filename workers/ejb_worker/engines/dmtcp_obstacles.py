@@ -17,7 +17,7 @@ _SHARED = re.compile(r"^\S+ rw.s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.M
 LONGEST_MAPS = 4 << 20
 LASTING_S = 1.0
 ENDING_S = 0.05
-"""Of a process that was told to end no thread is left after so long, or the kernel's signal for it is still seen."""
+"""Of a process that was asked to end no thread is left after so long, or the kernel's signal for it is still seen."""
 FEWEST_FILES = 1024
 """DMTCP keeps descriptors from 821 on for itself, and ends what it restarts with a limit below 1024."""
 LIBRARY = "libdmtcp.so"
