@@ -60,9 +60,9 @@ class QueueSettings(BaseModel):
     elasticity: Annotated[
         Elasticity,
         Field(
-            description="`off`: jobs are passed through as ordinary ones and still tracked; `on`; `auto`: on once "
-            "`auto_queue_length` jobs wait, and off again when fewer than half as many do. A change reaches those who "
-            "wait (docs/operators.md)"
+            description="`off`: jobs are passed through as ordinary ones and still tracked. `on`. `auto`: on once "
+            "`auto_queue_length` jobs wait, and off again when fewer than half as many do. A change "
+            "reaches waiting jobs (docs/operators.md)"
         ),
     ] = Elasticity.OFF
     auto_queue_length: Annotated[int, Field(ge=1, description="jobs waiting at or above which `auto` is on")] = 10
@@ -75,9 +75,9 @@ class QueueSettings(BaseModel):
     checkpoint_every: Annotated[
         Literal["off", "auto"] | Annotated[float, Field(ge=1, le=31 * 86400, allow_inf_nan=False)],
         Field(
-            description="checkpoints against lost nodes: `off`; seconds of computing between two; or `auto`: Daly's "
-            "optimum from what a move of the application costs and from `node_mtbf_s` (docs/operators.md). A job may "
-            "say otherwise"
+            description="checkpoints against lost nodes: `off`, or seconds of computing between two. `auto`: Daly's "
+            "optimum from what a move of the application costs and from `node_mtbf_s` "
+            "(docs/operators.md). A job may say otherwise"
         ),
     ] = "off"
     first_checkpoint_s: Annotated[
@@ -85,9 +85,9 @@ class QueueSettings(BaseModel):
         Field(
             ge=0,
             le=86400,
-            description="seconds after its ranks began when the first checkpoint of an application is tried that "
-            "engine `dmtcp` has never moved: saved, stopped, and restarted where it is, once, while little is lost. "
-            "What fails at it is never moved (docs/faults.md). 0: not before it has to move",
+            description="when an application that engine `dmtcp` has never moved tries its first checkpoint: "
+            "seconds after its ranks began. What fails at it is never moved (docs/faults.md). 0: not "
+            "before it has to move",
         ),
     ] = 10.0
     node_mtbf_s: Annotated[
@@ -103,42 +103,42 @@ class QueueSettings(BaseModel):
     walltime: Annotated[
         Literal["own", "auto"],
         Field(
-            description="which walltime is asked for: the user's `own`, or `auto`: the first that is learned from "
-            "earlier runs of the application, and the next after a time-out (docs/speculation.md). A job may say "
-            "otherwise"
+            description="which walltime is asked for: the user's `own`, or `auto`: learned from earlier runs of the "
+            "application. The first of these is asked for, and the next after a time-out "
+            "(docs/speculation.md). A job may say otherwise"
         ),
     ] = "own"
     plan_by: Annotated[
         Literal["request", "learned"],
         Field(
-            description="which run time elastic jobs are planned with whose walltime is their user's own: his "
-            "`request`, or `learned`: the one by which 95 of 100 earlier runs of the application were over "
+            description="which run time plans an elastic job with its user's own walltime. `request`: that "
+            "walltime. `learned`: the time by which 95 of 100 earlier runs of the application were over "
             "(docs/speculation.md)"
         ),
     ] = "request"
     weigh_by: Annotated[
         Literal["request", "learned"],
         Field(
-            description="by which run time it is decided whether a further subjob, or a move to J0, pays: the user's "
-            "`request`, or `learned`: the one by which one in twenty of the earlier runs that got so far was over "
-            "(docs/speculation.md)"
+            description="which run time decides whether a further subjob, or a move to J0, pays. `request`: the "
+            "user's. `learned`: the time by which one in twenty of the earlier runs that got so far was "
+            "over (docs/speculation.md)"
         ),
     ] = "request"
     keep_place: Annotated[
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether the run with the next learned walltime is submitted as soon as one begins: it stands "
-            "by in the queue and keeps that place for after a time-out, and counts as one more batch job of its user "
-            "(docs/speculation.md)"
+            description="whether the run with the next learned walltime is submitted as soon as one begins. It "
+            "stands by in the queue and keeps that place for after a time-out. It counts as one more "
+            "batch job of its user (docs/speculation.md)"
         ),
     ] = "on"
     gaps: Annotated[
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether jobs with a learned walltime are sent into windows for which their request is too "
-            "long, where their law says that this uses the room best (docs/speculation.md)"
+            description="whether jobs with a learned walltime are sent into windows that are too short for their "
+            "request. Their law has to say that this uses the room best (docs/speculation.md)"
         ),
     ] = "off"
     max_subjobs: Annotated[
@@ -148,8 +148,8 @@ class QueueSettings(BaseModel):
         str,
         Field(
             pattern=ACCOUNT_WORD,
-            description="the QOS of subjobs on Slurm, in place of J0's: one with `UsageFactor=0` charges nobody's fair "
-            "share for them, and may have limits and a priority of its own (docs/slurm.md). Empty: J0's",
+            description="the QOS of subjobs on Slurm, in place of J0's. One with `UsageFactor=0` charges no fair "
+            "share for them. It may have limits and a priority of its own (docs/slurm.md). Empty: J0's",
         ),
     ] = ""
     subjob_account: Annotated[
@@ -289,12 +289,12 @@ class Limits(BaseModel):
     alone_after_s: Annotated[float, Field(ge=0)] = 60.0  # J0's workers wait so long for a daemon, then begin. 0: never
     settle_s: Annotated[float, Field(gt=0)] = 10.0  # between two look-ups of a tag that prove its absence
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing tells more
+    warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing says more
     launch_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     lease_s: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
     check_timeout_s: Annotated[float, Field(gt=0)] = 5.0  # asking the batch system about a job to be passed through
-    early_looks: Annotated[int, Field(ge=0, le=100)] = 4  # at the batch system, in a row, since a worker told something
+    early_looks: Annotated[int, Field(ge=0, le=100)] = 4  # in a row, since a worker has reported something
     submit_concurrency: Annotated[int, Field(ge=1, le=64)] = 4
     submits_per_s: Annotated[float, Field(gt=0, le=1000)] = 20.0  # to the batch system, over any longer time
     max_setbacks: Annotated[int, Field(ge=0)] = 5
@@ -388,7 +388,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # The environment beats the file, whose values come in as init_settings.
+        # The environment beats the file: the file's values come in as init_settings.
         return env_settings, init_settings
 
     @property

@@ -51,7 +51,7 @@ def make_batch(settings: Settings) -> BatchSystem:
 
 
 def broken_plugins() -> list[str]:
-    """What packages offer and could not be loaded, in sentences; nobody who does not ask for it needs it."""
+    """What packages offer and could not be loaded, in sentences; only a user that asks for it needs it."""
     return [*broken_policies().values(), *broken_engines().values(), *broken_batches().values()]
 
 
@@ -129,7 +129,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
 
 
 def freeze() -> None:
-    """What is imported and set up by now stays, and is walked through by no garbage collection any more: each full one
+    """What is imported and set up by now stays, and is walked through by no garbage collection any more. Each full one
     would keep every request waiting for a tenth of a second."""
     gc.collect()
     gc.freeze()

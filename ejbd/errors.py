@@ -17,7 +17,7 @@ class Code(StrEnum):
     TOO_LARGE = "too-large"
     KEY_REUSED = "idempotency-key-reused"
     UNSUPPORTED = "unsupported"  # understood, but this job, queue or site cannot do it
-    BATCH_UNAVAILABLE = "batch-unavailable"  # the batch system did not answer; nobody's job has failed
+    BATCH_UNAVAILABLE = "batch-unavailable"  # the batch system did not answer; no job has failed by that
     BATCH_REFUSED = "batch-refused"  # the batch system answered no
     SPOOL = "spool"  # the spool is full, missing or not writable
     STORE = "store"  # the database did not take it

@@ -27,11 +27,11 @@ import time
 from array import array
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-CHECKPOINTED = 85  # the exit code that tells EJB: my state is on disk, whole
+CHECKPOINTED = 85  # the exit code by which EJB knows: my state is on disk, whole
 DIFFUSION = 0.2  # of the temperature difference to the four neighbours, a step; stable below 0.25
 HOT = 100.0  # temperature of the upper edge; the other edges are at 0
 NEVER = 2**62  # as the step of a checkpoint: none is wanted
-TELLING_S = 1.0  # progress is told so often at most
+TELLING_S = 1.0  # progress is reported so often at most
 HALO = struct.Struct("<qq")  # step, step of the checkpoint that this rank knows of
 
 Row = List[float]
@@ -150,7 +150,7 @@ class Ranks:
                 self.upper = self._call(folder, hello, deadline)
             if self.rank < self.size - 1:
                 self.lower = self._answer(listening, token, hello, deadline)
-                os.unlink(os.path.join(folder, f"rank-{self.rank}"))  # read by the one who needed it
+                os.unlink(os.path.join(folder, f"rank-{self.rank}"))  # read by the rank that needed it
 
     def _publish(self, folder: str, place: Any) -> None:
         path = os.path.join(folder, f"rank-{self.rank}")
@@ -188,7 +188,7 @@ class Ranks:
                 welcome = secrets.compare_digest(str(theirs.pop("token")), token)
             except (Failure, ValueError, KeyError, AttributeError):
                 welcome = False
-            if not welcome:  # somebody else who found the port
+            if not welcome:  # another program that found the port
                 connection.close()
                 continue
             lower.send(json.dumps(hello).encode())
@@ -232,7 +232,7 @@ class Ranks:
         return answer == b"y"
 
     def gather(self, data: bytes) -> bytes:
-        """Everybody's data in the order of ranks, for rank 0; what is behind them for the others."""
+        """The data of all in the order of ranks, for rank 0; what is behind them for the others."""
         everything = data + (b"" if self.lower is None else self.lower.receive())
         if self.upper is not None:
             self.upper.send(everything)
@@ -325,7 +325,7 @@ class Plate:
 
 
 class Telling:
-    """Tells EJB now and then how many steps are done, of how many. Rank 0 does, for all."""
+    """Reports to EJB now and then how many steps are done, of how many. Rank 0 does, for all."""
 
     def __init__(self, ranks: Ranks, steps: int) -> None:
         self._path = os.environ.get("EJB_PROGRESS") if ranks.rank == 0 else None
@@ -414,7 +414,7 @@ def run(options: argparse.Namespace) -> int:
                 return CHECKPOINTED
             target = NEVER
         if asked:
-            # Word of it travels one rank a step: by then both ends know. The earliest step that anybody names counts,
+            # Word of it travels one rank a step: by then both ends know. The earliest step that any rank names counts,
             # and all ranks are asked, so that it is mostly the one of the middle.
             asked = False
             target = min(target, plate.step + max(ranks.rank, ranks.size - 1 - ranks.rank, 1))

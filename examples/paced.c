@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 #define CHECKPOINTED 85
-#define TELLING_S 2.0 /* progress is told so often at most */
+#define TELLING_S 2.0 /* progress is reported so often at most */
 #define AGAIN_US 20000 /* a signal may come just before a wait begins: the wait is interrupted again and again */
 #define MAGIC UINT64_C(0x65b1f00d50414345)
 
@@ -569,7 +569,7 @@ __attribute__((noreturn)) static void follow(void)
         forget_state();
       leave((int)one.step);
     default:
-      fail("rank 0 says what nobody knows");
+      fail("rank 0 says what is not known");
     }
   }
 }
@@ -616,7 +616,7 @@ static double seconds(const char *name, const char *text)
 
 int main(int count, char **words)
 {
-  struct sigaction action = { .sa_handler = ask }; /* no SA_RESTART: whoever waits is interrupted */
+  struct sigaction action = { .sa_handler = ask }; /* no SA_RESTART: a rank that waits is interrupted */
   sigaction(SIGALRM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
   const char *name = told("EJB_RANK", "SLURM_PROCID"), *number = told("EJB_SIZE", "SLURM_STEP_NUM_TASKS");
@@ -644,7 +644,7 @@ int main(int count, char **words)
     return 0;
   }
   if (size < 1 || rank < 0 || rank >= size || (size > 1 && !folder))
-    fail("EJB_RANK, EJB_SIZE (or srun's) and EJB_RENDEZVOUS say who this is");
+    fail("EJB_RANK, EJB_SIZE (or srun's) and EJB_RENDEZVOUS say which rank this is");
   double slowest_s = 4.0 * (double)pace_ns / 1e9 * size; /* a step where all share one processor, with room */
   patience_s = patience_s > slowest_s ? patience_s : slowest_s;
   checkpoint_dir = getenv("EJB_CHECKPOINT_DIR");

@@ -1,4 +1,5 @@
-"""What batch systems keep of jobs that have ended: sacct, jobcomp, PBS accounting. A leaf; nothing is asked of anybody.
+"""What batch systems keep of jobs that have ended: sacct, jobcomp, PBS accounting. A leaf: it asks no other room for
+anything.
 
 :func:`ejbd.accounting.reading.read_runs` reads a file; whatever is wrong with a line is told with its number.
 """

@@ -1,4 +1,4 @@
-"""The accounting files of PBS and Torque: `date;type;job;NAME=value ...`; a record E tells of a job's end."""
+"""The accounting files of PBS and Torque: `date;type;job;NAME=value ...`; a record E is of a job's end."""
 
 from __future__ import annotations
 

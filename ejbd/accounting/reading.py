@@ -33,7 +33,7 @@ def read_runs(
 ) -> Iterator[Finished]:
     """The jobs of a file (plain, .gz or .xz; `-` is standard input) that have run and ended.
 
-    `format` None: by its first line. `progress` is told how many bytes of the file itself have been read. Raises
+    `format` None: by its first line. `progress` is called with how many bytes of the file itself have been read. Raises
     EjbError (INVALID) where it cannot be read, or is nothing of the kind.
     """
     return (run for _, run in numbered_runs(path, odd, format, progress=progress))

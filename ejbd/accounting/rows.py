@@ -1,4 +1,4 @@
-"""One finished job as accounting tells it, and what is odd about lines."""
+"""One finished job as accounting has it, and what is odd about lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-SPELLED_OUT = 5  # lines that are told by their numbers
+SPELLED_OUT = 5  # lines that are reported by their numbers
 
 
 class Ending(StrEnum):
@@ -41,7 +41,7 @@ class Finished(NamedTuple):
 
 @dataclass
 class Oddities:
-    """What is to be told about lines, and how many of each kind. `left_out`: they made no run."""
+    """What is to be reported about lines, and how many of each kind. `left_out`: they made no run."""
 
     found: dict[tuple[str, bool], list[int]] = field(default_factory=dict)
     counts: dict[tuple[str, bool], int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """What `sacct --parsable2` prints: a heading with the names of the fields, then a job or a step a line.
 
 Wanted are JobIDRaw (or JobID), User, JobName, AllocCPUS (or NCPUS), ElapsedRaw (or Elapsed), TimelimitRaw (or
-Timelimit), State, Start and End; Submit, Partition and AllocNodes (or NNodes) are taken where they are there. Without
-a run time it is the time from Start to End; whoever asks for no names needs no JobName. Steps are passed over.
+Timelimit), State, Start and End. Submit, Partition and AllocNodes (or NNodes) are taken where they are there. Without
+a run time it is the time from Start to End; a caller that asks for no names needs no JobName. Steps are passed over.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _REPEATABLE = frozenset({"state", "number"})
 
 
 async def _query(request: Request) -> None:
-    """Of a query given twice, or one that nobody reads, some would be left out in silence."""
+    """Of a query given twice, or one that no route reads, some would be left out in silence."""
     query = request.query_params
     if not query:
         return

@@ -1,4 +1,4 @@
-"""Who is asking: the user behind a unix socket, or the holder of a bearer token."""
+"""The user that asks: the peer of a unix socket, or the holder of a bearer token."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TOKEN_PREFIX = "ejb_"
 HOLDERS_KEPT = 1000
 _ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan"})  # posted, but nothing is kept
 _BEARER = HTTPBearer(
-    auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, whose peer is known"
+    auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, where the peer is known"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end of a unix socket, as the kernel tells it."""
+    """The process at the other end of a unix socket, as the kernel shows it."""
 
     pid: int
     uid: int
@@ -40,8 +40,9 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, and whether everybody's jobs are theirs to see and change. `token`: the digest of what they showed, and
-    `scope` what it is good for ("": everything that the user may do)."""
+    """The user that asks, and whether they may see and change all users' jobs. `token`: the digest of what they showed.
+    `scope`: what it is good for ("": everything that the user may do).
+    """
 
     user: str
     admin: bool
@@ -49,7 +50,7 @@ class Principal:
     scope: str = ""
 
     def require_admin(self) -> None:
-        """Raise EjbError (FORBIDDEN) for anybody else."""
+        """Raise EjbError (FORBIDDEN) for all others."""
         if not self.admin:
             raise EjbError(
                 Code.FORBIDDEN, f"{self.user} is not an administrator of EJB", hint="see `admins` in the configuration"
@@ -79,7 +80,7 @@ def digest(token: str) -> str:
 
 
 def new_token() -> str:
-    """A token nobody can guess (256 bits)."""
+    """A token that cannot be guessed (256 bits)."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
@@ -95,9 +96,9 @@ def bearer(request: Request) -> str | None:
 
 
 async def principal_of(request: Request, declared: Annotated[object, Depends(_BEARER)] = None) -> Principal:
-    """Raises EjbError (UNAUTHENTICATED) for a token that is unknown or has run out, and for nobody at all.
+    """Raises EjbError (UNAUTHENTICATED) for a token that is unknown or has run out, and for no user at all.
 
-    A token goes before the unix socket's peer: who shows one means to be its user.
+    A token goes before the unix socket's peer: a client that shows one means to be its user.
     """
     found: Principal | None = getattr(request.state, "principal", None)  # asked before, by the guard at the door
     if found is None:
@@ -115,7 +116,7 @@ async def _principal(request: Request, manager: ManagerPort) -> Principal:
     peer: Peer | None = getattr(request.state, "peer", None)
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
-        raise EjbError(Code.UNAUTHENTICATED, "this request does not say whose it is", hint=hint)
+        raise EjbError(Code.UNAUTHENTICATED, "this request does not say which user sends it", hint=hint)
     user = user_name(peer.uid)
     return Principal(user, peer.uid in (0, os.geteuid()) or user in manager.settings.admins)
 
@@ -124,7 +125,7 @@ Caller = Annotated[Principal, Depends(principal_of)]
 
 
 class Holders:
-    """Whose the tokens are that were shown of late: not every request has to ask the database.
+    """The users of the tokens that were shown of late: not every request has to ask the database.
 
     Only this process makes and revokes tokens, and :meth:`forget` is called with each that is revoked.
     """
@@ -186,5 +187,5 @@ async def _token_holder(holders: Holders, manager: ManagerPort, token: str, *, l
 
 
 def is_admin(user: str, settings: Settings) -> bool:
-    """Whether a user (known by name) sees everybody's jobs."""
+    """Whether a user (known by name) sees all users' jobs."""
     return user in (user_name(0), user_name(os.geteuid())) or user in settings.admins

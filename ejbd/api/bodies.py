@@ -1,5 +1,6 @@
-"""How much a request's body may hold, counted while it comes: what takes it apart does so in one go, which nothing
-interrupts, and the event loop stands still until it is done."""
+"""How much a request's body may hold, counted while it comes. What takes it apart does so in one go, which nothing
+interrupts. The event loop stands still until it is done.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class Values:
     def __init__(self) -> None:
         self.count = 0
         self.nested = False
-        self._open = b""  # the text in whose midst the last piece ended, without what it holds
+        self._open = b""  # the text within which the last piece ended, without what it holds
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece into account; `count` and `nested` then hold for all that has come."""

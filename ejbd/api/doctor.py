@@ -26,7 +26,7 @@ class DoctorRequest(Api):
 
 
 class FindingView(Api):
-    """One thing looked at; where it is not good, `text` says how to mend it."""
+    """One thing that was checked; where it is not good, `text` says how to mend it."""
 
     subject: str
     good: bool

@@ -29,7 +29,7 @@ class DrainCancel(Api):
 
 
 class DrainView(Api):
-    """Nodes that are drained. Times to come are what is planned; null: nobody knows."""
+    """Nodes that are drained. Times to come are what is planned; null: not known."""
 
     nodes: str
     by_s: float
@@ -50,7 +50,7 @@ class Drains(Api):
 
 @router.get("/drains")
 async def list_drains(manager: Manager, caller: Caller) -> Drains:
-    """What is drained, who is still there, and when the nodes should be free."""
+    """What is drained, which jobs are still there, and when the nodes should be free."""
     return Drains.model_validate({"drains": await manager.drains()})
 
 

@@ -152,7 +152,7 @@ async def _lines(app: FastAPI, manager: ManagerPort, caller: Principal, fetch: F
             yield ": still here\n\n"
             told_s = loop.time()
         if len(rows) < BATCH:
-            # Beyond the newest of anybody's: events that are not for this stream wake it up once each at most.
+            # Beyond the newest of any user's: events that are not for this stream wake it up once each at most.
             await before_closing(app, manager.wait_for_events(max(after, newest), KEEP_ALIVE_S))
 
 

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class _HeadIsOut(OSError):
-    """Raised into the application once its headers are sent: what it would say further is for nobody."""
+    """Raised into the application once its headers are sent: what it would say further reaches no client."""
 
 
 class Head:

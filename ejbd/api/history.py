@@ -73,7 +73,7 @@ class KnownPage(Api):
 
 
 class KnownFilter(Api):
-    """Whose history is wanted."""
+    """The user that the history is wanted of."""
 
     user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for administrators")] = None
     application: Annotated[str | None, Field(max_length=256, pattern=NAME)] = None
@@ -122,7 +122,7 @@ class LawView(Api):
 
 @router.post("")
 async def take_in(manager: Manager, caller: Caller, body: RunColumns) -> Taken:
-    """Keep finished runs that accounting tells of. Other users' are for administrators."""
+    """Keep finished runs that accounting has. Other users' are for administrators."""
     if not caller.admin and any(user != caller.user for user in body.user):
         raise EjbError(
             Code.FORBIDDEN, "other users' runs are taken in from an administrator only", hint="send your own alone",
@@ -136,7 +136,7 @@ async def take_in(manager: Manager, caller: Caller, body: RunColumns) -> Taken:
 @router.get("")
 async def known(manager: Manager, caller: Caller, query: Annotated[KnownFilter, Query()]) -> KnownPage:
     """The applications of which runs are known, the most often run first."""
-    user = _whose(caller, query.user)
+    user = _user_meant(caller, query.user)
     found = await manager.store.read(lambda s: pastruns.groups(s, user, query.application, query.limit))
     return KnownPage.model_validate({"applications": found})
 
@@ -159,7 +159,7 @@ async def law(manager: Manager, caller: Caller, query: Annotated[LawFilter, Quer
 _HINT = "`ejb history list` shows what is known"
 
 
-def _whose(caller: Principal, user: str | None) -> str | None:
+def _user_meant(caller: Principal, user: str | None) -> str | None:
     if caller.admin:
         return user
     if user not in (None, caller.user):

@@ -94,7 +94,7 @@ async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
 
 @router.get("")
 async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter, Query()]) -> JobPage:
-    """Jobs, newest first: one's own, for administrators everybody's."""
+    """Jobs, newest first: one's own, for administrators all users'."""
     if query.user not in (None, caller.user) and not caller.admin:
         raise EjbError(Code.FORBIDDEN, "the jobs of others are for administrators to see", where="query.user")
     user = query.user if caller.admin and not query.mine else caller.user
@@ -107,9 +107,9 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
             return JobPage(jobs=job_views(_numbered(session, query.number, user), session), next=None)
         between = array = None
         if query.array is not None:
-            array = queries.resolve_job(session, query.array, caller.user, everybody=caller.admin)
+            array = queries.resolve_job(session, query.array, caller.user, all_users=caller.admin)
         if query.select is not None:
-            between = queries.resolve_range(session, query.select, caller.user, everybody=caller.admin)
+            between = queries.resolve_range(session, query.select, caller.user, all_users=caller.admin)
         jobs = queries.list_jobs(
             session,
             user=user,
@@ -195,6 +195,6 @@ async def release(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
 
 async def _detail(manager: ManagerPort, caller: Principal, selector: str) -> JobDetail:
     def look(session: Session) -> JobDetail:
-        return job_detail(queries.resolve_job(session, selector, caller.user, everybody=caller.admin), session)
+        return job_detail(queries.resolve_job(session, selector, caller.user, all_users=caller.admin), session)
 
     return await manager.store.read(look)

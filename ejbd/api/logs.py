@@ -52,7 +52,7 @@ class LogFilter(Api):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Where the output is, whose it must be, and whether nothing more will come."""
+    """Where the output is, which user it must belong to, and whether nothing more will come."""
 
     path: str
     user: str
@@ -111,7 +111,7 @@ async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
 
 
 def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | None]:
-    """The files that the lead was told to write; those of a passed-through job by its specification."""
+    """The files that the lead was asked to write; those of a passed-through job by its specification."""
     if job.kind == JobKind.ARRAY:
         raise EjbError(
             Code.UNSUPPORTED, "each element of an array has an output of its own", hint=f"such as that of {job.id}_1"
@@ -138,7 +138,7 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
 def _read(file: _File, offset: int) -> bytes:
     """Up to CHUNK bytes; none where the file is not there yet.
 
-    The path came from a user, and the daemon may be allowed to read more than that user: what is opened must be a
+    The path came from a user, and the daemon may be allowed to read more than that user. What is opened must be a
     regular file of theirs. A link is followed, as the batch system did that wrote through it.
     """
     try:

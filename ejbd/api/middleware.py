@@ -1,4 +1,4 @@
-"""Around every request: a limit on its body, and an end to errors that nobody expected."""
+"""Around every request: a limit on its body, and an end to errors that were not expected."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _LARGE_ROUTES = ("/v1/jobs", "/v1/jobs/plan", "/v1/worker/reports", "/v1/history
 _SINGLE = frozenset({b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"x-ejb-protocol"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 _JOBS = frozenset({"/v1/jobs", "/v1/jobs/plan"})
-_OF_JOBS = _JOBS | {"/v1/history"}  # for users whose jobs this daemon runs
+_OF_JOBS = _JOBS | {"/v1/history"}  # for users that this daemon runs jobs for
 
 
 class Guard:
-    """Reads the bodies of users who are known and may use the route, and none that is larger than the route can need.
+    """Reads the bodies of users that are known and may use the route, and none that is larger than the route can need.
 
-    Above `max_body_bytes` for jobs and workers' reports, 256 KiB for a token that only looks, 64 KiB for the rest, a
-    body is refused, by its stated length without reading it and otherwise when it passes that. A bug is answered with a
-    problem document that tells nothing about the inside; the log has it all.
+    A body is bounded: by `max_body_bytes` for jobs and workers' reports, 256 KiB for a token that only reads, 64 KiB
+    for the rest. Above that it is refused, by its stated length without reading it and otherwise when it passes that. A
+    bug is answered with a problem document that tells nothing about the inside; the log has it all.
     """
 
     def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:
@@ -89,7 +89,7 @@ class Guard:
             await internal()(scope, receive, send)
 
     def _most_of(self, caller: Principal, path: str, most: int) -> int:
-        """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user whose jobs are not run here."""
+        """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user that has no jobs run here."""
         if path in _JOBS or (path in _OF_JOBS and not caller.admin):
             self.manager.refuse_others(caller.user)
         return min(most, _LOOKING_BYTES) if caller.scope == "read" else most

@@ -35,7 +35,7 @@ class Api(BaseModel):
 
 
 MOST_WORDS = 65_536  # of a command, or variables of an environment; the kernel takes 2 MiB of both together
-MOST_UNKNOWN = 20  # fields that are told
+MOST_UNKNOWN = 20  # fields that are named
 
 
 class Body(Api):
@@ -282,7 +282,7 @@ class WalltimesView(Api):
     """The walltimes that were learned for a job. `sequence_s` empty: the user's own stands, and `why`."""
 
     why: str
-    by: Annotated[Literal["job", "queue"], Field(description="who asked for a learned walltime")]
+    by: Annotated[Literal["job", "queue"], Field(description="what asked for a learned walltime")]
     application: str
     input_class: str
     processors: int
@@ -383,7 +383,7 @@ class JobView(Api):
     reason: str
     number: Annotated[
         str | None,
-        Field(description="SLURM_JOB_ID: its first J0's, or one of EJB's own; null: none was told yet"),
+        Field(description="SLURM_JOB_ID: its first J0's, or one of EJB's own; null: none was given yet"),
     ] = None
     nodes: Annotated[list[str], Field(description="that it holds; of a job that has ended: all that it had")] = []
     array: Annotated[str | None, Field(description="of an element: the array that it is of")] = None
@@ -644,7 +644,7 @@ class Closed(Api):
     what: str
     name: str
     nodes: str
-    until_s: Annotated[float | None, Field(description="null: nobody knows")]
+    until_s: Annotated[float | None, Field(description="null: not known")]
 
 
 class KeptFor(Api):
@@ -655,11 +655,11 @@ class KeptFor(Api):
 
 
 class Window(Api):
-    """Processors that jobs of a queue may use now without delaying anybody.
+    """Processors that jobs of a queue may use now without delaying others.
 
-    `by`: whose word that is, where the batch system leaves a choice; "" elsewhere. `blind`: why no window is used
-    though processors are free: the batch system hides the jobs of others; "" where it does not. `kept_for`: who is to
-    have room that elastic jobs have given back; until he has started, no elastic job takes any of the slots.
+    `by`: what says so, where the batch system leaves a choice; "" elsewhere. `blind`: why no window is used though
+    processors are free. The batch system hides the jobs of others; "" where it does not. `kept_for`: the jobs that are
+    to have room that elastic jobs have given back. Until they have started, no elastic job takes any of the slots.
     """
 
     queue: str
@@ -703,7 +703,7 @@ class TokenView(Api):
 
 
 class NewToken(TokenView):
-    """A new bearer token. The secret is told this once."""
+    """A new bearer token. The secret is shown this once."""
 
     token: str
 
@@ -713,7 +713,7 @@ class Tokens(Api):
 
 
 class Health(BaseModel):
-    """Whether the daemon does its work; further fields tell how."""
+    """Whether the daemon does its work; further fields say how."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, with errors declared as they are told."""
+"""The OpenAPI document, with errors declared as they are answered."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ejbd.api.problems import MEDIA_TYPE, Problem, UnhealthyProblem
 
 _OPEN = frozenset({"/v1/health", "/v1/version"})
 _ERRORS = {
-    "401": "The request does not say whose it is",
+    "401": "The request does not say which user sends it",
     "403": "Not allowed",
-    "404": "There is no such thing, or it belongs to somebody else",
+    "404": "There is no such thing, or it belongs to another user",
     "409": "Not in the present state",
     "413": "The body is too large",
     "422": "The request cannot be right, or cannot be done here",
@@ -21,7 +21,7 @@ _ERRORS = {
 
 
 def install(app: FastAPI) -> None:
-    """Have `app.openapi()` tell the truth about errors."""
+    """Have `app.openapi()` declare the errors that there are."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

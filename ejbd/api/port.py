@@ -20,7 +20,7 @@ class ManagerPort(Protocol):
     telemetry: Telemetry
 
     def refuse_others(self, user: str) -> None:
-        """FORBIDDEN for a user whose jobs this daemon does not run."""
+        """FORBIDDEN for a user that this daemon does not run jobs for."""
         ...
 
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:

@@ -19,7 +19,7 @@ _TITLES = {
     Code.INVALID: "The request cannot be right",
     Code.NOT_FOUND: "There is no such thing",
     Code.CONFLICT: "Not in the present state",
-    Code.UNAUTHENTICATED: "Who are you?",
+    Code.UNAUTHENTICATED: "Which user is this?",
     Code.FORBIDDEN: "Not yours to do",
     Code.TOO_LARGE: "Too large",
     Code.KEY_REUSED: "The Idempotency-Key was used for another request",
@@ -71,7 +71,7 @@ def problem(
     headers: dict[str, str] | None = None,
     also: dict[str, Any] | None = None,
 ) -> JSONResponse:
-    """The response that tells this error, with further members in it (RFC 9457, 3.2)."""
+    """The response that reports this error, with further members in it (RFC 9457, 3.2)."""
     status = status or HTTP_STATUS[error.code]
     body = Problem(
         type=f"urn:ejb:error:{error.code.value}",
@@ -97,7 +97,7 @@ def internal() -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Have every error that a handler or the framework raises told as a problem document."""
+    """Have every error that a handler or the framework raises answered as a problem document."""
 
     @app.exception_handler(EjbError)
     async def of_ejb(request: Request, error: EjbError) -> JSONResponse:

@@ -55,5 +55,5 @@ async def resume_queue(manager: Manager, caller: Caller, name: QueueName) -> Que
 
 @router.get("/windows")
 async def windows(manager: Manager, caller: Caller, query: Annotated[WindowFilter, Query()]) -> Windows:
-    """Processors that could be used now without delaying anybody's planned start."""
+    """Processors that could be used now without delaying a planned start."""
     return Windows.model_validate({"windows": await manager.windows(query.queue)})

@@ -13,7 +13,7 @@ from ejbd.api.port import ManagerPort
 from ejbd.store.models import Job
 from ejbd.store.queries import resolve_job
 
-SELECTION = r"^[A-Za-z0-9_.-]{1,256}$"  # of a range, whose dots are no part of a job's id
+SELECTION = r"^[A-Za-z0-9_.-]{1,256}$"  # of a range: its dots are no part of a job's id
 
 Selector = Annotated[
     str,
@@ -37,6 +37,6 @@ async def select_job(manager: ManagerPort, caller: Principal, selector: str) -> 
     """The job. Raises EjbError (NOT_FOUND, also for other people's jobs; CONFLICT where several begin so)."""
 
     def look(session: Session) -> Job:
-        return resolve_job(session, selector, caller.user, everybody=caller.admin)
+        return resolve_job(session, selector, caller.user, all_users=caller.admin)
 
     return await manager.store.read(look)

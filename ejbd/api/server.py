@@ -43,8 +43,9 @@ def most_connections() -> int:
 
 
 class _Gathering:
-    """A transport that sends what is written in one turn of the event loop at once: the head of an answer and its body,
-    for which uvicorn writes twice, are one system call, and wake the other side once."""
+    """A transport that sends what is written in one turn of the event loop at once. The head of an answer and its body,
+    for which uvicorn writes twice, are one system call, and wake the other side once.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -57,7 +58,7 @@ class _Gathering:
             self._loop.call_soon(self._send)
         self._pieces.append(data)
         self._bytes += len(data)
-        if self._bytes > MOST_GATHERED:  # who writes on and on is held up by the transport itself
+        if self._bytes > MOST_GATHERED:  # a stream that writes on and on is held up by the transport itself
             self._send()
 
     def close(self) -> None:
@@ -78,11 +79,12 @@ class _Gathering:
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """Uvicorn's HTTP/1.1 protocol that remembers who is at the other end of a unix socket (`request.state.peer`).
+    """Uvicorn's HTTP/1.1 protocol that remembers which user is at the other end of a unix socket
+    (`request.state.peer`).
 
     Headers have to be short, which the parser does not see to, and headers and bodies have to come in time. Which
-    connection goes where there are too many is decided by :mod:`ejbd.api.shares`; `request.state.connection` is told
-    whose a request is (:meth:`is_of`) and that its answer is a stream (`streams`).
+    connection goes where there are too many is decided by :mod:`ejbd.api.shares`. `request.state.connection` is set to
+    the user that sends a request (:meth:`is_of`) and to whether its answer is a stream (`streams`).
     """
 
     party = ""
@@ -113,7 +115,7 @@ class PeerProtocol(HttpToolsProtocol):
         self._shares = shares
 
     def is_of(self, party: str) -> None:
-        """A request on this connection has proved whose it is."""
+        """A request on this connection has proved which user sends it."""
         if not self.transport.is_closing():
             self._shares.move(self, party, most_connections())
 
@@ -254,7 +256,7 @@ def _config(app: FastAPI) -> uvicorn.Config:
 
 
 def _unix_socket(path: Path) -> socket.socket:
-    """Bind and listen. Mode 0666: who connects is known by the kernel. The folder, if it is made here, lets others
+    """Bind and listen. Mode 0666: the kernel knows which user connects. The folder, if it is made here, lets others
     through without letting them look around (0711); a folder that is there keeps its mode."""
     if len(bytes(path)) > _LONGEST_SOCKET_PATH - 4:
         hint = "set `socket` to a shorter path"
@@ -277,7 +279,7 @@ def _unix_socket(path: Path) -> socket.socket:
 
 
 def _clear(path: Path) -> None:
-    """Raise EjbError unless nothing, or a socket that nobody answers, is at `path`."""
+    """Raise EjbError unless nothing, or a socket that no process answers, is at `path`."""
     if not path.exists():
         return
     if not path.is_socket():
@@ -290,7 +292,7 @@ def _clear(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return  # left by a daemon that was killed
         except OSError:
-            pass  # busy, or not ours to try: somebody has it
+            pass  # busy, or not ours to try: it is in use
     hint = "end it first, or give this one a socket of its own"
     raise EjbError(Code.CONFLICT, "another daemon answers at this socket", where=str(path), hint=hint)
 

@@ -1,4 +1,4 @@
-"""Whose connections there are, and which goes where there are too many: a user, or an address, locks out only itself.
+"""The parties of connections, and which goes where there are too many: a user, or an address, locks out only itself.
 
 A connection is its address's, or on the unix socket its peer's, until a request on it has said more. Workers and
 administrators have a quarter for themselves, and no other party has more than a quarter.
@@ -32,7 +32,7 @@ def mark_as_stream(request: Request) -> None:
 
 
 class Held(Protocol):
-    """A connection. `since`: when it was made, by a clock that nobody sets."""
+    """A connection. `since`: when it was made, by the monotonic clock."""
 
     party: str
     since: float
@@ -69,7 +69,7 @@ class Shares:
         self._count(one, -1)
 
     def move(self, one: Held, party: str, most: int) -> None:
-        """A request on it has said whose it is."""
+        """A request on it has said which user sends it."""
         if one.party == party:
             return
         self.leave(one)

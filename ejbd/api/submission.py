@@ -13,7 +13,7 @@ from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.spec import WITH_FIELDS
 
-# A thread of their own for texts that take longer to read than a thread costs: however many come, they keep neither the
+# A thread of their own for texts that take longer to read than a thread costs. However many come, they keep neither the
 # event loop nor the threads of others busy.
 _READER = ThreadPoolExecutor(1, thread_name_prefix="submission-reader")
 _LONG_TEXT = 16_384  # characters, below a millisecond or two

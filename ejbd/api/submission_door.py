@@ -2,8 +2,8 @@
 
 What the framework does between a request and its handler costs several times what the handler costs, and submissions
 come in floods. So those that are in order are taken here, behind the same guard, by the same models and the same
-:func:`ejbd.api.submission.submitted`. Whatever is not goes on to the application with its body, and is told there what
-is wrong with it: there is one place that refuses.
+:func:`ejbd.api.submission.submitted`. Whatever is not goes on to the application with its body, and is refused there:
+there is one place that refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
 
 
 class SubmissionDoor:
-    """Takes `POST /v1/jobs` of a user who is known (`scope["state"]["principal"]`)."""
+    """Takes `POST /v1/jobs` of a user that is known (`scope["state"]["principal"]`)."""
 
     def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:
         self.app = app
@@ -76,7 +76,7 @@ def _in_order(text: bytes | None) -> JobSubmission | None:
 
 
 class _Read:
-    """A body that is read, and what was read of it once more for whoever comes next."""
+    """A body that is read, and what was read of it once more for the next reader."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -38,7 +38,7 @@ async def moves(manager: Manager, caller: Caller, job: Selector) -> JobMoves:
     """Every hop of each start, move and end of a job, with its time."""
 
     def look(session: Session) -> JobMoves:
-        found = resolve_job(session, job, caller.user, everybody=caller.admin)
+        found = resolve_job(session, job, caller.user, all_users=caller.admin)
         return JobMoves.model_validate({"job": found.id, "moves": hops.moves(session, found.id)})
 
     return await manager.store.read(look)
@@ -55,7 +55,7 @@ async def timeline(
     """What a job did from its submission until now, its subjobs, and what it is planned to do from now on."""
 
     def look(session: Session) -> Timeline:
-        return views.timeline(resolve_job(session, job, caller.user, everybody=caller.admin), session)
+        return views.timeline(resolve_job(session, job, caller.user, all_users=caller.admin), session)
 
     found = await manager.store.read(look)
     if found.end_s is None:

@@ -26,7 +26,7 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 
 @router.post("", status_code=201)
 async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewToken:
-    """A token for oneself, asked for over the unix socket. It is told this once; only its digest is kept."""
+    """A token for oneself, asked for over the unix socket. It is shown this once; only its digest is kept."""
     if caller.token is not None:
         hint = "run `ejb token create` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(Code.FORBIDDEN, "a token makes no tokens: they are made over the unix socket", hint=hint)
@@ -66,7 +66,7 @@ async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
 
 @router.delete("/{id}", status_code=204)
 async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId) -> None:
-    """Make one of one's own tokens worthless (administrators: anybody's). A token can do that to itself alone."""
+    """Make one of one's own tokens worthless (administrators: any user's). A token can do that to itself alone."""
     if caller.token is not None and not caller.token.startswith(id):
         hint = "run `ejb token revoke` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(

@@ -81,7 +81,7 @@ def _indices(subjobs: Sequence[Subjob]) -> dict[str, str] | None:
 
 
 class _Beside(NamedTuple):
-    """What other rows tell of a job."""
+    """What other rows have of a job."""
 
     held: int
     nodes: list[str]
@@ -92,8 +92,9 @@ class _Beside(NamedTuple):
 
 
 def processor_s(subjob: Subjob | Row[Any], now: float) -> float | None:
-    """Processor-seconds that a subjob has been charged by its batch system so far; None where that cannot be told: of
-    an array, whose elements have times of their own."""
+    """Processor-seconds that a subjob has been charged by its batch system so far. None where that is not known: the
+    elements of an array have times of their own.
+    """
     if subjob.elements is not None:
         return None
     if subjob.start_s is None:

@@ -1,4 +1,4 @@
-"""Endpoints of the workers, who have proved which subjob they are of (:mod:`ejbd.api.worker_door`)."""
+"""Endpoints of the workers, which have proved which subjob they are of (:mod:`ejbd.api.worker_door`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/worker", tags=["workers"])
 async def proved_subjob(
     request: Request, protocol: Annotated[str, Header(alias="X-EJB-Protocol", pattern=f"^{PROTOCOL}$")]
 ) -> str:
-    """The subjob whose secret the worker has proved to know."""
+    """The subjob of the secret that the worker has proved to know."""
     subjob: str = request.state.subjob
     return subjob
 

@@ -1,6 +1,6 @@
 """The door that workers come in by: a request is proved before its body is read, and an answer proves itself.
 
-What cannot be proved is told in an answer without a proof, which no worker believes (docs/worker-protocol.md).
+What cannot be proved gets an answer without a proof, which no worker believes (docs/worker-protocol.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFIX = "/v1/worker/"
 
 
 class WorkerDoor:
-    """Lets nobody else through to `PREFIX`. `scope["state"]["subjob"]` then tells whose worker it is."""
+    """Lets workers alone through to `PREFIX`. `scope["state"]["subjob"]` then has the worker's subjob."""
 
     def __init__(self, app: ASGIApp, manager: ManagerPort, max_body_bytes: int) -> None:
         self.app = app
@@ -100,7 +100,7 @@ class WorkerDoor:
 
 
 class _Again:
-    """A body that was read, for whoever reads it next."""
+    """A body that was read, for the next reader."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body

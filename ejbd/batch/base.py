@@ -36,25 +36,24 @@ class SubmitRequest:
 
     `tag` stands in its comment, by which it is found again after a crash, and is its name where the batch system has no
     comments. `name` is what its user calls it, and what the batch system lists where it can find the tag elsewhere ("":
-    the tag).
-    `processors` is always given, in tasks of `threads` processors of one node each; `walltime_s` None is the batch
-    system's own default, and `nodes` and `tasks_per_node` are there only where a layout was asked for. `options` are
-    further options of the batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on
+    the tag). `processors` is always given, in tasks of `threads` processors of one node each. `walltime_s` None is the
+    batch system's own default, and `nodes` and `tasks_per_node` are there only where a layout was asked for. `options`
+    are further options of the batch system's own submit command, as argv words (account, QoS, ...). `script` is fed on
     standard input, `args` are its arguments. `output` and `error` are patterns of the batch system: a per cent sign in
     a name is written twice. `umask` and soft `limits` (by :data:`LIMITS`; -1 is unlimited) are those of the submitter
     (None, missing: ours).
 
     `native`: letters of the batch system's own submit command, each with its value behind it, as lines of the script
-    have them (#PBS); of another batch system they mean nothing.
+    have them (#PBS). Of another batch system they mean nothing.
 
     `exclude`: nodes on which it must not start; only where the traits of the batch system say that it can
     (`ejbd.config.BatchTraits.excludes_nodes`).
 
-    `stands_by_for`: the batch job for whose failure this one waits in the queue, where it has its place from now on; it
-    does not begin before :meth:`BatchSystem.update` lets it, either.
+    `stands_by_for`: the batch job that has to fail before this one may begin. It waits in the queue, where it has its
+    place from now on. It does not begin before :meth:`BatchSystem.update` lets it, either.
 
-    `asked`, of a passed-through job: what its user would have typed. A batch system whose own submit command can be
-    given just that, does so, and leaves the rest of this to it.
+    `asked`, of a passed-through job: what its user would have typed. An adapter gives its own submit command just that
+    where it can, and leaves the rest of this to it.
     """
 
     tag: str
@@ -89,7 +88,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """For whom the batch system is asked to do something: the user whose job it is or becomes.
+    """The user that the batch system is asked to act for: the job is or becomes theirs.
 
     Every call that acts names one. An adapter that can act for its own process's user alone refuses every other
     (:func:`refuse_others`); one with a privileged helper would hand it on.
@@ -135,7 +134,7 @@ class AsAsked:
 
     The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
     is typed, in this `environment`, of which the job gets what an option says: `export`, its value (None: all of it).
-    `told`: the variables by which the command itself tells a job of other options. `element`: those that tell an
+    `told`: the variables by which the command itself passes other options to a job. `element`: those that tell an
     element of an array which it is, where the batch system knows of no array.
     """
 
@@ -152,7 +151,7 @@ class AsAsked:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """How a batch job ended, and who said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`).
+    """How a batch job ended, and what said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`).
 
     `why`: the batch system's own words for it (`OutOfMemory`, `NonZeroExitCode`), "" where it has none.
     """
@@ -179,7 +178,7 @@ END_FILE = "end"
 class BatchSystem(Protocol):
     """Hands on one batch system. Every call has its own time-out and raises :class:`ejbd.errors.BatchError`.
 
-    What acts on a job, or looks for those of one user, is told for whom; `observe` and `outcomes` look at everybody's.
+    What acts on a job, or looks for those of one user, gets the user; `observe` and `outcomes` read all users' jobs.
 
     Absence is not an end: a job that is missing from `observe` is unknown until `outcomes` says more.
     """
@@ -207,7 +206,9 @@ class BatchSystem(Protocol):
         ...
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or nobody knows."""
+        """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or if that is not
+        known.
+        """
         ...
 
     async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
@@ -237,7 +238,7 @@ class BatchSystem(Protocol):
         ...
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
-        """Those of these jobs that anybody's waiting job names in a dependency; one batch command."""
+        """Those of these jobs that any user's waiting job names in a dependency; one batch command."""
         ...
 
     async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
@@ -257,7 +258,7 @@ class BatchSystem(Protocol):
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """How jobs that are no longer listed ended: batch id -> the exit file that the job writes (may be missing).
 
-        At most one batch command whatever the number of ids. A job of which nobody knows is left out.
+        At most one batch command whatever the number of ids. A job that is not known is left out.
         """
         ...
 
@@ -274,7 +275,7 @@ class BatchSystem(Protocol):
         ...
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
-        """Checks for `ejb doctor`: (what was looked at, good or not, what was found and how to mend it)."""
+        """Checks for `ejb doctor`: (what was checked, good or not, what was found and how to mend it)."""
         ...
 
     async def close(self) -> None:
@@ -287,7 +288,7 @@ class WorkerScript:
     """What a subjob's script must start.
 
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
-    folder there (token, exit file, log); `exit_file` gets the exit code in decimal by an atomic rename. Where
+    folder there (token, exit file, log). `exit_file` gets the exit code in decimal by an atomic rename. Where
     `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
     """
 
@@ -304,7 +305,7 @@ class WorkerScript:
 async def mailing(own: str | None, batch: BatchSystem) -> Mailing:
     """What sends mails here: `own`, the site's setting (None: there is none), else the batch system's program.
 
-    Raises BatchError where that has to be asked for and is not told.
+    Raises BatchError where that has to be asked for and is not answered.
     """
     if own == "":
         return Mailing("")

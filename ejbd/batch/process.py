@@ -237,4 +237,4 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(2):
             await process.wait()
     except TimeoutError:
-        pass  # in uninterruptible sleep, on a dead file server for instance; nobody can wait that out
+        pass  # in uninterruptible sleep, on a dead file server for instance; that cannot be waited out

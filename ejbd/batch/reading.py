@@ -1,7 +1,7 @@
-"""What batch systems list is read beside the event loop, which everybody waits for: of a queue of 20,000 it takes a
+"""What batch systems list is read beside the event loop, which all requests wait for. Of a queue of 20,000 it takes a
 third of a second.
 
-In a thread of its own: those that others share may all be held up by file systems which do not answer, and then polls
+It has a thread of its own. Those that others share may all be held up by file systems which do not answer, and polls
 have to go on.
 """
 

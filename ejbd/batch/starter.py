@@ -35,7 +35,7 @@ main()
 
 
 def end_at_once(request: WorkerScript, end: str) -> str:
-    """Lines of shell by which a subjob that nobody needs any more ends as its job did; `end`: what is given the code.
+    """Lines of shell by which a subjob that is not needed any more ends as its job did. `end`: what is given the code.
 
     No worker comes then, and the daemon may be away.
     """
@@ -44,7 +44,7 @@ def end_at_once(request: WorkerScript, end: str) -> str:
 
 
 BEGINS_ALONE = 79
-"""With this code all workers of a J0 leave to whom no manager answers: the job's own script is to begin there."""
+"""With this code all workers of a J0 leave if no manager answers them: the job's own script is to begin there."""
 
 
 def worker_words(request: WorkerScript) -> list[str]:

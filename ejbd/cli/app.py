@@ -77,7 +77,7 @@ class _Group(TyperGroup):
 
 app = typer.Typer(
     name="ejb",
-    help="Elastic job bundling: parallel jobs that start early on what is idle, and grow.",
+    help="Run parallel jobs that start early on what is idle, and grow (elastic job bundling).",
     epilog=EPILOG,
     cls=_Group,
     no_args_is_help=True,
@@ -96,9 +96,15 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def ejb(
     context: typer.Context,
-    url: Annotated[MaybeText, typer.Option("--url", help="Address of the daemon; EJB_URL, with EJB_TOKEN.")] = None,
-    socket: Annotated[MaybeText, typer.Option("--socket", help="Unix socket of the daemon; EJB_SOCKET.")] = None,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    url: Annotated[
+        MaybeText, typer.Option("--url", help="Ask the daemon at this address; EJB_URL, with EJB_TOKEN.")
+    ] = None,
+    socket: Annotated[
+        MaybeText, typer.Option("--socket", help="Ask the daemon at this unix socket; EJB_SOCKET.")
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """Elastic job bundling: parallel jobs that start early on what is idle, and grow."""
+    """Run parallel jobs that start early on what is idle, and grow (elastic job bundling)."""
     context.obj = {"url": url, "socket": socket}

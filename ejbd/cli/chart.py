@@ -26,8 +26,9 @@ _PAST_SHARE = 0.2  # of the picture, at least, for what has been
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Columns to seconds. `now`: the column of the line between what has been and what is planned, if anything is; it
-    is `now_s`, and the scales on its sides may differ (`uneven`)."""
+    """Columns to seconds. `now`: the column of the line between what has been and what is planned, if anything is. It
+    is `now_s`, and the scales on its sides may differ (`uneven`).
+    """
 
     start_s: float
     end_s: float

@@ -12,7 +12,7 @@ from ejbd.errors import EjbError
 from ejbd.plugins.engines import known_engines
 from ejbd.wire.states import JobState
 
-ANSWER_S = 2.0  # nobody waits longer for a line to be completed
+ANSWER_S = 2.0  # no user waits longer for a line to be completed
 OFFERED = 50
 
 Offer = tuple[str, str]

@@ -16,9 +16,14 @@ from ejbd.errors import Code, EjbError
 
 def drain(
     context: typer.Context,
-    nodes: Annotated[MaybeText, typer.Argument(metavar="[NODES]", help="E.g. n[1-3],m7; none: list them.")] = None,
+    nodes: Annotated[
+        MaybeText, typer.Argument(metavar="[NODES]", help="Drain these nodes, e.g. n[1-3],m7; without any, list them.")
+    ] = None,
     by: Annotated[
-        MaybeText, typer.Option("--by", metavar="TIME", help="now+30minutes, 18:00, 2026-11-30T06:00 ...")
+        MaybeText,
+        typer.Option(
+            "--by", metavar="TIME", help="Have the nodes free by then: now+30minutes, 18:00, 2026-11-30T06:00 ..."
+        ),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the nodes again.")] = False,
     as_json: AsJson = False,
@@ -49,7 +54,7 @@ def _show(drains: list[dict[str, Any]], out: Output) -> None:
 
 
 def sentences(one: dict[str, Any]) -> list[str]:
-    """Who is still there, and when the nodes are free."""
+    """Which jobs are still there, and when the nodes are free."""
     told = []
     if one["elastic"]:
         told.append(f"elastic jobs there: {', '.join(one['elastic'])}, off them by {clock(one['elastic_free_s'])}")
@@ -60,7 +65,9 @@ def sentences(one: dict[str, Any]) -> list[str]:
     if one["others"]:
         told.append(f"other jobs there: {', '.join(one['others'])}; drain the nodes in the batch system, too")
     if one["elastic"] or one["others"]:
-        told.append(f"free at {clock(one['free_s'])}" if one["free_s"] is not None else "nobody knows when it is free")
+        told.append(
+            f"free at {clock(one['free_s'])}" if one["free_s"] is not None else "it is not known when it is free"
+        )
     else:
         told.append("the nodes are free")
     return told

@@ -13,12 +13,14 @@ from ejbd.cli.output import ascii_only, printable, width
 from ejbd.cli.words import clock, duration
 from ejbd.errors import Code, EjbError
 
-history_app = typer.Typer(help="Run times of the past, and the walltimes that follow.", no_args_is_help=True)
+history_app = typer.Typer(help="Keep run times of the past, and plan walltimes by them.", no_args_is_help=True)
 
 Law = Annotated[
     str,
     typer.Option(
-        "--law", help="truncnorm:mu=8h,sigma=2h,low=0h,high=20h; or lognormal, weibull, exponential, beta, pareto."
+        "--law",
+        help="Take this law: truncnorm:mu=8h,sigma=2h,low=0h,high=20h; or lognormal, weibull, exponential, beta, "
+        "pareto.",
     ),
 ]
 
@@ -26,11 +28,17 @@ Law = Annotated[
 @history_app.command("sequence")
 def sequence(
     law: Law,
-    points: Annotated[MaybeInt, typer.Option("--points", help="Of the discretisation.  [default: 200]")] = None,
-    zeta: Annotated[float, typer.Option("--zeta", help="Rate of backfilling work, 0 to 1: ATOptimal.")] = 0.0,
-    checkpoint: Annotated[MaybeText, typer.Option("--checkpoint", help="What a checkpoint takes (30s, 5m).")] = None,
-    restart: Annotated[MaybeText, typer.Option("--restart", help="What a restart takes.")] = None,
-    limit: Annotated[MaybeText, typer.Option("--limit", help="No walltime is longer (30m, 24h).")] = None,
+    points: Annotated[
+        MaybeInt, typer.Option("--points", help="Discretise the law at so many points.  [default: 200]")
+    ] = None,
+    zeta: Annotated[
+        float, typer.Option("--zeta", help="Plan with this rate of backfilling work, 0 to 1 (ATOptimal).")
+    ] = 0.0,
+    checkpoint: Annotated[
+        MaybeText, typer.Option("--checkpoint", help="Reckon with a checkpoint of this length (30s, 5m).")
+    ] = None,
+    restart: Annotated[MaybeText, typer.Option("--restart", help="Reckon with a restart of this length.")] = None,
+    limit: Annotated[MaybeText, typer.Option("--limit", help="Plan no walltime beyond this (30m, 24h).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the walltimes to ask for, one after the other, where the law of the run times is known."""
@@ -69,17 +77,17 @@ class FormatName(StrEnum):
 @history_app.command("import")
 def import_file(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="sacct --parsable2, jobcomp, PBS accounting or SWF; - is stdin.")],
+    file: Annotated[Path, typer.Argument(help="Read sacct --parsable2, jobcomp, PBS accounting or SWF; - is stdin.")],
     format: Annotated[
         Optional[FormatName],  # noqa: UP045
-        typer.Option("--format", help="Of the file.  [default: by its first line; .swf by its name]"),
+        typer.Option("--format", help="Read the file as this.  [default: by its first line; .swf by its name]"),
     ] = None,
-    cluster: Annotated[str, typer.Option("--cluster", help="Tells equal job numbers of several clusters apart.")] = "",
-    user: Annotated[MaybeText, typer.Option("--user", help="Only this user's runs.")] = None,
-    as_user: Annotated[MaybeText, typer.Option("--as", help="Keep them as runs of this user.")] = None,
+    cluster: Annotated[str, typer.Option("--cluster", help="Keep the runs apart from those of other clusters.")] = "",
+    user: Annotated[MaybeText, typer.Option("--user", help="Take only this user's runs.")] = None,
+    as_user: Annotated[MaybeText, typer.Option("--as", help="Keep the runs as this user's.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take finished runs in from what the batch system has kept; what was taken in before is known again."""
+    """Take finished runs in from what the batch system has kept. A run that was taken in before is kept once."""
     from ejbd.cli.history_import import import_runs
 
     out = output(as_json, False)
@@ -98,12 +106,14 @@ def import_file(
 @history_app.command("list")
 def list_known(
     context: typer.Context,
-    application: Annotated[MaybeText, typer.Argument(help="Only this application.")] = None,
-    user: Annotated[MaybeText, typer.Option("--user", help="Only this user's (administrators).")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=10_000, help="The most often run ones.")] = 50,
+    application: Annotated[MaybeText, typer.Argument(help="List only this application.")] = None,
+    user: Annotated[MaybeText, typer.Option("--user", help="List only this user's (administrators).")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-l", min=1, max=10_000, help="List so many, the most often run ones.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the applications of which runs are known."""
+    """List the applications with known runs."""
     out = output(as_json, False)
     found = client(context).get("/v1/history", application=application, user=user, limit=limit)
     headings = ["APPLICATION", "CLASS", "USER", "PROCS", "RUNS", "COMPLETED", "NEWEST"]
@@ -124,11 +134,11 @@ def list_known(
 @history_app.command("show")
 def show(
     context: typer.Context,
-    application: Annotated[str, typer.Argument(metavar="APP[:CLASS]", help="The application.")],
-    processors: Annotated[MaybeInt, typer.Option("-n", "--ntasks", help="Of runs this wide.")] = None,
-    user: Annotated[MaybeText, typer.Option("--user", help="Somebody else's (administrators).")] = None,
-    limit: Annotated[MaybeText, typer.Option("--limit", help="No walltime is longer (30m, 24h).")] = None,
-    svg: Annotated[MaybePath, typer.Option("--svg", help="Draw it into this file.")] = None,
+    application: Annotated[str, typer.Argument(metavar="APP[:CLASS]", help="Show this application.")],
+    processors: Annotated[MaybeInt, typer.Option("-n", "--ntasks", help="Show runs of this width.")] = None,
+    user: Annotated[MaybeText, typer.Option("--user", help="Show another user's (administrators).")] = None,
+    limit: Annotated[MaybeText, typer.Option("--limit", help="Plan no walltime beyond this (30m, 24h).")] = None,
+    svg: Annotated[MaybePath, typer.Option("--svg", help="Draw the law into this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the law of an application's run times and the walltimes that follow from it."""

@@ -24,11 +24,11 @@ def explain(
     context: typer.Context,
     jobs: Selectors = LAST,
     moves: Annotated[
-        bool, typer.Option("--moves", help="Every start, move and end of the ranks instead, hop by hop.")
+        bool, typer.Option("--moves", help="Show every start, move and end of the ranks instead, hop by hop.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show why jobs are where they are: every decision with its reasons; with --moves, where the time of moves went."""
+    """Show why jobs are where they are: every decision with its reasons. With --moves, show how long moves took."""
     out = output(as_json, False)
     daemon = client(context)
     if moves:
@@ -56,7 +56,7 @@ def events(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what happened to jobs; with --export, write what happened to all of them, for `ejb sim replay`."""
+    """Show what happened to jobs. With --export, write what happened to all of them, for `ejb sim replay`."""
     out = output(as_json, False)
     daemon = client(context)
     if export is not None:
@@ -110,9 +110,9 @@ def timeline(
 def watch(
     context: typer.Context,
     jobs: Selectors = LAST,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Ask again after so many seconds.")] = 1.0,
 ) -> None:
-    """Watch the timelines of jobs live until they have ended. Without a terminal: their events, line by line."""
+    """Watch the timelines of jobs live until they have ended. Without a terminal, print their events, line by line."""
     out = output(False, False)
     daemon = client(context)
     watched = [daemon.get(path(job))["id"] for job in ids(daemon, jobs)]
@@ -135,7 +135,7 @@ def logs(
     context: typer.Context,
     jobs: Selectors = LAST,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
-    stderr: Annotated[bool, typer.Option("--stderr", help="Standard error instead of standard output.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Print standard error instead of standard output.")] = False,
 ) -> None:
     """Print the output of jobs, with a heading each where they are several."""
     out = output(False, False)

@@ -8,7 +8,7 @@ import sys
 from ejbd import __version__
 
 LINKS = ("sbatch", "squeue", "scancel", "scontrol", "sacct", "qsub")  # under which `ejb` does as these do
-_COMPLETING = "_EJB_COMPLETE"  # set by the shell's completion, whose words are not in argv
+_COMPLETING = "_EJB_COMPLETE"  # set by the shell's completion: its words are not in argv
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ Selectors = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB...",
-        help="Ids or beginnings of ids, `last`, `last-2`, ranges as they were submitted (`A..B`), or `all` that live.",
+        help="Name jobs by ids, beginnings of ids, `last`, `last-2`, ranges as submitted (`A..B`), or `all` that live.",
         autocompletion=completion.jobs,
     ),
 ]

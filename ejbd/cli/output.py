@@ -100,7 +100,7 @@ def ascii_only() -> bool:
 
 
 def as_typed(error: EjbError) -> EjbError:
-    """A copy of the error, whose place in a request (`query.state`, `body.overrides.time`) is as typed (`--state`)."""
+    """A copy of the error. Its place in a request (`query.state`, `body.overrides.time`) is as typed (`--state`)."""
     where = error.where
     for prefix in ("query.", "body.overrides."):
         if where.startswith(prefix):
@@ -136,7 +136,7 @@ def printable(text: str) -> str:
 
 
 def colours() -> bool:
-    """Whether stdout is a terminal whose user has nothing against colours (https://no-color.org)."""
+    """Whether stdout is a terminal, and its user has nothing against colours (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

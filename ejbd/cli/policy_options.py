@@ -16,9 +16,9 @@ Command = Callable[..., None]
 
 
 def policy_options(*, unless: str = "", without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """A command whose `**parameters` are one option for each parameter, under the names of their fields.
+    """A command with one option for each parameter in its `**parameters`, under the names of their fields.
 
-    `unless`: for commands in which a parameter that is not given stays as it is, and is not among them; the text says
+    `unless`: for commands in which a parameter that is not given stays as it is, and is not among them. The text says
     what it then is. `without`: these have no option.
     """
 

@@ -18,7 +18,7 @@ def names_several(word: str) -> bool:
 
 def ids(daemon: Client, words: Sequence[str], *, alive: bool | None = None) -> list[str]:
     """What the words name, in their order, each job once. `all` and ranges are looked up, jobs of a range as they were
-    submitted and, with `alive`, only those that have not ended; the rest is left to the request that uses it."""
+    submitted and, with `alive`, only those that have not ended. The rest is left to the request that uses it."""
     found: dict[str, None] = {}
     for word in words:
         if not names_several(word):

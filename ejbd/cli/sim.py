@@ -67,7 +67,7 @@ def run(
     limit: Limit = None,
     trim: Trim = TrimName.none,
     rule: Rule = RuleName.archive,
-    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs stay rigid.")] = 8,
+    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Keep narrower jobs rigid.")] = 8,
     cancel_j0: CancelJ0 = False,
     one_node: OneNode = None,
     memory: Memory = None,
@@ -80,10 +80,10 @@ def run(
     poll: Poll = 0.0,
     check: Check = False,
     json_file: Annotated[
-        MaybeText, typer.Option("--json", metavar="FILE", help="The figures as JSON; - is stdout.")
+        MaybeText, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is stdout.")
     ] = None,
     jobs_csv: Annotated[
-        MaybeText, typer.Option("--jobs-csv", metavar="FILE", help="A line for each job; - is stdout.")
+        MaybeText, typer.Option("--jobs-csv", metavar="FILE", help="Write a line for each job; - is stdout.")
     ] = None,
     **parameters: Any,
 ) -> None:
@@ -127,7 +127,7 @@ def target(
     limit: Limit = None,
     trim: Trim = TrimName.paper,
     rule: Rule = RuleName.archive,
-    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs are no targets.")] = 9,
+    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Take no narrower jobs as targets.")] = 9,
     cancel_j0: CancelJ0 = False,
     one_node: OneNode = None,
     memory: Memory = None,
@@ -136,7 +136,7 @@ def target(
     seed: Seed = 1,
     elastic_users: ElasticUsers = None,
     elastic_jobs: ElasticJobs = None,
-    every: Annotated[int, typer.Option("--every", min=1, help="Only one in so many targets.")] = 1,
+    every: Annotated[int, typer.Option("--every", min=1, help="Play only one in so many targets.")] = 1,
     check: Check = False,
     as_json: AsJson = False,
     **parameters: Any,
@@ -161,15 +161,17 @@ def target(
 
 @sim_app.command("generate")
 def generate(
-    out_file: Annotated[Path, typer.Argument(metavar="FILE", help="The log to write (.gz, .xz; - is stdout).")],
+    out_file: Annotated[Path, typer.Argument(metavar="FILE", help="Write the log here (.gz, .xz; - is stdout).")],
     model: Annotated[
-        ModelName, typer.Option("--model", help="Lublin & Feitelson's, or a plain one.")
+        ModelName, typer.Option("--model", help="Take Lublin & Feitelson's model, or a plain one.")
     ] = ModelName.lublin,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many.")] = 5000,
-    procs: Annotated[int, typer.Option("--procs", min=1, help="Processors of the cluster.")] = 128,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed, another log.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Make so many jobs.")] = 5000,
+    procs: Annotated[int, typer.Option("--procs", min=1, help="Give the cluster so many processors.")] = 128,
+    seed: Annotated[int, typer.Option("--seed", help="Draw by this seed; another one makes another log.")] = 1,
     load: Annotated[MaybeFloat, typer.Option("--load", help="Stretch arrivals to this share of the cluster.")] = None,
-    overestimate: Annotated[float, typer.Option("--overestimate", min=1, help="Requested over run time.")] = 5.0,
+    overestimate: Annotated[
+        float, typer.Option("--overestimate", min=1, help="Request so many times the run time.")
+    ] = 5.0,
 ) -> None:
     """Write a synthetic log."""
     from ejbd.sim.models import Model
@@ -190,18 +192,22 @@ def reproduce(
         str,
         typer.Argument(
             metavar="sc15|speculative|learned|overhead|guard",
-            help="Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; what the "
-            "paper's algorithm takes by the run time that it knows; the guard over Delta, lambda and start-up.",
+            help="Reproduce Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; "
+            "what the paper's algorithm takes by a run time that it knows; the guard over Delta, lambda, start-up.",
         ),
     ],
-    out_dir: Annotated[Path, typer.Option("--out", help="Tables and figures go here.")],
-    traces: Annotated[MaybePath, typer.Option("--traces", help="Folder with the logs (not: speculative).")] = None,
+    out_dir: Annotated[Path, typer.Option("--out", help="Write tables and figures here.")],
+    traces: Annotated[
+        MaybePath, typer.Option("--traces", help="Read the logs in this folder (not: speculative).")
+    ] = None,
     limit: Limit = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="That are averaged (speculative).")] = 50,
-    quick: Annotated[bool, typer.Option("--quick", help="Few cells on the first rows of each log (guard).")] = False,
-    workers: Annotated[int, typer.Option("--jobs", min=1, help="Simulations at one time (guard).")] = 1,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Average so many runs (speculative).")] = 50,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Play few cells on the first rows of each log (guard).")
+    ] = False,
+    workers: Annotated[int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard).")] = 1,
 ) -> None:
-    """Make every table and figure of a paper's evaluation, the paper's values beside ours; or our own."""
+    """Make every table and figure of a paper's evaluation, with the paper's values beside ours; or make our own."""
     if what == "speculative":
         from ejbd.studies.speculative.reproduce import reproduce_speculative
 

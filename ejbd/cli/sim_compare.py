@@ -36,7 +36,8 @@ _SHIFT_HEAD = ("SETTING", "WHAT", "JOBS", "LATER", "BY (MEAN)", "BY (95 %)", "EA
 def compare(
     trace: Trace,
     settings: Annotated[
-        list[str], typer.Argument(metavar="POLICY[:KEY=VALUE,...]...", help="E.g. easy ejb ejb:omax=16,suspend.")
+        list[str],
+        typer.Argument(metavar="POLICY[:KEY=VALUE,...]...", help="Compare these, e.g. easy ejb ejb:omax=16,suspend."),
     ],
     procs: Procs = None,
     ties: TiesOption = TiesName.paper,
@@ -49,9 +50,10 @@ def compare(
 ) -> None:
     """Simulate a log under several settings; changes are against the first.
 
-    With `easy` as the first, the second table says what EJB does to others: how many jobs that are not elastic start
-    later than without it and how many earlier, by how many seconds on average, and by how many at most in 95 % of them.
-    The tables of width by length say how the mean turnaround of jobs of so many processors and such a run time changes.
+    With `easy` as the first, the second table says what EJB does to jobs that are not elastic. It has how many start
+    later than without it and how many earlier. It has by how many seconds on average, and by how many at most in 95 %
+    of them. The tables of width by length say how the mean turnaround of jobs of so many processors and such a run time
+    changes.
     """
     from ejbd.sim.comparing import play_all
     from ejbd.sim.settings import Setting, parse_setting

@@ -37,48 +37,58 @@ ManyPaths = Optional[list[Path]]  # noqa: UP045
 
 def live(
     context: typer.Context,
-    trace: Annotated[Path, typer.Argument(help="A workload log (SWF; plain, .gz or .xz).")],
-    scale: Annotated[str, typer.Option("--scale", help="All times are multiplied by this, e.g. 1/60.")] = "1/60",
+    trace: Annotated[Path, typer.Argument(help="Play this workload log (SWF; plain, .gz or .xz).")],
+    scale: Annotated[str, typer.Option("--scale", help="Multiply all times by this, e.g. 1/60.")] = "1/60",
     skip: Annotated[int, typer.Option("--skip", min=0, help="Leave out the first so many jobs.")] = 0,
-    limit: Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only so many jobs.")] = None,
+    limit: Annotated[MaybeInt, typer.Option("--limit", min=1, help="Play only so many jobs.")] = None,
     show: Annotated[
-        bool, typer.Option("--pick", help="Only tell the windows of the log that the rule picks; nothing is played.")
+        bool, typer.Option("--pick", help="Only print the windows of the log that the rule picks; play nothing.")
     ] = False,
     window: Annotated[
         MaybeInt, typer.Option("--window", min=1, max=PARTS, help="Play this window, in place of --skip and --limit.")
     ] = None,
     onto: Annotated[
-        MaybeInt, typer.Option("--onto", min=1, help="With --pick: processors of the cluster that it is played on.")
+        MaybeInt, typer.Option("--onto", min=1, help="With --pick: play on a cluster of so many processors.")
     ] = None,
     procs: Annotated[
-        MaybeInt, typer.Option("--procs", help="Processors of the log's cluster; without, MaxProcs of the header.")
+        MaybeInt,
+        typer.Option("--procs", help="Take so many processors for the log's cluster; without, MaxProcs of the header."),
     ] = None,
-    policy: Annotated[str, typer.Option("--policy", help="easy: the batch system alone; ejb: with EJB.")] = "easy",
-    batch: Annotated[str, typer.Option("--batch", help="slurm, openpbs or torque.")] = "slurm",
+    policy: Annotated[
+        str, typer.Option("--policy", help="Play on the batch system alone (easy), or with EJB (ejb).")
+    ] = "easy",
+    batch: Annotated[str, typer.Option("--batch", help="Play on slurm, openpbs or torque.")] = "slurm",
     cluster: Annotated[
-        MaybePath, typer.Option("--cluster", help="A folder of scripts/cluster; ejb: with an ejbd of its own.")
+        MaybePath,
+        typer.Option(
+            "--cluster", help="Play on the cluster in this folder of scripts/cluster; ejb: with an ejbd of its own."
+        ),
     ] = None,
-    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="From this width on a job is elastic.")] = 8,
-    lambda_s: Annotated[float, typer.Option("--lambda", min=0, help="What decisions take a move for (s).")] = 5.0,
-    omax: Annotated[int, typer.Option("--omax", min=1, help="Highest degree of over-subscription.")] = 8,
+    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Make jobs of this width and more elastic.")] = 8,
+    lambda_s: Annotated[float, typer.Option("--lambda", min=0, help="Plan with a move of so many seconds.")] = 5.0,
+    omax: Annotated[int, typer.Option("--omax", min=1, help="Over-subscribe to this degree at most.")] = 8,
     suspend: Annotated[bool, typer.Option("--suspend/--no-suspend", help="Use slots that are too short.")] = True,
     pace: Annotated[
-        MaybeFloat, typer.Option("--pace", min=0.001, help="What a step of the elastic ones takes (s).")
+        MaybeFloat, typer.Option("--pace", min=0.001, help="Let a step of the elastic ones take so many seconds.")
     ] = None,
-    poll: Annotated[float, typer.Option("--poll", min=0.1, help="With --cluster: the daemon's poll_s.")] = 1.0,
+    poll: Annotated[
+        float, typer.Option("--poll", min=0.1, help="With --cluster: have the daemon poll after so many seconds.")
+    ] = 1.0,
     program: Annotated[
-        Path, typer.Option("--program", help="What elastic jobs run: paced.c, compiled here, or heat.py.")
+        Path, typer.Option("--program", help="Have elastic jobs run this: paced.c, compiled here, or heat.py.")
     ] = PACED,
-    patience: Annotated[float, typer.Option("--patience", min=1, help="Seconds after the last submission.")] = 1800.0,
+    patience: Annotated[
+        float, typer.Option("--patience", min=1, help="Wait so many seconds after the last submission.")
+    ] = 1800.0,
     shared: Annotated[
-        MaybePath, typer.Option("--dir", help="A folder that all nodes see; what is written there stays.")
+        MaybePath, typer.Option("--dir", help="Work in a folder that all nodes see; what is written there stays.")
     ] = None,
     json_file: Annotated[
-        MaybeText, typer.Option("--json", metavar="FILE", help="The comparison as JSON; - is stdout.")
+        MaybeText, typer.Option("--json", metavar="FILE", help="Write the comparison as JSON; - is stdout.")
     ] = None,
     plot: Annotated[MaybePath, typer.Option("--plot", metavar="FILE", help="Write FILE.png, .svg and .pdf.")] = None,
     beside: Annotated[
-        ManyPaths, typer.Option("--beside", metavar="FILE", help="Another run's JSON, for the plot; may be repeated.")
+        ManyPaths, typer.Option("--beside", metavar="FILE", help="Plot another run's JSON beside it; may be repeated.")
     ] = None,
 ) -> None:
     """Play a log against a real Slurm or PBS (and a real EJB), and compare with its simulation."""
@@ -157,7 +167,7 @@ def _batch_runs(batch: str, found: Path | None, folder: Path, program: Program |
 
 
 def _batch_toml(batch: str, cluster: Path | None, folder: Path) -> str:
-    """The batch system as the daemon is told of it."""
+    """The batch system as the daemon's configuration has it."""
     if cluster is None:
         return ""
     if batch == "slurm":

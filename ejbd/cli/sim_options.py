@@ -52,56 +52,63 @@ class Through(StrEnum):
     ejb = "ejb"
 
 
-Trace = Annotated[Path, typer.Argument(help="A workload log (SWF), or what sacct printed (- is stdin).")]
-Traces = Annotated[list[Path], typer.Argument(help="Workload logs (SWF), or what sacct printed.")]
-Procs = Annotated[MaybeInt, typer.Option("--procs", help="Processors of the cluster; without, MaxProcs of the header.")]
-Limit = Annotated[MaybeInt, typer.Option("--limit", min=1, help="Only the first so many rows.")]
-Rule = Annotated[
-    RuleName, typer.Option("--rows", help="How rows become jobs: by the archive's conventions, or as pyss does.")
+Trace = Annotated[Path, typer.Argument(help="Read a workload log (SWF), or what sacct printed (- is stdin).")]
+Traces = Annotated[list[Path], typer.Argument(help="Read workload logs (SWF), or what sacct printed.")]
+Procs = Annotated[
+    MaybeInt, typer.Option("--procs", help="Give the cluster so many processors; without, MaxProcs of the header.")
 ]
-TiesOption = Annotated[TiesName, typer.Option("--ties", help="What comes first at one time.")]
-Trim = Annotated[TrimName, typer.Option("--trim", help="paper: means without the first 1 % and what ends last.")]
+Limit = Annotated[MaybeInt, typer.Option("--limit", min=1, help="Read only the first so many rows.")]
+Rule = Annotated[RuleName, typer.Option("--rows", help="Read rows by the archive's conventions, or as pyss does.")]
+TiesOption = Annotated[TiesName, typer.Option("--ties", help="Choose what comes first at one time.")]
+Trim = Annotated[
+    TrimName, typer.Option("--trim", help="Leave out of the means the first 1 % and what ends last (paper).")
+]
 PolicyOption = Annotated[
     str,
     typer.Option(
         "--policy",
         metavar="NAME[:KEY=VALUE,...]",
-        help="easy, conservative, fcfs, ejb, or another policy of elastic jobs.",
+        help="Play under easy, conservative, fcfs, ejb, or another policy of elastic jobs.",
     ),
 ]
 CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
 OneNode = Annotated[
     MaybeInt,
-    typer.Option("--one-node", min=1, metavar="N", help="All ranks of a job stay on one node, of N processors."),
+    typer.Option("--one-node", min=1, metavar="N", help="Keep all ranks of a job on one node, of N processors."),
 ]
 ElasticShare = Annotated[
-    float, typer.Option("--elastic-share", min=0, max=1, help="Only this share of the wide jobs, by lot.")
+    float, typer.Option("--elastic-share", min=0, max=1, help="Make only this share of the wide jobs elastic, by lot.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="With --elastic-share: another seed, other jobs.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="With --elastic-share: draw by this seed.")]
 ElasticUsers = Annotated[
-    MaybeText, typer.Option("--elastic-users", metavar="N,...", help="Only jobs of these users (the log's numbers).")
+    MaybeText,
+    typer.Option("--elastic-users", metavar="N,...", help="Make only jobs of these users elastic (the log's numbers)."),
 ]
 ElasticJobs = Annotated[
-    MaybeText, typer.Option("--elastic-jobs", metavar="FILE", help="Only the jobs whose numbers are in FILE.")
+    MaybeText, typer.Option("--elastic-jobs", metavar="FILE", help="Make only the jobs with numbers in FILE elastic.")
 ]
 Poll = Annotated[
     float,
     typer.Option(
-        "--poll", min=0, metavar="S", help="Keep the margins of a live manager that looks so often (0: none)."
+        "--poll", min=0, metavar="S", help="Keep the margins of a live manager that polls so often (0: none)."
     ),
 ]
 Memory = Annotated[
     MaybeText,
-    typer.Option("--memory", metavar="SIZE", help="Memory of a processor (512M): bounds how many ranks share one."),
+    typer.Option(
+        "--memory", metavar="SIZE", help="Give a processor this memory (512M): it bounds how many ranks share one."
+    ),
 ]
 DefaultMemory = Annotated[
     MaybeText,
     typer.Option(
-        "--default-memory", metavar="SIZE", help="With --memory: of a processor, where the log does not say (all)."
+        "--default-memory",
+        metavar="SIZE",
+        help="With --memory: take this for a processor where the log does not say (all).",
     ),
 ]
 Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]
-Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Jobs arrive that many times as fast.")]
+Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Let jobs arrive that many times as fast.")]
 
 
 def source_of(trace: Path, procs: int | None, limit: int | None, rule: RuleName) -> Source:

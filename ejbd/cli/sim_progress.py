@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BAR_AFTER_S = 1.0
 LINE_AFTER_S = 5.0
-_SLOW = "compiling"  # told at once when it begins
+_SLOW = "compiling"  # reported at once when it begins
 _SPARSER = 1.5  # each wait for the next line is so many times the one before
 
 
@@ -78,7 +78,7 @@ class Shown:
 
 @contextmanager
 def shown() -> Iterator[Shown]:
-    """Show what the simulator tells within."""
+    """Show what the simulator reports within."""
     from ejbd.sim.progress import heard_by
 
     with Shown() as listener, heard_by(listener):

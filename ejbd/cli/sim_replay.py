@@ -22,7 +22,7 @@ _SHOWN = 20
 
 @policy_options(unless="without: as logged", without=("order",))  # that is between jobs
 def replay(
-    log: Annotated[Path, typer.Argument(help="What `ejb events --export` wrote; - is stdin.")],
+    log: Annotated[Path, typer.Argument(help="Read what `ejb events --export` wrote; - is stdin.")],
     swf: Annotated[
         MaybePath,
         typer.Option("--swf", metavar="FILE", help="Write the jobs as a trace, too; to - it alone."),

@@ -34,9 +34,12 @@ from ejbd.errors import Code, EjbError
 
 def sweep(
     traces: Traces,
-    out_dir: Annotated[Path, typer.Option("--out", help="For the results; one that was interrupted goes on.")],
+    out_dir: Annotated[
+        Path, typer.Option("--out", help="Keep the results here; a sweep that was interrupted goes on.")
+    ],
     axis: Annotated[
-        list[str], typer.Option("--vary", metavar="KEY=VALUE,...", help="E.g. omax=2,4,8; several make a grid.")
+        list[str],
+        typer.Option("--vary", metavar="KEY=VALUE,...", help="Vary this, e.g. omax=2,4,8; several make a grid."),
     ],
     procs: Procs = None,
     limit: Limit = None,
@@ -47,12 +50,12 @@ def sweep(
     memory: Memory = None,
     default_memory: DefaultMemory = None,
     kind: Annotated[
-        KindName, typer.Option("--kind", help="All jobs at once, or one elastic job a simulation.")
+        KindName, typer.Option("--kind", help="Make all jobs elastic at once, or one a simulation.")
     ] = KindName.run,
-    cores: Annotated[int, typer.Option("--cores", min=1, help="Simulations at one time.")] = 1,
-    part: Annotated[str, typer.Option("--part", metavar="K/N", help="Only the K-th of N parts.")] = "1/1",
-    submit: Annotated[Optional[Through], typer.Option("--submit", help="As batch jobs, one for each part.")] = None,  # noqa: UP045
-    parts: Annotated[int, typer.Option("--parts", min=1, help="With --submit: how many.")] = 8,
+    cores: Annotated[int, typer.Option("--cores", min=1, help="Run so many simulations at one time.")] = 1,
+    part: Annotated[str, typer.Option("--part", metavar="K/N", help="Play only the K-th of N parts.")] = "1/1",
+    submit: Annotated[Optional[Through], typer.Option("--submit", help="Submit the parts as batch jobs.")] = None,  # noqa: UP045
+    parts: Annotated[int, typer.Option("--parts", min=1, help="With --submit: make so many parts.")] = 8,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a grid of settings; changes are against EASY on the same log."""

@@ -18,28 +18,30 @@ from ejbd.errors import Code, EjbError
 @policy_options(unless="without: as a queue has it")
 def value(
     traces: Traces,
-    out_dir: Annotated[Path, typer.Option("--out", help="The page value.md goes here, plots and tables into value/.")],
+    out_dir: Annotated[Path, typer.Option("--out", help="Write the page value.md here, plots and tables into value/.")],
     procs: Annotated[
         Optional[list[int]],  # noqa: UP045
-        typer.Option("--procs", min=1, help="Processors of the cluster; of several logs each its own, in their order."),
+        typer.Option(
+            "--procs", min=1, help="Give the cluster so many processors; of several logs each its own, in their order."
+        ),
     ] = None,
     names: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--name", help="What a log is called on the page; of several each its own."),
+        typer.Option("--name", help="Call a log this on the page; of several each its own."),
     ] = None,
-    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Narrower jobs stay rigid.")] = 8,
+    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Keep narrower jobs rigid.")] = 8,
     deltas: Annotated[
-        str, typer.Option("--deltas", metavar="X,...", help="For when it stops paying.")
+        str, typer.Option("--deltas", metavar="X,...", help="Find out with these when it stops paying.")
     ] = "1,1.2,1.5,2,3",
     lambdas: Annotated[
-        str, typer.Option("--lambdas", metavar="S,...", help="For when it stops paying.")
+        str, typer.Option("--lambdas", metavar="S,...", help="Find out with these when it stops paying.")
     ] = "30,120,600,1800",
     limit: Limit = None,
     trim: Trim = TrimName.paper,
     rule: Rule = RuleName.archive,
     **parameters: Any,
 ) -> None:
-    """Write a page on what elastic jobs would have been worth: who gains, who loses, when it would stop paying.
+    """Write a page on what elastic jobs would have been worth: which users gain or lose, and when it would stop paying.
 
     From a log of your own (SWF), or from `sacct -a -P -o JobID,User,Submit,Start,End,NNodes,NCPUS,TimelimitRaw,State`.
     """

@@ -20,16 +20,16 @@ from ejbd.errors import Code, EjbError
 
 DOCTOR_S = 300
 
-queue_app = typer.Typer(help="Queues and their elasticity.", no_args_is_help=True)
-token_app = typer.Typer(help="Bearer tokens for the REST API over TCP.", no_args_is_help=True)
+queue_app = typer.Typer(help="Show and set the elasticity of queues.", no_args_is_help=True)
+token_app = typer.Typer(help="Make and revoke bearer tokens for the REST API over TCP.", no_args_is_help=True)
 
 
 def window(
     context: typer.Context,
-    queue: Annotated[MaybeText, typer.Argument(help="Only this queue.", autocompletion=completion.queues)] = None,
+    queue: Annotated[MaybeText, typer.Argument(help="Show only this queue.", autocompletion=completion.queues)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the processors that could be used right now without delaying anybody."""
+    """Show the processors that could be used right now without delaying other jobs."""
     out = output(as_json, False)
     daemon = client(context)
     if not as_json:
@@ -46,8 +46,8 @@ def window(
         for w in found["windows"]:
             kept = w.get("kept_for")
             if kept:
-                who = f"job {kept['job']} of {kept['user']}"
-                out.line(printable(f"{w['queue']}: kept for {who}; until it starts, elastic jobs take none of it"))
+                waiting = f"job {kept['job']} of {kept['user']}"
+                out.line(printable(f"{w['queue']}: kept for {waiting}; until it starts, elastic jobs take none of it"))
         for blind in sorted({w["blind"] for w in found["windows"] if w.get("blind")}):
             out.line(printable(f"no window is used: {blind}"))
         for by in sorted({w["by"] for w in found["windows"] if w.get("by")}):
@@ -67,9 +67,10 @@ def queue_list(context: typer.Context, as_json: AsJson = False) -> None:
 @queue_app.command("set")
 def queue_set(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)],
+    name: Annotated[str, typer.Argument(help="Set this queue.", autocompletion=completion.queues)],
     settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="E.g. elasticity=on omax=16; KEY= alone resets it.")
+        list[str],
+        typer.Argument(metavar="KEY=VALUE...", help="Set these, e.g. elasticity=on omax=16; KEY= alone resets one."),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +89,7 @@ def queue_set(
 @queue_app.command("show")
 def queue_show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)],
+    name: Annotated[str, typer.Argument(help="Show this queue.", autocompletion=completion.queues)],
     as_json: AsJson = False,
 ) -> None:
     """Show one queue, and why it is paused where it is."""
@@ -100,10 +101,10 @@ def queue_show(
 @queue_app.command("resume")
 def queue_resume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)],
+    name: Annotated[str, typer.Argument(help="Try this queue again.", autocompletion=completion.queues)],
     as_json: AsJson = False,
 ) -> None:
-    """Try a queue again at once that is paused since its submissions or starts keep failing (administrators)."""
+    """Try a paused queue again at once (administrators). Its submissions or starts have kept failing."""
     out = output(as_json, False)
     found = client(context).request("POST", f"/v1/queues/{segment(name)}/resume").json()
     out.result(found, lambda: out.line(f"queue {name} is tried again"))
@@ -162,16 +163,16 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
             since, until = clock(pause["since_s"]), clock(pause["until_s"])
             out.line(
                 printable(
-                    f"queue {queue['name']} is paused{_of_whom(pause['whose'])}: {pause['what']} have failed "
+                    f"queue {queue['name']} is paused{_limited_to(pause['whose'])}: {pause['what']} have failed "
                     f"since {since}, {pause['failures']} in a row ({pause['reason']}); tried again at {until}, "
                     f"or at once by `ejb queue resume {queue['name']}`"
                 )
             )
 
 
-def _of_whom(whose: str) -> str:
-    """` for ada/physics`; "" of everybody's pause."""
-    return f" for {whose.rstrip('/')}" if whose else ""
+def _limited_to(owner: str) -> str:
+    """` for ada/physics`; "" of a pause for all."""
+    return f" for {owner.rstrip('/')}" if owner else ""
 
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
@@ -196,9 +197,11 @@ def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:
 @token_app.command("create")
 def token_create(
     context: typer.Context,
-    label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
-    days: Annotated[float, typer.Option("--days", help="For how long it is good, at most 366.")] = 30.0,
-    scope: Annotated[str, typer.Option("--scope", help="read: look only; jobs: one's own jobs; admin: all.")] = "jobs",
+    label: Annotated[str, typer.Option("--label", help="Say what the token is for.")] = "",
+    days: Annotated[float, typer.Option("--days", help="Let the token end after so many days, at most 366.")] = 30.0,
+    scope: Annotated[
+        str, typer.Option("--scope", help="Let the token read, steer your own jobs, or do all (admin).")
+    ] = "jobs",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -239,9 +242,11 @@ def token_revoke(context: typer.Context, id: Annotated[str, typer.Argument(metav
 
 def doctor(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option("--config", help="The daemon's TOML file.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Read the daemon's TOML file in place of asking a daemon.")
+    ] = None,
     build_plugin: Annotated[
-        bool, typer.Option("--build-plugin", help="Compile and prove the DMTCP plugin, into the spool.")
+        bool, typer.Option("--build-plugin", help="Compile the DMTCP plugin into the spool, and prove it.")
     ] = False,
     mpi: Annotated[
         bool, typer.Option("--mpi", help="Try whether ranks of this site's MPI start without mpiexec, and end.")

@@ -38,34 +38,38 @@ def status(
         list[str] | None,
         typer.Argument(
             metavar="[JOB]...",
-            help="One job for all about it; several, A..B or `all` for a table. Without any, a list of yours.",
+            help="Show all about one job; list several, A..B or `all`. Without any, list yours.",
             autocompletion=completion.jobs,
         ),
     ] = None,
-    everybody: Annotated[bool, typer.Option("--all-users", "-a", help="Everybody's jobs (administrators).")] = False,
-    user: Annotated[MaybeText, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
-    name: Annotated[MaybeText, typer.Option("--name", "-n", help="Only jobs of this name.")] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", "-a", help="List all users' jobs (administrators).")
+    ] = False,
+    user: Annotated[MaybeText, typer.Option("--user", "-u", help="List only jobs of this user.")] = None,
+    name: Annotated[MaybeText, typer.Option("--name", "-n", help="List only jobs of this name.")] = None,
     state: Annotated[
         list[str] | None,
         typer.Option(
             "--state",
             "-s",
             metavar="STATE[,STATE]...",
-            help="Only jobs in this state: a word of EJB or of squeue, `living` or `ended`.",
+            help="List only jobs in this state: a word of EJB or of squeue, `living` or `ended`.",
             autocompletion=completion.states,
         ),
     ] = None,
     queue: Annotated[
-        MaybeText, typer.Option("--queue", "-p", help="Only jobs of this queue.", autocompletion=completion.queues)
+        MaybeText, typer.Option("--queue", "-p", help="List only jobs of this queue.", autocompletion=completion.queues)
     ] = None,
-    array: Annotated[MaybeText, typer.Option("--array", help="The elements of this array.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="So many jobs at most.")] = 50,
-    every: Annotated[bool, typer.Option("--all", help="All jobs, however many.")] = False,
+    array: Annotated[MaybeText, typer.Option("--array", help="List the elements of this array.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="List so many jobs at most.")] = 50,
+    every: Annotated[bool, typer.Option("--all", help="List all jobs, however many.")] = False,
     chosen: Annotated[
         MaybeText,
-        typer.Option("--columns", "-o", metavar="NAME,...", help="These columns: " + ", ".join(columns.NAMES) + "."),
+        typer.Option(
+            "--columns", "-o", metavar="NAME,...", help="Print these columns: " + ", ".join(columns.NAMES) + "."
+        ),
     ] = None,
-    heading: Annotated[bool, typer.Option("--heading/--no-heading", help="With the columns' names above.")] = True,
+    heading: Annotated[bool, typer.Option("--heading/--no-heading", help="Print the columns' names above.")] = True,
     snakemake: Annotated[
         bool, typer.Option("--snakemake", help="Print success, failed or running, as Snakemake's --status-cmd does.")
     ] = False,
@@ -80,14 +84,14 @@ def status(
         return
     if not as_json and not quiet:
         tell_trouble(daemon, out)
-    shown = columns.chosen(chosen, users=everybody or user is not None)
+    shown = columns.chosen(chosen, users=all_users or user is not None)
     states = _states(state)
     if jobs is not None and len(jobs) == 1 and not names_several(jobs[0]) and chosen is None:
         found = daemon.get(path(jobs[0]))
         out.result(found, lambda: showing.job_detail(found, out), quiet=found["state"])
         return
     query: dict[str, Any] = {"state": states, "queue": queue, "user": user, "name": name, "array": array}
-    query["mine"] = None if everybody or user is not None else "true"
+    query["mine"] = None if all_users or user is not None else "true"
     more = False
     listed: list[JobView]
     if jobs:

@@ -25,7 +25,7 @@ _TYPES: dict[Kind, Any] = {
 }
 _WORDS = typer.Argument(
     metavar="SCRIPT [ARGS]... | -- COMMAND [ARGS]...",
-    help="An sbatch script as it is (`-`: from standard input), or a command to be started on every rank.",
+    help="Submit an sbatch script as it is (`-`: from standard input), or start a command on every rank.",
 )
 
 

@@ -31,7 +31,7 @@ def wait(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Wait until jobs have ended; exit as the first of them does that did not complete (0: all did)."""
+    """Wait until jobs have ended; exit as the first that did not complete (0: all did)."""
     out = output(as_json, quiet)
     daemon = client(context)
     ended: list[JobDetail] = []

@@ -50,8 +50,8 @@ class Client:
 
     Without either: EJB_URL (with EJB_TOKEN), else EJB_SOCKET, else the default socket. `answer_s` bounds every answer.
 
-    Everything raises EjbError, whose `code` and `hint` say what is wrong and how to mend it (docs/errors.md); also for
-    what the daemon answers as a problem document. A client is for one thread; `again()` makes one for another.
+    Everything raises EjbError: its `code` and `hint` say what is wrong and how to mend it (docs/errors.md). That
+    includes what the daemon answers as a problem document. A client is for one thread; `again()` makes one for another.
     """
 
     def __init__(self, url: str | None = None, socket: str | None = None, token: str | None = None) -> None:
@@ -122,8 +122,8 @@ class Client:
     ) -> Iterator[EventView]:
         """The events of a job from its first until it has ended, over restarts of the daemon.
 
-        `until_s`: the time (`time.monotonic`) at which to give up, by TimeoutError. `away` is told when the daemon goes
-        away (True) and when it is back.
+        `until_s`: the time (`time.monotonic`) at which to give up, by TimeoutError. `away` is called when the daemon
+        goes away (True) and when it is back.
         """
         lines = EventLines()
         gone = False
@@ -276,7 +276,7 @@ class Client:
         return self._transport
 
     def _await_daemon(self) -> None:
-        """Give a daemon that is being restarted some seconds; what then fails is told by the request itself."""
+        """Give a daemon that is being restarted some seconds; what then fails shows in the request itself."""
         for delay_s in REPEAT_AFTER_S:
             try:
                 self._connected().connect()

@@ -21,9 +21,9 @@ def submission(
     place: Place,
     left_out: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The body of a submission from this process to the daemon at `place`, which the job is told, too.
+    """The body of a submission from this process to the daemon at `place`, which the job gets in its environment, too.
 
-    `left_out` is told the name of each variable that cannot be sent.
+    `left_out` is called with the name of each variable that cannot be sent.
     """
     return {
         "cwd": directory(),
@@ -77,7 +77,7 @@ def text_of(data: bytes, where: str) -> str:
 
 
 def directory() -> str:
-    """The working directory. Raises EjbError where it is gone or cannot be told."""
+    """The working directory. Raises EjbError where it is gone or cannot be found."""
     try:
         found = os.getcwd()  # noqa: PTH109  # a string is what is sent
         found.encode()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ejbd.client.client import Client
     from ejbd.wire.payloads import EventView, JobDetail
 
-LOOK_S = 1.0  # between two looks at many jobs
+LOOK_S = 1.0  # between two questions about many jobs
 
 
 class Job:
@@ -37,7 +37,7 @@ class Job:
     # -- how it is ----------------------------------------------------------------------------------------------------
 
     def status(self) -> JobDetail:
-        """All about it, as `GET /v1/jobs/{job}` tells."""
+        """All about it, as `GET /v1/jobs/{job}` has it."""
         found: JobDetail = self.client.get(job_path(self.id))
         if is_over(found) and JobState(found["state"]).terminal:
             self._outcome = outcome_of(found)

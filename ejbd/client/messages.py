@@ -121,7 +121,7 @@ def job_path(job: str, rest: str = "") -> str:
 
 
 def problem(status: int, body: bytes) -> EjbError:
-    """The error that a problem document tells; anything else is not EJB's."""
+    """The error in a problem document; anything else is not EJB's."""
     try:
         found = json.loads(body)
         return EjbError(
@@ -138,7 +138,7 @@ def problem(status: int, body: bytes) -> EjbError:
 
 
 def fresh_key() -> str:
-    """An Idempotency-Key that nobody else has."""
+    """An Idempotency-Key that no other request has."""
     return f"ejb-{os.urandom(16).hex()}"
 
 

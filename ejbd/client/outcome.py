@@ -47,5 +47,5 @@ def outcome_of(job: JobView) -> Outcome:
 
 
 def is_over(job: JobView) -> bool:
-    """Whether a job has ended, as far as anybody knows."""
+    """Whether a job has ended, as far as is known."""
     return JobState(job["state"]).over

@@ -1,6 +1,6 @@
 """HTTP over the daemon's unix socket, by `http.client`.
 
-The one place beside httpx: `ejb submit` on a unix socket is started often, and httpx's import alone takes four times as
+The one place beside httpx: `ejb submit` on a unix socket is started often. httpx's import alone takes four times as
 long as the whole of it may (benchmarks/README.md). Over TCP, and asynchronously, httpx carries everything.
 """
 

@@ -1,4 +1,4 @@
-"""What `ejb doctor` looks at: all that must be right on a site before EJB can do its work, and how to mend it."""
+"""What `ejb doctor` checks: all that must be right on a site before EJB can do its work, and how to mend it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ex
 ENOUGH_BYTES = 1 << 30
 SKEW_S = 2.0
 PYTHON_S = 20.0  # a Python that takes longer to start is none
-WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again as the bare one, is told
+WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again as the bare one, is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at; where it is not good, `text` says how to mend it."""
+    """One thing that was checked; where it is not good, `text` says how to mend it."""
 
     subject: str
     good: bool
@@ -85,7 +85,8 @@ def _spool(settings: Settings) -> Finding:
             "spool", False, f"{path}: {error.strerror}; name a folder that the daemon can write (spool = ...)"
         )
     if why:
-        text = f"{path}: {why}; who can write there could run anything as you: chown and chmod it, or name a new folder"
+        mend = "chown and chmod it, or name a new folder"
+        text = f"{path}: {why}; a user that can write there could run anything as you: {mend}"
         return Finding("spool", False, text)
     if free < ENOUGH_BYTES:
         return Finding("spool", False, f"{path}: only {free >> 20} MiB are free; checkpoints need more")

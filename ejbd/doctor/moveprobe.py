@@ -1,8 +1,8 @@
 """Whether the DMTCP that is installed, with the plugin, restarts connected processes on other hosts: by doing it.
 
-Run inside network and host-name namespaces of its own (`ejbd.doctor.plugin` sees to that): two hosts with an address
-each, two processes that count to each other over TCP, A -> A+B -> B+A, both times with a checkpoint that has to stop
-them. Then, where it is given a program for that, two MPI ranks with their PMI server in the same way.
+Run inside network and host-name namespaces of its own (`ejbd.doctor.plugin` sees to that). There are two hosts with an
+address each, and two processes that count to each other over TCP. They go A -> A+B -> B+A, both times with a checkpoint
+that has to stop them. Then, where it is given a program for that, two MPI ranks with their PMI server in the same way.
 Prints one JSON object `{"ok": ..., "why": ..., "mpi": ...}`; `mpi` says what became of the ranks.
 """
 

@@ -1,4 +1,6 @@
-"""Where EJB keeps its things unless told otherwise. Imports nothing slow: `ejb` needs it at every start."""
+"""Where EJB keeps its things unless the configuration says otherwise. Imports nothing slow: `ejb` needs it at every
+start.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ def distrusted(folder: Path) -> str:
     Every level has to belong to this user or to root, the last one to this user. Where others may write, as in /tmp,
     the sticky bit has to keep them from what they do not own. Raises OSError where that cannot be seen.
     """
-    for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is looked at
+    for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is checked
         found = os.lstat(level)
         last = level == Path(os.path.realpath(folder))
         if found.st_uid != os.geteuid() and (last or found.st_uid != 0):
             return f"{level} belongs to {_owner(found.st_uid)}"
         if stat.S_ISLNK(found.st_mode):
-            continue  # who may change a link is up to its folder
+            continue  # which users may change a link is up to its folder
         if not stat.S_ISDIR(found.st_mode):
             return f"{level} is not a folder"
         if _open_to_others(found) and (last or not found.st_mode & stat.S_ISVTX):

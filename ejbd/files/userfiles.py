@@ -1,9 +1,9 @@
 """Reading what users may have put there: reports, exit files, launches, programs, outputs.
 
-A job runs as its user and may leave anything in the place of a file: a FIFO that nobody writes to, a link to
-/dev/zero, ten sparse terabytes, a folder, a file system of its own that never answers. So whatever is read from where
-jobs can write goes through here: opened without waiting, a regular file of the right owner, no more of it than is
-wanted, and in a thread of its own that is left alone where it does not come back.
+A job runs as its user and may leave anything in the place of a file. It may be a FIFO without a writer, a link to
+/dev/zero, ten sparse terabytes, a folder, or a file system that never answers. So all that is read from where jobs can
+write goes through here. It is opened without waiting, has to be a regular file of the right owner, and is read no
+further than is wanted. A thread of its own reads it, and is left alone where it does not come back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_plain(
 ) -> tuple[bytes, os.stat_result]:
     """Up to `most` bytes of a regular file from `offset` on, and what the file is.
 
-    `owner`: the user id it must belong to (None: anybody). `follow`: whether the last part of the path may be a link.
+    `owner`: the user id it must belong to (None: any). `follow`: whether the last part of the path may be a link.
     Raises OSError (NotPlain, NotTheirs, FileNotFoundError, ...). Never waits for the other end of anything.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
@@ -56,7 +56,7 @@ def read_plain(
         if not stat.S_ISREG(found.st_mode):
             raise NotPlain(errno.EINVAL, "not a regular file", str(path))
         if owner is not None and found.st_uid != owner:
-            raise NotTheirs(errno.EPERM, "a file of somebody else", str(path))
+            raise NotTheirs(errno.EPERM, "a file of another user", str(path))
         parts: list[bytes] = []
         left = most
         while left > 0 and (part := os.pread(descriptor, min(left, 1 << 20), offset)):
@@ -82,7 +82,7 @@ async def apart(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
 
 
 def _begin(work: Callable[[], T]) -> Future[T]:
-    """A thread that nobody waits for at the end of the process, as those of an executor are."""
+    """A thread that is not waited for at the end of the process, as those of an executor are."""
     if not _stuck.acquire(blocking=False):
         raise TimeoutError(errno.ETIMEDOUT, "too many file systems do not answer")
     future: Future[T] = Future()
@@ -103,7 +103,7 @@ def _begin(work: Callable[[], T]) -> Future[T]:
 
 def _answer(future: Future[T], *, result: T | None = None, error: BaseException | None = None) -> None:
     if not future.set_running_or_notify_cancel():
-        return  # whoever asked has given it up
+        return  # the caller has given it up
     if error is not None:
         future.set_exception(error)
     else:

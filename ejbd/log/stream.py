@@ -10,7 +10,7 @@ from typing import TextIO
 class Unbreakable:
     """Lines for `stream`; those that it does not take (its disk is full, its reader gone) are counted and dropped.
 
-    The first line that it takes again is preceded by one that tells how many are missing.
+    The first line that it takes again is preceded by one that says how many are missing.
     """
 
     def __init__(self, stream: TextIO) -> None:

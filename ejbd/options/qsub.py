@@ -12,7 +12,7 @@ class Use(StrEnum):
     UNDERSTOOD = "understood"  # said again in sbatch's words, in which a JobSpec is read
     SHARED = "shared"  # handed on to every subjob in front of PBS; Slurm has nothing like it
     RIGID = "rigid"  # only a passed-through job in front of PBS can keep it
-    DROPPED = "dropped"  # EJB has its own way, and the user is told so
+    DROPPED = "dropped"  # EJB has its own way, and the answer says so
     REFUSED = "refused"  # never taken
 
 
@@ -30,7 +30,7 @@ class Option:
         return f"-{self.letter}"
 
 
-_TERMINAL = "a job with a terminal would hold its processors while nobody types, and could not move with it"
+_TERMINAL = "a job with a terminal would hold its processors while its user does not type, and could not move with it"
 
 _TABLE: tuple[tuple[Use, bool, str, str], ...] = (
     # use, whether a value follows, letters, why
@@ -43,7 +43,7 @@ _TABLE: tuple[tuple[Use, bool, str, str], ...] = (
     (Use.DROPPED, True, "b", "it concerns qsub itself"),
     (Use.DROPPED, False, "fzE", "it concerns qsub itself"),
     (Use.REFUSED, False, "IXx", _TERMINAL),
-    (Use.REFUSED, True, "u", "a job runs as the user who submits it"),
+    (Use.REFUSED, True, "u", "a job runs as the user that submits it"),
     (Use.REFUSED, True, "C", "lines for PBS begin with #PBS here"),
     (Use.REFUSED, True, "D", "the root of a job's file system stays as it is"),
     (Use.REFUSED, True, "F", "write the arguments behind the script's name: ejb submit SCRIPT ARGS"),

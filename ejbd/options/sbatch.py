@@ -12,12 +12,12 @@ class Use(StrEnum):
 
     UNDERSTOOD = "understood"  # read into the JobSpec
     SHARED = "shared"  # handed on to every subjob
-    SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and its user is told so
+    SOFT = "soft"  # kept by a passed-through job; an elastic one does without it, and the answer says so
     FITTED = "fitted"  # read into the JobSpec of an elastic job; a passed-through one keeps it as it is
     SHAPED = "shaped"  # handed on to J0 and to subjobs of the very same shape: the job is started and moved whole
     FIRST = "first"  # of J0 alone: when the job may start
     RIGID = "rigid"  # only a passed-through job can keep it
-    DROPPED = "dropped"  # EJB has its own way: never handed on, and the user is told so
+    DROPPED = "dropped"  # EJB has its own way: never handed on, and the answer says so
     REFUSED = "refused"  # never taken, elastic or not
 
 
@@ -48,7 +48,7 @@ _NO, _REQ, _OPT = Argument.NONE, Argument.REQUIRED, Argument.OPTIONAL
 _ONE_CLUSTER = "EJB looks after one cluster"
 _DAEMON_READS = "the file would be read by the daemon instead of by you"
 _PLACED = "subjobs run wherever processors are idle"
-_DEVICES = "nobody sees how many of them are free"
+_DEVICES = "it is not seen how many of them are free"
 _TIME = "an elastic job begins as soon as processors are idle"
 _CLIENT = "it concerns sbatch itself"
 
@@ -68,7 +68,7 @@ _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     (Use.REFUSED, _NO, "test-only", "write `ejb submit --dry-run`"),
     (Use.REFUSED, _NO, "h:help usage V:version", _CLIENT),
     (Use.REFUSED, _REQ, "wrap", "write `ejb submit -- COMMAND`"),
-    (Use.REFUSED, _REQ, "uid gid", "a job runs as the user who submits it"),
+    (Use.REFUSED, _REQ, "uid gid", "a job runs as the user that submits it"),
     (Use.REFUSED, _REQ, "M:clusters cluster-constraint", _ONE_CLUSTER),
     (Use.REFUSED, _REQ, "bbf F:nodefile export-file", _DAEMON_READS),
     (Use.FITTED, _REQ, "C:constraint w:nodelist x:exclude mem mem-per-cpu", ""),

@@ -1,7 +1,8 @@
 """Batch systems by name, each declared once: its settings, its traits, and what makes its adapter.
 
 EJB's own are in :data:`OWN`. A package offers one by an entry point in the group `ejbd.batch`, which names a
-:class:`BatchKind`; the table `[batch_settings]` of the configuration is its. docs/plugins.md has an example.
+:class:`BatchKind`. The table `[batch_settings]` of the configuration is its own. An example is in docs/plugins.md has
+an example.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class BatchTraits:
     `exit_hook`: the script of a passed-through job can be made to write its exit code. `names_output`: where such a
     job's output goes is the batch system's own affair, by its own patterns. `command_s` and `submit_s`: the longest
     that one of its commands may take. `excludes_nodes`: a submission can be kept off nodes
-    (`SubmitRequest.exclude`), which `ejb drain` needs; `excludes_by_name`: only by naming all that it is to have, as of
+    (`SubmitRequest.exclude`), which `ejb drain` needs. `excludes_by_name`: only by naming all that it is to have, as of
     now, which is nothing for a J0. `withholds`: a job that waits can be kept from beginning, and one that has begun
     meanwhile is not touched by that. `arrays`: one that is passed through is handed on as an array; elsewhere each of
     its elements is. `begins_alone`: a J0's script takes its workers' place where no daemon answers.
@@ -106,8 +107,8 @@ class NoSettings(BaseModel):
 class BatchKind:
     """A batch system: its `name`, the model of its `settings`, the `traits` that these come to, and what makes it.
 
-    `make` is called with the whole configuration and with the settings, and returns a `ejbd.batch.base.BatchSystem`;
-    as a text it is MODULE:FUNCTION, which is imported when the daemon needs it.
+    `make` is called with the whole configuration and with the settings, and returns a `ejbd.batch.base.BatchSystem`. As
+    a text it is MODULE:FUNCTION, which is imported when the daemon needs it.
     """
 
     name: str

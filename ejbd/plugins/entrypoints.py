@@ -1,7 +1,7 @@
 """What installed packages offer by entry points: policies, checkpoint engines, batch systems (docs/plugins.md).
 
-A package's fault is no fault of those who do not ask for what it offers: it is kept as a sentence, which `ejb doctor`
-and the daemon's log tell, and the others are loaded.
+A package's fault is no fault of users that do not ask for what it offers. It is kept as a sentence, which `ejb doctor`
+and the daemon's log print, and the others are loaded.
 """
 
 from __future__ import annotations

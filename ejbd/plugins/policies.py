@@ -1,8 +1,8 @@
 """Policies by name: EJB's own, those of installed packages, and those of modules that an administrator trusts.
 
-A package offers a policy by an entry point in the group `ejbd.policies`; a module is named in the daemon's
+A package offers a policy by an entry point in the group `ejbd.policies`. A module is named in the daemon's
 configuration (`policies = ["our_site.policies"]`) and imported when the daemon starts. Both register themselves
-(`ejbd.core.policy.register`); nobody else can name anything to be imported. docs/policies.md has an example.
+(`ejbd.core.policy.register`); no other user can name anything to be imported. docs/policies.md has an example.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def job_words() -> Mapping[str, Sequence[Declared]]:
 
 
 def import_policies(modules: Sequence[str]) -> None:
-    """Import modules whose policies register themselves. Raises UnknownPolicy that names the one that fails."""
+    """Import modules; their policies register themselves. Raises UnknownPolicy that names the one that fails."""
     for module in modules:
         try:
             importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Which jobs a transaction changes rows of, told with its commit, for those who keep some of these rows in memory.
+"""Which jobs a transaction changes rows of, announced with its commit: readers keep some of these rows in memory.
 
 What goes through the session is noticed here. A statement that is executed on its connection names its jobs itself
 (:func:`ejbd.store.transitions.wake` with their topics), as events do.
@@ -13,7 +13,7 @@ from ejbd.store.models import Job, Subjob
 from ejbd.store.transitions import job_topic, wake
 
 ANY_JOB_TOPIC = "any-job"
-"""Of a transaction that may have changed any job's rows, or of which nobody knows whether it was committed."""
+"""Of a transaction that may have changed any job's rows, or of which it is not known whether it was committed."""
 
 
 class WriterSession(Session):

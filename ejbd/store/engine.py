@@ -67,7 +67,7 @@ def reader_engine(url: URL, threads: int) -> Engine:
 
 
 def migration_engine(url: URL) -> Engine:
-    """As the writer's, but without foreign keys in SQLite, whose tables are altered by making them anew."""
+    """As the writer's, but without foreign keys in SQLite, where tables are altered by making them anew."""
     if is_sqlite(url):
         _make_private(database_file(url))
         return _sqlite_engine(url, "BEGIN IMMEDIATE", "journal_mode=WAL", "synchronous=FULL")
@@ -113,7 +113,7 @@ def _first_trouble(error: BaseException) -> BaseException:
 
 
 def _make_private(file: Path) -> None:
-    """Jobs' environments are in it: nobody else may read it. SQLite gives its -wal and -shm files the same mode."""
+    """Jobs' environments are in it: no other user may read it. SQLite gives its -wal and -shm files the same mode."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

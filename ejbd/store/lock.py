@@ -14,8 +14,9 @@ ADVISORY_KEY = 0x656A6264  # "ejbd"; PostgreSQL keeps these keys apart by databa
 
 
 class SingleWriter:
-    """The right to write. SQLite: a lock on `<file>.lock`. PostgreSQL: an advisory lock of the writer's own session,
-    so that a daemon that lost its connection cannot write again before it has the right again."""
+    """The right to write. SQLite: a lock on `<file>.lock`. PostgreSQL: an advisory lock of the writer's own session. A
+    daemon that lost its connection cannot write before it has the right again.
+    """
 
     def __init__(self, url: URL) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""What a database says about itself: who it is, which daemon writes, and up to which event mails were sent."""
+"""What a database says about itself: which one it is, which daemon writes, and up to which event mails were sent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def term_now(connection: Connection) -> int:
 
 
 def mailed(session: Session) -> int:
-    """The last event of which a mail was sent. What happened before anybody asked this sends none."""
+    """The last event of which a mail was sent. What happened before the first call of this sends none."""
     found = session.get(Mark, MAILED)
     if found is None:
         found = Mark(name=MAILED, value=str(session.scalar(select(func.max(Event.id))) or 0))

@@ -1,6 +1,6 @@
 """The tables. Times are seconds since the epoch (UTC), durations are seconds, JSON columns hold plain JSON values.
 
-One writer (:class:`ejbd.store.store.Store`) changes them; every change of a state goes through a transition table of
+One writer (:class:`ejbd.store.store.Store`) changes them. Every change of a state goes through a transition table of
 :mod:`ejbd.store.states` and brings its event row in the same transaction.
 """
 
@@ -126,7 +126,7 @@ class Array(Base):
     most: Mapped[int | None] = mapped_column(Integer)  # jobs at a time, as its user says
     open: Mapped[int] = mapped_column(Integer, default=0)  # jobs of it that have not ended
     cancelled_by: Mapped[str | None] = mapped_column(String(256))  # then what is open is cancelled bit by bit
-    changed: Mapped[bool] = mapped_column(Boolean, default=True)  # it has to be looked at
+    changed: Mapped[bool] = mapped_column(Boolean, default=True)  # it has to be visited
 
     __table_args__ = (Index("ix_arrays_changed", "changed"),)
 
@@ -241,7 +241,7 @@ class Epoch(Base):
     processors: Mapped[int] = mapped_column(Integer)  # that ranks actually use
     members: Mapped[list[Any]]  # subjob ids
     placement: Mapped[list[Seat]] = mapped_column(Seats)
-    restart_from: Mapped[int | None] = mapped_column(Integer)  # the epoch whose checkpoint it resumes
+    restart_from: Mapped[int | None] = mapped_column(Integer)  # the epoch that made the checkpoint it resumes
     fallback: Mapped[list[Any]] = mapped_column(default=list)  # members to go back to if it does not come up
     exits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # rank -> code
     checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
@@ -253,7 +253,8 @@ class Epoch(Base):
     ended_s: Mapped[float | None]
     reason: Mapped[str] = mapped_column(Text, default="")  # for people; programs go by the code
     code: Mapped[str] = mapped_column(String(32), default="")  # EpochCode
-    # What its ranks told of their progress: `done`, `total`, `at_s` of the last, `from_done`, `from_s` of the first.
+    # What its ranks reported of their progress: `done`, `total`, `at_s` of the last, `from_done`, `from_s` of the
+    # first.
     progress: Mapped[dict[str, Any] | None]
 
 
@@ -286,7 +287,7 @@ class Move(Base):
 
 
 class Speed(Base):
-    """How fast a placement got on, by the progress that its ranks told. Kept by application, beyond its job's row."""
+    """How fast a placement got on, by the progress its ranks reported. Kept by application, beyond the job's row."""
 
     __tablename__ = "speeds"
 
@@ -355,7 +356,7 @@ class Overhead(Base):
 
 
 class PastRun(Base):
-    """How long an application ran once, whoever started it: what walltimes are learned from."""
+    """How long an application ran once, for any user: what walltimes are learned from."""
 
     __tablename__ = "past_runs"
 
@@ -469,15 +470,17 @@ class QueueOverride(Base):
 
 
 class QueuePause(Base):
-    """A queue whose submissions or starts (`what`) fail; ejbd/manager/rules/queues/queuepause.py.
+    """A queue where submissions or starts (`what`) fail; ejbd/manager/rules/queues/queuepause.py.
 
-    No row: nothing has failed since the last that did not."""
+    No row: nothing has failed
+    since the last that did not.
+    """
 
     __tablename__ = "queue_pauses"
 
     name: Mapped[str] = mapped_column(String(256), primary_key=True)  # as in jobs.queue
     what: Mapped[str] = mapped_column(String(16), primary_key=True)  # submissions | starts
-    whose: Mapped[str] = mapped_column(String(640), primary_key=True, default="")  # user/account; "": everybody's
+    whose: Mapped[str] = mapped_column(String(640), primary_key=True, default="")  # user/account; "": all
     failures: Mapped[int] = mapped_column(Integer)  # in a row
     jobs: Mapped[list[Any]]  # the first different ones that failed
     trial: Mapped[str | None] = mapped_column(String(16))  # the job by which it is being tried
@@ -487,7 +490,7 @@ class QueuePause(Base):
 
 
 class Drain(Base):
-    """Nodes that an operator has asked EJB to leave by a time, until he takes that back."""
+    """Nodes that an operator has asked EJB to leave by a time, until that is taken back."""
 
     __tablename__ = "drains"
 

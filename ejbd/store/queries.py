@@ -36,7 +36,7 @@ ELEMENT = re.compile(r"(?P<array>[A-Za-z0-9-]+)_(?P<index>[0-9]{1,7})", re.ASCII
 ALL = "all"
 RANGE = ".."
 CANDIDATES_NAMED = 5
-PACE_RUNS = 256  # the newest whole runs by which the pace is told
+PACE_RUNS = 256  # the newest whole runs by which the pace is known
 
 
 def list_jobs(
@@ -73,16 +73,16 @@ def list_jobs(
     return session.scalars(query).all()
 
 
-def resolve_job(session: Session, selector: str, user: str, *, everybody: bool = False) -> Job:
-    """The job that `selector` names: `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
-    beginning of just one id; or a number that it has (`ejbd.wire.numbers`), which goes before a beginning; and any of
-    these with `_7` behind it, the element of an array that is so.
+def resolve_job(session: Session, selector: str, user: str, *, all_users: bool = False) -> Job:
+    """The job that `selector` names. It is `last` (the newest of `user`), `last-2` (two before it), a whole id, or the
+    beginning of just one id. It may also be a number of the job (`ejbd.wire.numbers`), which goes before a beginning.
+    Any of these with `_7` behind it names an element of that array.
 
-    Only `user`'s own jobs are looked at, unless `everybody` (which `last` ignores). Raises EjbError (not-found;
+    Only `user`'s own jobs are looked at, unless `all_users` (which `last` ignores). Raises EjbError (not-found;
     conflict if several jobs' ids begin so).
     """
     if element := ELEMENT.fullmatch(selector):
-        return _element(session, element, user, everybody=everybody)
+        return _element(session, element, user, all_users=all_users)
     last = LAST.fullmatch(selector)
     own = select(Job).where(Job.user == user, Job.array_id.is_(None))
     if last is not None:
@@ -92,10 +92,10 @@ def resolve_job(session: Session, selector: str, user: str, *, everybody: bool =
             count = session.scalar(select(func.count()).select_from(own.subquery()))
             raise EjbError(Code.NOT_FOUND, f"{user} has {f'{count} jobs' if count else 'no job yet'}", where=selector)
         return newest
-    theirs = select(Job) if everybody else select(Job).where(Job.user == user)
+    theirs = select(Job) if all_users else select(Job).where(Job.user == user)
     if (numbered := by_number(session, theirs, selector)) is not None:
         return numbered
-    return _by_id(session, select(Job).where(Job.array_id.is_(None)) if everybody else own, selector, selector)
+    return _by_id(session, select(Job).where(Job.array_id.is_(None)) if all_users else own, selector, selector)
 
 
 def job(session: Session, id: str) -> Job:
@@ -104,7 +104,7 @@ def job(session: Session, id: str) -> Job:
 
 
 def by_number(session: Session, within: Select[Job], number: str) -> Job | None:
-    """The job of this number: that goes by it, or one of whose batch jobs has it. None: there is none.
+    """The job that goes by this number, or has a batch job with it. None: there is none.
 
     The batch system may have given a number twice: the job that lives goes before one that has ended, then the newer
     one. An array goes before its element of the same number.
@@ -136,12 +136,12 @@ def _by_id(session: Session, within: Select[Job], begins: str, selector: str) ->
     return found[0]
 
 
-def _element(session: Session, named: re.Match[str], user: str, *, everybody: bool) -> Job:
+def _element(session: Session, named: re.Match[str], user: str, *, all_users: bool) -> Job:
     if LAST.fullmatch(named["array"]):
         array = resolve_job(session, named["array"], user)
     else:
         arrays = select(Job).where(Job.kind == JobKind.ARRAY)
-        within = arrays if everybody else arrays.where(Job.user == user)
+        within = arrays if all_users else arrays.where(Job.user == user)
         numbered = by_number(session, within, named["array"])
         array = numbered if numbered is not None else _by_id(session, within, named["array"], named[0])
     index = int(named["index"])
@@ -154,7 +154,7 @@ def _element(session: Session, named: re.Match[str], user: str, *, everybody: bo
     raise EjbError(Code.NOT_FOUND, f"element {index} of array {array.id} is no job (yet)", hint=hint)
 
 
-def resolve_range(session: Session, selector: str, user: str, *, everybody: bool = False) -> tuple[int, int] | None:
+def resolve_range(session: Session, selector: str, user: str, *, all_users: bool = False) -> tuple[int, int] | None:
     """The first and the last `seq` that `A..B` names (in either order; each as :func:`resolve_job` takes it), None for
     `all`. Raises EjbError (invalid for what is neither; as resolve_job)."""
     if selector == ALL:
@@ -163,7 +163,7 @@ def resolve_range(session: Session, selector: str, user: str, *, everybody: bool
     if not (first and dots and last):
         hint = f"e.g. last-3{RANGE}last, or {ALL}"
         raise EjbError(Code.INVALID, f"{selector!r} names no range of jobs", hint=hint)
-    ends = [resolve_job(session, end, user, everybody=everybody).seq for end in (first, last)]
+    ends = [resolve_job(session, end, user, all_users=all_users).seq for end in (first, last)]
     return min(ends), max(ends)
 
 
@@ -184,7 +184,7 @@ def job_events(session: Session, job_id: str, after_id: int, limit: int) -> Sequ
 
 
 def events(session: Session, after_id: int, limit: int, kinds: Collection[str] | None = None) -> Sequence[Event]:
-    """Everybody's events after event `after_id`, oldest first; only those of `kinds` if given."""
+    """All users' events after event `after_id`, oldest first; only those of `kinds` if given."""
     query = select(Event).where(Event.id > after_id).order_by(Event.id).limit(limit)
     if kinds is not None:
         query = query.where(Event.kind.in_(kinds))
@@ -212,7 +212,7 @@ def queue_pauses(session: Session) -> Sequence[QueuePause]:
 
 
 def overheads(session: Session) -> dict[tuple[str, str], float]:
-    """Queue and hop (:class:`ejbd.core.overhead.Hop`) -> the median (seconds) of the newest few, whoever's they are."""
+    """Queue and hop (:class:`ejbd.core.overhead.Hop`) -> the median (seconds) of the newest few, of all users."""
     found = {}
     for queue, hop in session.execute(select(Overhead.queue, Overhead.hop).distinct()):
         query = select(Overhead.processors, Overhead.seconds).where(Overhead.queue == queue, Overhead.hop == hop)

@@ -55,8 +55,8 @@ _FEW = (IdempotencyKey, Epoch, Launch, Worker, Subjob, Array, Dependency)
 def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) -> int:
     """Delete at most about `rows` rows that are older than `days`; returns how many went. 0: nothing is left to do.
 
-    A job is old when it ended that long ago, has no subjob that may still be at the batch system and no action on the
-    batch system under way.
+    A job is old when it ended that long ago. It may have no subjob at the batch system, and no action on the batch
+    system under way.
     """
     before = now - days * DAY_S
     left = rows
@@ -91,8 +91,9 @@ async def prune_all(store: Store, now: float, days: float) -> int:
 
 
 def in_use(session: Session, now: float, days: float) -> set[str]:
-    """The jobs whose files may still be wanted: those that did not end more than `days` ago, or have not ended at the
-    batch system."""
+    """The jobs with files that may still be wanted. They did not end more than `days` ago, or have not ended at the
+    batch system.
+    """
     return set(session.scalars(select(Job.id).where(Job.id.not_in(_old_jobs(now - days * DAY_S)))))
 
 

@@ -1,6 +1,6 @@
 """The machine's clock was set: what was noted by the old time and is still reckoned with moves along.
 
-Times that only tell what happened, of events and of what is over, stay as they were told.
+Times of what has happened, of events and of what is over, stay as they were.
 """
 
 from __future__ import annotations

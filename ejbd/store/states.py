@@ -1,6 +1,6 @@
 """The life of each entity: one transition table each, with a partial order on its states. Terminal is final.
 
-A step forward goes up in the order. A *setback* (a lost worker, a restart that failed) goes down, and is allowed only
+A step forward goes up in the order. A *setback* (a lost worker, a restart that failed) goes down. It is allowed only
 together with the next incarnation, so that (incarnation, rank of the state) never falls.
 """
 
@@ -23,17 +23,24 @@ class OperationState(StrEnum):
     """One operation for one worker."""
 
     QUEUED = "queued"
-    LEASED = "leased"  # handed out; handed out again when the lease runs out
+    """Stored, and not handed out. Not `leased`: no worker has seen it."""
+    LEASED = "leased"
+    """Handed out; handed out again when the lease runs out. Not `done`: the worker has not answered."""
     DONE = "done"
+    """The worker answered that it did it. Not `failed`: the answer says ok."""
     FAILED = "failed"
-    ABANDONED = "abandoned"  # its worker is gone
+    """The worker answered that it could not. Not `abandoned`: there is an answer."""
+    ABANDONED = "abandoned"
+    """Its worker is gone. Not `failed`: no answer will come."""
 
 
 class LaunchState(StrEnum):
     """One launch of the application: the whole of a command job, or one srun/mpirun line of a script."""
 
     ACTIVE = "active"
+    """Its ranks run, or wait to be placed. Not `ended`: an epoch that ends or fails is no end of the launch."""
     ENDED = "ended"
+    """It has its exit code. Not `active`: it is placed no more."""
 
 
 S = TypeVar("S", bound=StrEnum)
@@ -76,7 +83,7 @@ EPOCH: Table[EpochState] = {
     EpochState.ENDED: frozenset(),
     EpochState.FAILED: frozenset(),
 }
-EPOCH_SETBACK: Table[EpochState] = {EpochState.STOPPING: frozenset({EpochState.RUNNING})}  # nobody stopped: go on
+EPOCH_SETBACK: Table[EpochState] = {EpochState.STOPPING: frozenset({EpochState.RUNNING})}  # no rank stopped: go on
 
 OPERATION: Table[OperationState] = {
     OperationState.QUEUED: frozenset(

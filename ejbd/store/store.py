@@ -71,7 +71,7 @@ class WriterStatus:
 
 
 class Store:
-    """A database whose changes all go through one thread, several to a commit.
+    """A database. All its changes go through one thread, several to a commit.
 
     Rows that a function returns are detached and stay readable. Errors of a function are raised to its own caller and
     undo its own changes only; trouble with the database itself is EjbError(store, transient).
@@ -104,12 +104,12 @@ class Store:
     # -- what callers use
 
     async def write(self, fn: Callable[[Session], T], *, patient: bool = False) -> T:
-        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival, but of the
-        `patient` ones only one goes with each commit while others wait: nobody is kept waiting for a long row of them.
+        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival. But of the
+        `patient` ones only one goes with each commit while others wait: no caller waits for a long row of them.
 
         A caller that is cancelled before its turn leaves no trace; later, its changes are made without it. One gap is
-        left open: a PostgreSQL connection that is lost in the very moment of the commit counts as a failure, though the
-        server may have committed. Whoever repeats a change must be able to find it made.
+        left open. A PostgreSQL connection may be lost in the very moment of the commit: that counts as a failure,
+        though the server may have committed. A caller that repeats a change must be able to find it made.
         """
         return await asyncio.wrap_future(self._enqueue(fn, patient))
 
@@ -140,10 +140,11 @@ class Store:
         )
 
     def on_commit(self, callback: OnCommit, *, on_writer: bool = False) -> Callable[[], None]:
-        """Have `callback` told the topics of each commit, before its writers are answered. Returns how to stop it.
+        """Have `callback` called with the topics of each commit, before its writers are answered. Returns how to stop
+        it.
 
         It is called on the event loop that runs here and now; without one, or `on_writer`, on the writer's thread.
-        There it is also told (`ANY_JOB_TOPIC`) of a commit that failed: the database may have made it all the same.
+        There it is also called (`ANY_JOB_TOPIC`) for a commit that failed: the database may have made it all the same.
         """
         try:
             loop: asyncio.AbstractEventLoop | None = None if on_writer else asyncio.get_running_loop()
@@ -266,7 +267,7 @@ class Store:
             request.future.set_result(request.value)
 
     def _run(self, connection: Connection, request: _Request[Any]) -> bool:
-        """Run one function in a savepoint. False: it failed alone and was told so. Raises if the batch is lost."""
+        """Run one function in a savepoint. False: it failed alone and has its error. Raises if the batch is lost."""
         session = WriterSession(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
         try:
             request.value = request.fn(session)
@@ -296,7 +297,7 @@ class Store:
         except DBAPIError:
             if fresh:
                 raise
-            self._disconnect()  # lost while nobody wrote, as by a restart of the server: it costs nobody a write
+            self._disconnect()  # lost between two writes, as by a restart of the server: it costs no caller a write
             return self._begin()
         return connection
 

@@ -1,5 +1,5 @@
-"""Changes of state. Each checks its table of :mod:`ejbd.store.states`, sets the time columns that belong to the new
-state, appends its event and names whom to wake, all in the session's one transaction.
+"""Changes of state. Each checks its table of :mod:`ejbd.store.states`, and sets the time columns that belong to the new
+state. It appends its event and names the readers to wake, all in the session's one transaction.
 
 `now` is in seconds since the epoch. A move to the state that the row already has writes nothing.
 """
@@ -39,7 +39,7 @@ EVENTS_TOPIC = "events"
 INTENTS_TOPIC = "intents"
 NEW_JOBS_TOPIC = "new-jobs"
 QUEUES_TOPIC = "queues"  # of a change of their settings
-STARTED_TOPIC = "started"  # a batch job has started, as its worker tells: the batch system has not shown it yet
+STARTED_TOPIC = "started"  # a batch job has started, as its worker reports: the batch system has not shown it yet
 LEFT_TOPIC = "left"  # a worker has left: its processors are about to be free
 JOB_TOPICS = "job:"  # with a job's id behind it
 
@@ -132,8 +132,9 @@ def move_subjob(
     """Event `subjob.<new>`. `setback`: the batch system has put it back into its queue, or lets it run on after a
     suspension. Raises IllegalTransition.
 
-    `submit_s` and `start_s` are left alone where the batch system's own times were put there before; `end_s` becomes
-    `now` on a terminal state, since until then it held the planned end; whoever knows better puts it there afterwards.
+    `submit_s` and `start_s` are left alone where the batch system's own times were put there before. `end_s` becomes
+    `now` on a terminal state, since until then it held the planned end. A caller that knows better puts it there
+    afterwards.
     """
     old = SubjobState(subjob.state)
     if new is old:
@@ -173,7 +174,7 @@ def move_epoch(
     setback: bool = False,
     **data: Any,
 ) -> None:
-    """Event `epoch.<new>` with `epoch` its number. `setback`: nobody stopped, so it runs on. `code`: an EpochCode.
+    """Event `epoch.<new>` with `epoch` its number. `setback`: no rank stopped, so it runs on. `code`: an EpochCode.
 
     Raises IllegalTransition.
     """

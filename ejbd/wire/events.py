@@ -38,7 +38,7 @@ class Error(TypedDict):
 
 
 class By(TypedDict):
-    """Who asked."""
+    """The user that asked."""
 
     by: str
 
@@ -65,7 +65,7 @@ class JobReceived(TypedDict):
 
 
 class CancelAsked(By):
-    """Who asked. `elements`: of an array these alone."""
+    """The user that asked. `elements`: of an array these alone."""
 
     elements: NotRequired[str]
 
@@ -86,14 +86,14 @@ class JobSignalled(TypedDict):
 
 
 class JobSignalAsked(By):
-    """Who had which signal sent: to the ranks, to the script's shell, or to all."""
+    """The user that asked, the signal, and where it went: to the ranks, to the script's shell, or to all."""
 
     signal: str
     to: str
 
 
 class JobMail(TypedDict):
-    """About what (a word of --mail-type), to whom; `error`: why it could not be sent, or ""."""
+    """Its subject (a word of --mail-type) and its recipient. `error`: why it could not be sent, or ""."""
 
     about: str
     to: str
@@ -109,8 +109,8 @@ class JobAgain(TypedDict):
 
 
 class JobGap(TypedDict):
-    """The walltime with which it is sent there, the share of the gap that is expected to be of use, and the probability
-    that the run is done in it."""
+    """The walltime with which it is sent there. `utilisation`: the share of the gap that is expected to be of use.
+    `finishes`: the probability that the run is done in it."""
 
     walltime_s: float
     utilisation: float
@@ -126,16 +126,16 @@ class JobAlone(TypedDict):
 
 
 class NotMovable(TypedDict):
-    """`how`: seen (its program shows it), failed (it was tried), or start (it ended in its first seconds under DMTCP,
-    and is begun without it)."""
+    """`how`: seen (its program shows it), failed (it was tried), or start. With start it ended in its first seconds
+    under DMTCP, and is begun without it."""
 
     how: str
     reason: str
 
 
 class Decided(TypedDict):
-    """The policy's answer, what it was asked, and what a move, over-subscription, a start and an end were thought to
-    cost."""
+    """The policy's answer, and what it was asked. Then what a move, over-subscription, a start and an end were thought
+    to cost."""
 
     decision: dict[str, Any]
     question: dict[str, Any]
@@ -147,7 +147,7 @@ class Decided(TypedDict):
 class Leaving(TypedDict):
     """Subjobs that are left before they end (at `end_s`), and those that stay; W by then.
 
-    `given_to`: the batch job that waits for what is left; then there is also what the policy was asked, and its answer.
+    `given_to`: the batch job that waits for what is left. Then there is also what the policy was asked, and its answer.
     """
 
     leaves: list[str]
@@ -189,7 +189,7 @@ class SubjobAltered(TypedDict):
 
 
 class SubjobStep(Step):
-    """The batch system's id once it has one, the nodes once it runs, and how its end was learnt (`source`)."""
+    """Its id once it has one, its nodes once it runs, how its end was learnt (`source`)."""
 
     batch_id: NotRequired[str | None]
     nodes: NotRequired[list[str]]
@@ -198,7 +198,7 @@ class SubjobStep(Step):
 
 
 class Stray(TypedDict):
-    """A batch job that bears the tag of a subjob and is not the one that EJB knows: it is cancelled."""
+    """A batch job that bears the tag of a subjob and is not the one that EJB knows. It is cancelled."""
 
     batch_id: str
 
@@ -222,7 +222,7 @@ class SubjobWarned(TypedDict):
 
 
 class DrainAsked(TypedDict):
-    """Nodes that elastic jobs are to be off by `by_s`, and who asked."""
+    """Nodes that elastic jobs are to be off by `by_s`, and the user that asked."""
 
     nodes: str
     by_s: float
@@ -237,7 +237,7 @@ class DrainFree(TypedDict):
 
 
 class DrainCancelled(TypedDict):
-    """Nodes that EJB may use again, and who said so."""
+    """Nodes that EJB may use again, and the user that asked."""
 
     nodes: str
     by: str
@@ -413,7 +413,7 @@ class WorkerLog(TypedDict):
 
 
 class OperationFailed(Step):
-    """What `worker` was told to do and could not."""
+    """What `worker` was asked to do and could not."""
 
     operation: OperationKind
     seq: int
@@ -467,7 +467,7 @@ class TokenCreated(TypedDict):
 
 
 class TokenRevoked(TypedDict):
-    """A bearer token, and who revoked it."""
+    """A bearer token, and the user that revoked it."""
 
     token: str
     user: str
@@ -492,7 +492,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_FAILED: Told("it ended, and not well", JobStep),
     K.JOB_TIMEOUT: Told("its time was up", JobStep),
     K.JOB_CANCELLED: Told("it was cancelled", JobStep),
-    K.JOB_CANCEL_ASKED: Told("somebody asked to cancel it", CancelAsked),
+    K.JOB_CANCEL_ASKED: Told("a user asked to cancel it", CancelAsked),
     K.JOB_HELD: Told("it is kept from starting", By),
     K.JOB_RELEASED: Told("it may go on after a hold", By),
     K.JOB_DEPENDENCY: Told("what it waited for (--dependency) has come, or never will", Dependency),
@@ -502,10 +502,10 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
     K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
-    K.JOB_SIGNAL_ASKED: Told("somebody had it sent a signal", JobSignalAsked),
+    K.JOB_SIGNAL_ASKED: Told("a user had it sent a signal", JobSignalAsked),
     K.JOB_MAIL: Told("a mail was sent, or could not be", JobMail),
-    K.JOB_FAULT: Told("a fault of EJB in a look at this job; it was undone, and the job is looked at again", Error),
-    K.DECISION_NOTHING: Told("stay as it is; told once for each verdict", Decided),
+    K.JOB_FAULT: Told("a fault of EJB in a visit to this job; it was undone, and the job is visited again", Error),
+    K.DECISION_NOTHING: Told("stay as it is; reported once for each verdict", Decided),
     K.DECISION_START: Told("start on slots that are free", Decided),
     K.DECISION_EXPAND: Told("spread over more slots", Decided),
     K.DECISION_MOVE_TO_PLACEHOLDER: Told("move to J0, which has started, with the work kept", Decided),
@@ -531,11 +531,11 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_LOOKALIKE: Told("a batch job that is none of EJB's bears its tag", Lookalike),
     K.SUBJOB_RERUN: Told("the batch system runs it once more, having forgotten its end", Rerun),
     K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
-    K.SUBJOB_HELD: Told("somebody holds J0, or what is passed through, at the batch system", Reason),
+    K.SUBJOB_HELD: Told("J0, or what is passed through, is held at the batch system from outside", Reason),
     K.SUBJOB_LET_GO: Told("that hold is over", Reason),
-    K.SUBJOB_ALTERED: Told("somebody has altered J0, or what is passed through, while it waits", SubjobAltered),
+    K.SUBJOB_ALTERED: Told("J0, or what is passed through, was altered from outside while it waits", SubjobAltered),
     K.SUBJOB_ADOPTED: Told("it stood by, and is the job's next run", Reason),
-    K.SUBJOB_ASIDE: Told("the job goes on without J0, whose number stays the job's to its end", Reason),
+    K.SUBJOB_ASIDE: Told("the job goes on without J0, and keeps J0's number to its end", Reason),
     K.SUBJOB_ENDS_AS_JOB: Told("others wait for J0: it ends as the job did", EndsAsJob),
     K.PLACEHOLDER_PLANNED: Told("the batch system promised J0 a start", PlaceholderPlanned),
     K.PLACEHOLDER_AGAIN: Told("J0 is gone and is asked for again", PlaceholderAgain),
@@ -570,9 +570,9 @@ CATALOGUE: dict[EventKind, Told] = {
     K.WORKER_REGISTERED: Told("a worker came up", WorkerRegistered),
     K.WORKER_LOST: Told("a worker is gone, or was given up", WorkerLost),
     K.WORKER_LOG: Told("a worker says something", WorkerLog),
-    K.OPERATION_FAILED: Told("a worker could not do what it was told", OperationFailed),
+    K.OPERATION_FAILED: Told("a worker could not do what it was asked", OperationFailed),
     K.DAEMON_STARTED: Told("the daemon has started", Nothing),
-    K.CLOCK_SET: Told("somebody set the machine's clock", ClockSet),
+    K.CLOCK_SET: Told("the machine's clock was set from outside", ClockSet),
     K.BATCH_SILENT: Told("the batch system does not answer", Error),
     K.BATCH_ANSWERS: Told("the batch system answers again", Nothing),
     K.BATCH_RESTS: Told("its scheduling is switched off: nothing starts", Nothing),
@@ -600,7 +600,7 @@ def tables() -> str:
     lines.append("")
     for data, names in kinds.items():
         if data.__annotations__:
-            text = f"- {', '.join(names)}: {data.__doc__}"
+            text = f"- {', '.join(names)}: {' '.join(data.__doc__.split())}"
             lines += textwrap.wrap(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 

@@ -38,7 +38,7 @@ def folded(nodes: Iterable[str]) -> NodeSet:
 
 
 def _how_many(text: str) -> int:
-    """Nodes that a list names, counted without unfolding it; more than MOST_HOSTS is only told to be more."""
+    """Nodes that a list names, counted without unfolding it; more than MOST_HOSTS is only said to be more."""
     found = 0
     for word in _WORDS.finditer(text):
         product = 1

@@ -11,7 +11,7 @@ from ejbd.wire.states import EpochState, IntentState, JobState, SubjobState
 
 
 class JobKind(StrEnum):
-    """COMMAND: one launch of `argv`. SCRIPT: a shell script whose srun/mpirun/mpiexec lines are the launches. ARRAY: a
+    """COMMAND: one launch of `argv`. SCRIPT: a shell script; its srun/mpirun/mpiexec lines are the launches. ARRAY: a
     job that stands for the elements of an elastic array, each of which is a job of its own."""
 
     COMMAND = "command"
@@ -32,7 +32,7 @@ class SubjobRole(StrEnum):
 AS_ASKED = frozenset({SubjobRole.RIGID, SubjobRole.STANDBY})
 """Batch jobs that run what their user submitted, as it is."""
 J0_ROLES = frozenset({SubjobRole.PLACEHOLDER, SubjobRole.ASIDE})
-"""Batch jobs whose number others may take for the job's."""
+"""Batch jobs with a number that others may take for the job's."""
 
 
 class IntentKind(StrEnum):
@@ -49,7 +49,7 @@ class IntentKind(StrEnum):
 
 
 class OperationKind(StrEnum):
-    """One thing that a worker is told to do (docs/worker-protocol.md)."""
+    """One thing that a worker is asked to do (docs/worker-protocol.md)."""
 
     LAUNCH = "launch"
     CHECKPOINT = "checkpoint"
@@ -76,12 +76,12 @@ class EpochCode(StrEnum):
     SUBJOB_LOST = "subjob_lost"
     WORKER_LOST = "worker_lost"
     RANK_FAILED = "rank_failed"
-    CHECKPOINT_FAILED = "checkpoint_failed"  # nobody was stopped: it runs on
+    CHECKPOINT_FAILED = "checkpoint_failed"  # no rank was stopped: it runs on
     BEGUN_ANEW = "begun_anew"  # what it had done is given up
     GIVEN_UP = "given_up"  # with the room that it was on
     AGAIN = "again"  # the whole job is run again
     JOB_OVER = "job_over"
-    BEFORE = "before"  # of a daemon that told no codes
+    BEFORE = "before"  # of a daemon that gave no codes
 
 
 class Engine(StrEnum):
@@ -105,7 +105,7 @@ MOVING_ENGINES = frozenset(engine.value for engine in Engine if engine.moves)
 class EventKind(StrEnum):
     """What happened, as `<subject>.<what>`."""
 
-    # A job. Its states, and what is told or asked of it.
+    # A job. Its states, and what is reported or asked of it.
     JOB_RECEIVED = "job.received"
     JOB_WAITING = "job.waiting"
     JOB_RUNNING = "job.running"
@@ -199,7 +199,7 @@ class EventKind(StrEnum):
     MOVE_FAILED = "move.failed"
     OUTPUT_LOST = "output.lost"
 
-    # Workers and what they were told to do.
+    # Workers and what they were asked to do.
     WORKER_REGISTERED = "worker.registered"
     WORKER_LOST = "worker.lost"
     WORKER_LOG = "worker.log"
@@ -232,14 +232,14 @@ class EventKind(StrEnum):
         return self.value.partition(".")[2]
 
 
-# What tells that something has come into a state.
+# What reports that something has come into a state.
 JOB_EVENT = {state: EventKind(f"job.{state.value}") for state in JobState}
 SUBJOB_EVENT = {state: EventKind(f"subjob.{state.value}") for state in SubjobState}
 EPOCH_EVENT = {state: EventKind(f"epoch.{state.value}") for state in EpochState}
 INTENT_EVENT = {state: EventKind(f"intent.{state.value}") for state in IntentState}
 
-# The first two leave subjobs that end, and have been told by one word since before they were two decisions. That a job
-# is queued anew is told of the job.
+# The first two leave subjobs that end, and have been reported by one word since before they were two decisions. That a
+# job is queued anew is told of the job.
 _TOLD_BY = {
     "leave": EventKind.DECISION_SHRINK,
     "give_up": EventKind.DECISION_SHRINK,
@@ -249,5 +249,5 @@ DECISION = "decision."  # what the kinds of the policy's decisions begin with
 
 
 def decision_event(what: str) -> EventKind:
-    """The kind that tells of the policy's decision `what`. Raises ValueError for one that has none."""
+    """The kind that reports the policy's decision `what`. Raises ValueError for one that has none."""
     return _TOLD_BY.get(what) or EventKind(DECISION + what)

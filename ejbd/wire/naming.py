@@ -1,4 +1,4 @@
-"""What an application is called, where nobody has said it: by the name of the job, or of its program."""
+"""What an application is called, where its user has not said it: by the name of the job, or of its program."""
 
 from __future__ import annotations
 

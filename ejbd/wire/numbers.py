@@ -2,7 +2,7 @@
 
 The number of a job is its J0's (or, passed through, the batch job's), which the batch system gave. Where a number has
 to be told before there is one, it is one of EJB's own: from 2**30 on. Slurm gives a job on one cluster a number below
-2**26 and keeps numbers in 32 bits, so that its own commands take none of EJB's for somebody's job.
+2**26 and keeps numbers in 32 bits. So its own commands take none of EJB's for another user's job.
 """
 
 from __future__ import annotations

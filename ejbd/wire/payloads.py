@@ -87,7 +87,7 @@ class JobDetail(JobView):
 
 
 class EventView(TypedDict):
-    """Something that happened; docs/events.md tells the kinds and the `data` of each."""
+    """Something that happened; docs/events.md has the kinds and the `data` of each."""
 
     id: int
     at_s: float

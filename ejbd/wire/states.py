@@ -1,4 +1,7 @@
-"""The states of what events and answers name: jobs, subjobs, placements, actions on the batch system."""
+"""The states of what events and answers name: jobs, subjobs, placements, actions on the batch system.
+
+Each state says what it is, and why it is not the one beside it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,24 @@ from enum import StrEnum
 class JobState(StrEnum):
     """An elastic job, as its user sees it."""
 
-    RECEIVED = "received"  # stored; nothing asked of the batch system yet
-    WAITING = "waiting"  # the placeholder J0 is queued; no rank runs
-    RUNNING = "running"  # ranks (or the script) run on one subjob or several
-    ENDING = "ending"  # the application is over; output is collected and subjobs are given back
-    UNKNOWN = "unknown"  # passed through, and gone from the batch system: how it ended may still be learnt
+    RECEIVED = "received"
+    """Stored, and nothing is asked of the batch system yet. Not `waiting`: it has no place in the queue."""
+    WAITING = "waiting"
+    """The place holder J0 is queued, and no rank runs. Not `received`: the batch system has it, or is asked for it."""
+    RUNNING = "running"
+    """Ranks, or the script, run on one subjob or several. Not `ending`: the application may still compute."""
+    ENDING = "ending"
+    """The application is over: output is collected and subjobs are given back. Not `completed`: that may still fail."""
+    UNKNOWN = "unknown"
+    """Passed through, and gone from the batch system. Not `failed`: how it ended may still be learnt."""
     COMPLETED = "completed"
+    """It ended with code 0. Not `ending`: nothing of it is left to do."""
     FAILED = "failed"
+    """It ended with another code, or was given up. Not `timeout` or `cancelled`: those have a cause outside."""
     TIMEOUT = "timeout"
+    """Its time was up. Not `failed`: its program did nothing wrong. Not `cancelled`: no user asked for the end."""
     CANCELLED = "cancelled"
+    """A user, or the batch system on a user's word, ended it. Not `failed`, whatever code its ranks left with."""
 
     @property
     def terminal(self) -> bool:
@@ -24,7 +36,7 @@ class JobState(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, as far as anybody knows; how may still be unknown."""
+        """Whether it has ended, as far as is known; how may still be unknown."""
         return self.terminal or self is JobState.UNKNOWN
 
 
@@ -35,15 +47,24 @@ LIVING_JOB = frozenset(JobState) - TERMINAL_JOB
 class SubjobState(StrEnum):
     """One batch job of an elastic job, as EJB believes it to be."""
 
-    PLANNED = "planned"  # a submit intent exists
-    PENDING = "pending"  # the batch system has it
+    PLANNED = "planned"
+    """A submit intent exists. Not `pending`: the batch system has not taken it yet."""
+    PENDING = "pending"
+    """The batch system has it in its queue. Not `running`: it has no nodes."""
     RUNNING = "running"
-    SUSPENDED = "suspended"  # stopped by the batch system for a while: an operator's doing, or a preemption
+    """It has its nodes. Not `suspended`: its processes may run there."""
+    SUSPENDED = "suspended"
+    """The batch system has stopped it for a while (an operator, or a preemption). Not `pending`: it keeps its nodes."""
     COMPLETED = "completed"
+    """Its script ended with 0. Not `failed`, whatever the ranks of the application did."""
     FAILED = "failed"
+    """It was refused, or its script ended with another code. Not `lost`: how it ended is known."""
     TIMEOUT = "timeout"
+    """Its walltime was over. Not `cancelled`: it had all the time that it asked for."""
     CANCELLED = "cancelled"
-    LOST = "lost"  # node failure, or unknown to the batch system beyond the grace
+    """EJB, its user or an operator ended it. Not `timeout`: it had time left."""
+    LOST = "lost"
+    """Its node failed, another job preempted it, or no listing has it. Not `failed`: its script came to no end."""
 
     @property
     def terminal(self) -> bool:
@@ -53,12 +74,18 @@ class SubjobState(StrEnum):
 class EpochState(StrEnum):
     """One placement of the application's ranks."""
 
-    LAUNCHING = "launching"  # launch or restart operations are out
+    LAUNCHING = "launching"
+    """Launch or restart operations are out. Not `running`: not every rank is up."""
     RUNNING = "running"
-    STOPPING = "stopping"  # checkpoint operations are out
-    STOPPED = "stopped"  # every rank's checkpoint is whole and no rank runs
-    ENDED = "ended"  # every rank ended by itself
+    """All ranks run. Not `stopping`: no checkpoint is asked of them that would end them."""
+    STOPPING = "stopping"
+    """Checkpoint operations are out. Not `stopped`: ranks may run on if the checkpoint fails."""
+    STOPPED = "stopped"
+    """Every rank's checkpoint is whole, and no rank runs. Not `ended`: the application goes on elsewhere."""
+    ENDED = "ended"
+    """Every rank ended by itself. Not `failed`: the launch is over, with its own exit codes."""
     FAILED = "failed"
+    """The placement is given up. Not `ended`: the launch is not over by that, and may be placed again."""
 
     @property
     def live(self) -> bool:
@@ -69,11 +96,17 @@ class IntentState(StrEnum):
     """One action on the batch system."""
 
     PENDING = "pending"
-    EXECUTING = "executing"  # the batch call may have happened
-    UNKNOWN = "unknown"  # it may have happened, and nobody is waiting for it: look the tag up
+    """To be tried, or to be tried again. Not `unknown`: it has certainly not happened."""
+    EXECUTING = "executing"
+    """The batch call is under way. Not `pending`: it may have happened."""
+    UNKNOWN = "unknown"
+    """It may have happened, and no call waits for the answer. Not `executing`: its tag has to be looked up."""
     DONE = "done"
+    """Carried out. Not `failed`: the batch system took it."""
     FAILED = "failed"
-    DROPPED = "dropped"  # no longer wanted before it was tried
+    """It did not happen: refused, or proved absent and no longer wanted. Not `pending`: it is not tried again."""
+    DROPPED = "dropped"
+    """No longer wanted before it was tried. Not `failed`: the batch system was not asked."""
 
 
 STARTED_SUBJOB = frozenset({SubjobState.RUNNING, SubjobState.SUSPENDED})

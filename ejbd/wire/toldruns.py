@@ -1,4 +1,4 @@
-"""A run of the past, as a client tells the daemon of it: a column of the request for each field."""
+"""A run of the past, as a client reports it to the daemon: a column of the request for each field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ToldRun(NamedTuple):
-    """A run that somebody tells of. `key`: the same for the same run."""
+    """A run that is reported from outside. `key`: the same for the same run."""
 
     key: int
     user: str

@@ -281,7 +281,7 @@ def test_a_paused_queue_is_told_and_resumed(shell: Shell) -> None:
 def test_tokens_and_tcp(shell: Shell) -> None:
     token = shell.ejb("token", "create", "--label", "ci", "--days", "1", "--quiet")[0].strip()
     url = shell.server.servers.url
-    assert "does not say whose it is" in shell.ejb("status", code=5, EJB_SOCKET="", EJB_URL=url)[1]
+    assert "does not say which user sends it" in shell.ejb("status", code=5, EJB_SOCKET="", EJB_URL=url)[1]
     shell.ejb("status", EJB_TOKEN=token, EJB_SOCKET="", EJB_URL=url)
     id = next(line.split()[0] for line in shell.ejb("token", "list")[0].splitlines() if line.endswith("ci"))
     shell.ejb("token", "revoke", id)

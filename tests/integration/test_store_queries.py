@@ -70,7 +70,7 @@ def test_pages_of_jobs_join_without_a_gap(jobs: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "user", "everybody", "found"),
+    ("selector", "user", "all_users", "found"),
     [
         ("last", "ada", False, "x%_y"),
         ("last", "bob", True, "ab56"),
@@ -81,8 +81,8 @@ def test_pages_of_jobs_join_without_a_gap(jobs: Store) -> None:
         ("x%", "ada", False, "x%_y"),
     ],
 )
-def test_resolve_job(jobs: Store, selector: str, user: str, everybody: bool, found: str) -> None:
-    job = jobs.read_sync(lambda session: queries.resolve_job(session, selector, user, everybody=everybody))
+def test_resolve_job(jobs: Store, selector: str, user: str, all_users: bool, found: str) -> None:
+    job = jobs.read_sync(lambda session: queries.resolve_job(session, selector, user, all_users=all_users))
     assert job.id == found
 
 

@@ -206,7 +206,7 @@ async def test_the_same_key_gives_the_same_job(world: World) -> None:
             "option",
             "--elastic off",
         ),
-        ({"overrides": {"options": ["--uid=root"]}}, Code.INVALID, "option", "user who submits it"),
+        ({"overrides": {"options": ["--uid=root"]}}, Code.INVALID, "option", "user that submits it"),
     ],
 )
 async def test_bad_submissions(world: World, values: dict[str, Any], code: Code, where: str, words: str) -> None:

@@ -78,3 +78,18 @@ def test_engines_are_named_in_one_place() -> None:
 def test_traits_of_a_batch_system_are_given_by_name() -> None:
     with pytest.raises(TypeError):
         BatchTraits(True, False, False, 10.0, 10.0)  # type: ignore[call-arg, arg-type]
+
+
+@pytest.mark.parametrize("name", ["ejbd/store/states.py", "ejbd/wire/states.py"])
+def test_every_state_says_why_it_is_not_its_neighbour(name: str) -> None:
+    silent = []
+    for kind in ast.parse((ROOT / name).read_text()).body:
+        if isinstance(kind, ast.ClassDef) and any(
+            isinstance(base, ast.Name) and base.id == "StrEnum" for base in kind.bases
+        ):
+            for one, behind in zip(kind.body, [*kind.body[1:], None], strict=True):
+                if isinstance(one, ast.Assign):
+                    said = behind.value if isinstance(behind, ast.Expr) else None
+                    if not (isinstance(said, ast.Constant) and " Not `" in str(said.value)):
+                        silent.append(f"{kind.name}.{ast.unparse(one)}")
+    assert silent == []

@@ -1,4 +1,8 @@
-"""What CONTRIBUTING.md promises of the repository itself: read from its files."""
+"""What CONTRIBUTING.md promises of the repository itself: read from its files.
+
+Run as a program, `python tests/unit/test_habits.py` counts the words of persons by room, and prints the ten longest
+sentences of the documents.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import functools
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +29,39 @@ SKIPPED = {
     ".pytest_cache",
     ".hypothesis",
 }
+
+PERSONS = re.compile(
+    r"(?<![A-Za-z])(who|whoever|whom|whose|whosever|(no|some|any|every)body|(some|any|every)one|(him|her)self"
+    r"|he|she|him|his|hers?)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+"""Things act: "a waiting job", "the daemon", "an operator" say what these leave open."""
+CLEAN = (
+    *("README.md", "CONTRIBUTING.md", "docs", "examples", "workers"),
+    *("ejbd/accounting", "ejbd/api", "ejbd/batch", "ejbd/cli", "ejbd/client", "ejbd/doctor", "ejbd/files", "ejbd/log"),
+    *("ejbd/options", "ejbd/plugins", "ejbd/store", "ejbd/wire"),
+    *("ejbd/__init__.py", "ejbd/config.py", "ejbd/daemon.py", "ejbd/errors.py"),
+)
+"""Rooms that are free of these words: a room that becomes so is added here."""
+NOT_YET = {
+    "docs/guard.md": "goes with ejbd/core and ejbd/studies",
+    "docs/policies.md": "goes with ejbd/core",
+    "docs/sc15": "written by ejbd/studies/paper",
+    "docs/value.md": "written by ejbd/studies/value",
+}
+"""Files in clean rooms that are left out, and why."""
+ALLOWED = (
+    (r"[`\"'.]whose\b|\bwhose(?=[:=])", "a column, a field of events and REST, a label of Prometheus"),
+    (r"`[^`\n]*`", "names of tests, files and fields"),
+)
+"""Text that is passed over, and why."""
+FROM_CORE = re.compile(
+    r"(?m)^\| `(omax|lambda_s|delta|start_up_s|suspend|order|whole_slots|act_in_move|min_left_s|guard)` \|.*$"
+)
+"""Rows of docs/configuration.md that ejbd/core declares: they are held to this once that room is clean."""
+PROSE = {".c", ".h", ".md", ".py", ".sbatch", ".sh", ".toml"}
+SENTENCE_WORDS = 25
+CELL_WORDS = 40
 
 
 @functools.cache
@@ -108,3 +146,103 @@ def test_every_file_that_the_documents_name_is_there() -> None:
             if not (ROOT / name.rstrip(".")).exists():
                 missing.append(f"{path.relative_to(ROOT)}: {name}")
     assert missing == []
+
+
+def in_clean_rooms() -> list[Path]:
+    """Prose and code of the rooms that are held to the words."""
+    return [
+        path
+        for path in files()
+        if path.suffix in PROSE
+        and any(path.is_relative_to(ROOT / room) for room in CLEAN)
+        and not any(path.is_relative_to(ROOT / name) for name in NOT_YET)
+    ]
+
+
+def text_of(path: Path) -> str:
+    return FROM_CORE.sub("", path.read_text(encoding="utf-8"))
+
+
+def persons_in(path: Path) -> list[str]:
+    text = text_of(path)
+    for pattern, _ in ALLOWED:
+        text = re.sub(pattern, "", text)
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for found in PERSONS.finditer(line)
+    ]
+
+
+def test_no_sentence_leaves_open_what_acts() -> None:
+    assert [one for path in in_clean_rooms() for one in persons_in(path)] == []
+
+
+def test_rooms_and_files_that_are_named_here_are_there() -> None:
+    assert [name for name in (*CLEAN, *NOT_YET) if not (ROOT / name).exists()] == []
+
+
+def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Line, text, and whether it is a cell of a table; headings and code are passed over."""
+    parts: list[str] = []
+    start, fenced = 0, False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        bare = line.strip()
+        item = re.match(r"([-*]|\d+\.) ", bare)
+        fence = bare.startswith("```")
+        apart = fence or fenced or not bare or bare.startswith(("#", "|")) or (line.startswith("    ") and not parts)
+        if parts and (apart or item):
+            yield start, " ".join(parts), False
+            parts = []
+        fenced ^= fence
+        if apart:
+            if bare.startswith("|") and not fenced and not re.fullmatch(r"[|\s:-]+", bare):
+                yield from ((number, cell.strip(), True) for cell in re.split(r"(?<!\\)\|", bare.strip("|")))
+            continue
+        start = start if parts else number
+        parts.append(bare[item.end() :] if item else bare)
+
+
+def words_of(text: str) -> list[str]:
+    """A link counts by its text, and what stands in backticks as one word."""
+    text = re.sub(r"`[^`]*`", "CODE", re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)).replace("**", "")
+    return [word for word in text.split() if re.search(r"\w", word)]
+
+
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[.!?])[)\"*]*\s+(?=[A-Z0-9\"(*`\[])", text)
+
+
+def documents() -> list[Path]:
+    return [path for path in in_clean_rooms() if path.suffix == ".md"]
+
+
+def by_length() -> list[tuple[int, str, str]]:
+    """Words, place and text of every sentence of the documents, the longest first."""
+    found = []
+    for path in documents():
+        for line, paragraph, _ in paragraphs(text_of(path)):
+            place = f"{path.relative_to(ROOT)}:{line}"
+            found += [(len(words_of(one)), place, one) for one in sentences(paragraph)]
+    return sorted(found, reverse=True)
+
+
+def test_a_sentence_of_the_documents_has_one_idea() -> None:
+    assert [one for one in by_length() if one[0] > SENTENCE_WORDS] == []
+
+
+def test_a_cell_of_a_table_is_taken_in_at_once() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in documents()
+        for line, text, cell in paragraphs(text_of(path))
+        if cell and len(words_of(text)) > CELL_WORDS
+    ] == []
+
+
+if __name__ == "__main__":
+    for room in sorted({*CLEAN, "benchmarks", "deploy", "ejbd/core", "ejbd/manager", "ejbd/sim", "ejbd/studies"}):
+        prose = [path for path in files() if path.suffix in PROSE and path.is_relative_to(ROOT / room)]
+        print(f"{sum(len(persons_in(path)) for path in prose):5} {room}")
+    for count, where, sentence in by_length()[:10]:
+        print(f"{count:5} {where}: {sentence}")

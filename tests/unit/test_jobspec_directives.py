@@ -114,7 +114,7 @@ def test_control_characters_are_refused_by_name(name: str) -> None:
         ("#SBATCH --hold=yes", "line 2", "takes no value"),
         ('#SBATCH -J "abc', "line 2", "is not closed"),
         ("#SBATCH -n 4 : -n 5", "line 2", "':'"),
-        ("#SBATCH --uid=0", "line 2", "runs as the user who submits it"),
+        ("#SBATCH --uid=0", "line 2", "runs as the user that submits it"),
         ("#SBATCH --export-file=/etc/shadow", "line 2", "read by the daemon"),
         ("#SBATCH --bbf=/etc/shadow", "line 2", "read by the daemon"),
         ("#SBATCH --wrap=ls", "line 2", "ejb submit -- COMMAND"),

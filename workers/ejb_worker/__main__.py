@@ -1,6 +1,6 @@
 """`python3 -I -S worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N]`, a shim, or the PMI server.
 
-Exit codes of `agent`: 0 told to leave, 2 usage or unreadable subjob, 3 no longer wanted, 4 the parent died, 79 the
+Exit codes of `agent`: 0 asked to leave, 2 usage or unreadable subjob, 3 no longer wanted, 4 the parent died, 79 the
 job's own script is to begin without a manager (`alone`), 128+signal.
 """
 

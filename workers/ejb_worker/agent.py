@@ -33,11 +33,12 @@ _LAST_REPORTS_S = 3.0
 _LAST_OUTPUT_S = 5.0
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
 _WARNING_HOLD_S = 0.5
-"""How long a TERM waits for word that it is the end: whoever ends a job signals all of it, one after another."""
+"""How long a TERM waits for word that it is the end: what ends a job signals all of it, one after another."""
 SURE_S = 0.03
 """How long the end of a rank or of the script is held. What ends a job signals the worker as well, but in its own
-order: a program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
-process is woken late the machine is busy, and whoever signals may be late too: then it is held once more."""
+order. A program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
+process is woken late the machine is busy, and what signals may be late too: then it is held once more.
+"""
 _SCRIPT_PATIENCE_S = 20.0  # for a script that cannot be started yet, since a disk is full or gone
 _SCRIPT_PAUSE_S = 0.5
 _LATE_S = 0.01
@@ -48,10 +49,10 @@ _LOOKING_S = 120.0
 
 
 class Agent:
-    """Runs until it is told to leave, its parent dies or a signal ends it. `grace_s`: from TERM to KILL at the end.
+    """Runs until it is asked to leave, its parent dies or a signal ends it. `grace_s`: from TERM to KILL at the end.
 
     `ending`: the file that the subjob's script makes when the batch system ends the job. A TERM without it is a warning
-    (a preemption with a grace, say), which is told; ranks that can be checkpointed do not hear it. "": every TERM is
+    (a preemption with a grace, say), which is reported; ranks that can be checkpointed do not get it. "": every TERM is
     the end.
     """
 
@@ -163,7 +164,7 @@ class Agent:
         self._report("log", level="warning", message=message)
 
     def _say(self, message: str) -> None:
-        """To the batch job's own output, for a person who looks there."""
+        """To the batch job's own output, for a person that reads it."""
         try:
             sys.stderr.write("ejb worker %s: %s\n" % (self._subjob.subjob, message))
             sys.stderr.flush()
@@ -213,7 +214,7 @@ class Agent:
         try:
             self._warden.begin()
         except OSError as error:
-            self._log("nobody will end the job's processes here if this worker is killed: %s" % error)
+            self._log("nothing will end the job's processes here if this worker is killed: %s" % error)
 
     def _checkpoint(self, payload: Dict[str, Any], reply: Reply) -> None:
         run = self._epochs.get(int(payload["epoch"]))
@@ -377,7 +378,7 @@ class Agent:
         self._leave(128 + signum, "ended by " + linux.signal_name(signum))
 
     def _look_for_parent(self) -> None:
-        # The kernel also tells when merely the parent's *thread* that forked us has ended.
+        # The kernel also signals when merely the parent's *thread* that forked us has ended.
         if os.getppid() != self._parent:
             self._leave(EXIT_PARENT, "the worker's parent has ended")
 
@@ -387,7 +388,7 @@ class Agent:
     def _leave(
         self, exit_code: int, reason: Optional[str], before: Callable[[], None] = lambda: None, *, heard: bool = True
     ) -> None:
-        """Stop the ranks and the script, collect the output, tell it, and leave the loop.
+        """Stop the ranks and the script, collect the output, report it, and leave the loop.
 
         `heard`: there is a manager that takes the last reports. The code does not say so: it may be the job's own.
         """

@@ -2,10 +2,10 @@
 
 The manager puts a signed order into J0's folder before it submits J0. Workers that have found no manager for as long as
 the order says, and nothing to do, say so there. Once all of J0's have, one of them claims the order, and all leave with
-EXIT_ALONE: whereupon J0's script, which is the only process of EJB that is left, becomes the job's own (`begin`).
+EXIT_ALONE. J0's script is then the only process of EJB that is left, and becomes the job's own (`begin`).
 
 The claim is the name `claim.json`, which can be made once only (link). A manager that is about to begin anything of the
-job makes it first; nobody else can begin the order then. So the two never both begin.
+job makes it first; no worker can begin the order then. So the two never both begin.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .proof import digest, mac, same
 from .settings import SITES_OWN, Subjob, read_subjob
 
 EXIT_ALONE = 79
-EXIT_OUTPUT = 128 + 53  # what the manager ends a job with whose output cannot be opened
+EXIT_OUTPUT = 128 + 53  # what the manager ends a job with if its output cannot be opened
 LOOK_S = 1.0
-FRESH_S = 30.0  # whoever has not said for so long that he finds no manager has found one, or is gone
+FRESH_S = 30.0  # a worker that has not said for so long that it finds no manager has found one, or is gone
 APPEARS_S = 60.0  # on a file system that is shared, what another node has written may come late
 _OF_THE_BATCH_SYSTEM = ("SLURM_", "SLURMD_", "PBS_", "EJB_LOCAL_", "EJB_STD", "EJB_PBSDSH")
 _NODE, _NUMBER = "\x01", "\x02"  # in the order's output paths: what is known only where it begins
@@ -69,8 +69,9 @@ def _folder(subjob: Subjob) -> str:
 
 
 class Alone:
-    """One worker's part. `away_s`: for how long no manager has answered (None: it does); `idle`: whether nothing of the
-    job has ever begun here; `leave` is called once the order is claimed."""
+    """One worker's part. `away_s`: for how long no manager has answered (None: it does). `idle`: whether nothing of the
+    job has ever begun here. `leave` is called once the order is claimed.
+    """
 
     def __init__(
         self,
@@ -216,7 +217,7 @@ def _say(sentence: str, code: int) -> int:
 
 
 def _once(path: str) -> None:
-    """Raises FileExistsError the second time, whoever runs J0's script again."""
+    """Raises FileExistsError the second time, whatever runs J0's script again."""
     make_dir(os.path.dirname(path))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 

@@ -19,7 +19,7 @@ _BATCH = 1024 * 1024
 _SHORTEST_S = 0.1
 _LONGEST_S = 2.0
 PATIENCE_S = 40.0
-"""How long the last of an epoch, of the script or of the job is tried again where a disk is full or gone: the manager
+"""How long the last of an epoch, of the script or of the job is tried again where a disk is full or gone. The manager
 waits longer for the job's end."""
 
 # A name that leads nowhere, or to where this user may not write: as with sbatch the job fails before it begins.
@@ -143,7 +143,7 @@ class Output:
         return sorted(int(name) for name in names if name.isdigit())
 
     def _route(self, epoch: int) -> Optional[Dict[str, str]]:
-        """Where an epoch's streams go: a launch whose output the script redirected has files of its own.
+        """Where an epoch's streams go: a launch that the script redirected has files of its own.
 
         None while this node does not see the launch yet (a shared file system may show the files in any order).
         """
@@ -187,7 +187,7 @@ class Output:
         return batch
 
     def _piece(self, file: _File, open_lines: Dict[str, str]) -> Optional[Piece]:
-        """The next whole lines of a file, or None. `open_lines`: file whose last line is open, by sink."""
+        """The next whole lines of a file, or None. `open_lines`: the file with an open last line, by sink."""
         length = min(_CHUNK, file.size - file.offset)
         if length <= 0:
             return None

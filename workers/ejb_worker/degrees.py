@@ -1,6 +1,6 @@
-"""How many ranks each rank's processor has, told on a page that the progress library of MPI ranks maps.
+"""How many ranks each rank's processor has, on a page that the progress library of MPI ranks maps.
 
-A byte for each rank, in one file for the whole job: a process that is restored in another placement has the same file
+A byte for each rank, in one file for the whole job. A process that is restored in another placement has the same file
 mapped, and finds there what is true now. Each worker writes of its own ranks alone, before they start.
 """
 

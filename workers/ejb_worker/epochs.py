@@ -24,7 +24,8 @@ from .wiring import Wiring
 Reply = Callable[[bool, str, Dict[str, Any]], None]
 
 SIGNAL_HOLD_S = 1.0
-"""An end by one of ENDING_CODES may be the batch system ending the whole job: it is told if the worker outlives it."""
+"""An end by one of ENDING_CODES may be the batch system ending the whole job: it is reported if the worker outlives it.
+"""
 ENDING_CODES = frozenset(128 + s for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
 
 KILLED = 128 + signal.SIGKILL
@@ -127,8 +128,9 @@ class EpochRun:
         sure: Callable[[Callable[[], None]], None],
         shielded: bool = False,
     ) -> None:
-        """`shielded`: the ranks do not hear a TERM of the batch system, for they are to be checkpointed on it; `sure`:
-        calls back once an end is sure not to be that of the whole job."""
+        """`shielded`: the ranks do not hear a TERM of the batch system, for they are to be checkpointed on it. `sure`:
+        calls back once an end is sure not to be that of the whole job.
+        """
         self._sure = sure
         self._shielded = shielded
         self.epoch = int(payload["epoch"])
@@ -306,7 +308,7 @@ class EpochRun:
             self._report("log", level="warning", message="ranks are not told how they are placed: %s" % error)
 
     def _end_leftovers(self) -> Iterator[None]:
-        """Nothing of a placement whose worker was killed here runs beside this one."""
+        """Nothing of a placement that lost its worker here runs beside this one."""
         until = time.monotonic() + leftovers.PATIENCE_S
         told = False
         while True:
@@ -374,10 +376,10 @@ class EpochRun:
         try:
             return self._engine.obstacle(self._context)
         except (EngineError, OSError, ValueError, IndexError):
-            return ""  # a process has ended while it was looked at
+            return ""  # a process has ended while it was read
 
     def _lasting_obstacle(self) -> str:
-        """What is still in the way after a few looks."""
+        """What is still in the way after a few readings."""
         for _ in range(LOOKS_BEFORE_CHECKPOINT - 1):
             if not self._obstacle():
                 return ""
@@ -552,7 +554,7 @@ class EpochRun:
         self._loop.call_later(SERVICE_GRACE_S, lambda: self._send(signal.SIGKILL))
 
     def _look_for_lonely_ranks(self) -> None:
-        """Ranks that would each do the whole work are ended, and the user is told."""
+        """Ranks that would each do the whole work are ended, and the job's output says why."""
         if self._mpi is None or self._context.size < 2 or self._context.restart_dir is not None:
             return  # ranks that come back have found each other; what /proc shows as their environment may be anything
         running = {rank: child for rank, child in self._context.ranks.items() if child.code is None}
@@ -610,7 +612,7 @@ class EpochRun:
             self._sure(lambda: self._tell_from(rank))
 
     def _tell_from(self, rank: int) -> None:
-        """The hold of this rank's end is over: tell it if it is the first, and what has waited only for it."""
+        """The hold of this rank's end is over: report it if it is the first, and what has waited only for it."""
         self._held_long_enough.add(rank)
         while self._untold and self._untold[0][0] in self._held_long_enough:
             other, code = self._untold.pop(0)
@@ -685,7 +687,7 @@ class EpochRun:
             for (
                 rank,
                 code,
-            ) in outcome.exits.items():  # those that are being killed are told, too, before they are reaped
+            ) in outcome.exits.items():  # those that are being killed are reported, too, before they are reaped
                 exits.update((str(one), code) for one in self._stands_for(rank))
             data = {"exits": exits, "bytes": sizes, "seconds": seconds, "write_s": write_s}
             reply(outcome.ok, outcome.error, data)
@@ -708,7 +710,7 @@ def _launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[st
 
 
 def code_of(error: Exception) -> int:
-    """What a launch that met this error tells of its program."""
+    """What a launch that met this error says of its program."""
     return 0 if isinstance(error, OSError) and error.errno in _NOT_THE_PROGRAMS_FAULT else 1
 
 

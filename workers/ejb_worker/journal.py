@@ -1,8 +1,8 @@
 """Appending to the output exactly once: what is about to be appended is written down before it is appended.
 
 `output.json` holds the state *before* a batch and the batch itself (ranges of files that never change once written).
-Whoever comes next finds by comparing how much of the batch reached the output, and appends the rest: no byte is lost or
-doubled, wherever the writer was killed, and the output is never truncated under a person who is reading it.
+The next writer finds by comparing how much of the batch reached the output, and appends the rest. No byte is lost or
+doubled, wherever the writer was killed, and the output is never truncated while a person reads it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Piece:
 class Journal:
     """One writer's view. `offsets`: bytes taken of each file; `done`: epochs and runs (folder names) taken completely.
 
-    `sinks`: for each output file `[size before the batch, name of the file whose last line is still open or ""]`.
+    `sinks`: for each output file `[size before the batch, name of the file with a last line that is still open or ""]`.
     """
 
     def __init__(self, job_dir: str, owner: str) -> None:

@@ -1,7 +1,7 @@
 """The options of srun, mpirun and mpiexec: what they mean here, which do no harm; all others are refused.
 
-The one place that knows. The shims read the command lines that a script comes to by it, and the daemon those that stand
-in a script's text, before the job is taken. So it imports nothing of ours.
+The one place that knows. By it the shims read the command lines that a script comes to. The daemon reads those that
+stand in a script's text, before the job is taken. So it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-# srun, the names by which MPICH and Open MPI install their launchers (their options are the same under each), and
+# srun, the names by which MPICH and Open MPI install their launchers (their options are the same under each). Then
 # PBS's own, which starts a program once for each line of the nodefile.
 LAUNCHERS = (
     "srun",
@@ -34,7 +34,7 @@ class Mistake(Usage):
 
 
 class _Unreadable(Exception):
-    """A word of a script's text stands for something that only its run will tell."""
+    """A word of a script's text stands for something that only its run will show."""
 
 
 class Request:
@@ -194,7 +194,7 @@ _PBSDSH = _Options(
     refused={
         "-n": _WHERE,
         "-h": _WHERE,
-        "-u": "one rank a node is no launch of a job whose ranks move",
+        "-u": "one rank a node is no launch of a job with ranks that move",
         "-e": "the ranks have the environment of the script",
     },
 )
@@ -222,8 +222,9 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
 
 
 def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Optional[str]]:
-    """As the launchers were seen to have it: srun tells its ranks of its own -c, and mpiexec leaves the number of tasks
-    as the script has it, by which the master of a pool counts the workers that it may spawn."""
+    """As the launchers were seen to have it. srun passes its own -c to its ranks, and mpiexec leaves the number of
+    tasks as the script has it. By that the master of a pool counts the workers that it may spawn.
+    """
     if name == "srun":
         return {} if found.threads is None else {"SLURM_CPUS_PER_TASK": str(found.threads)}
     return {} if name == "pbsdsh" else {one: environ.get(one) for one in ("SLURM_NTASKS", "SLURM_NPROCS")}
@@ -232,7 +233,7 @@ def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Opt
 def objection(name: str, words: Sequence[str], processors: int) -> str:
     """Why a launch that stands so in a script's text would be refused, or "" where nothing speaks against it.
 
-    A word with a `$` or a backquote stands for something that the text does not tell: it is not judged.
+    A word with a `$` or a backquote stands for something that the text does not show: it is not judged.
     """
     try:
         found, argv = _split(name, _options_of(name), list(words), in_text=True)
@@ -251,7 +252,7 @@ def objection(name: str, words: Sequence[str], processors: int) -> str:
 
 
 def program(name: str, words: Sequence[str]) -> List[str]:
-    """The program and its arguments of a launch that stands so in a script's text; empty where that does not tell."""
+    """The program and its arguments of a launch that stands so in a script's text; empty where that does not show."""
     try:
         return _split(name, _options_of(name), list(words), in_text=True)[1]
     except (Usage, _Unreadable):

@@ -1,4 +1,4 @@
-"""The lead's end of the shims: a unix socket that takes launches and tells their end."""
+"""The lead's end of the shims: a unix socket that takes launches and answers with their end."""
 
 from __future__ import annotations
 

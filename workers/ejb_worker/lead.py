@@ -54,9 +54,10 @@ class Lead:
         killed: Callable[[int], bool] = lambda _code: False,
         warned: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`killed`: asked of a script that a signal has ended, whether that was not its own doing and is seen to;
-        `sure`: calls back once an end is sure not to be that of the whole job; `warned`: whether the batch system
-        signals what runs here."""
+        """`killed`: asked of a script that a signal has ended, whether that was not its own doing and is seen to.
+        `sure`: calls back once an end is sure not to be that of the whole job. `warned`: whether the batch system
+        signals what runs here.
+        """
         self._killed = killed
         self._sure = sure
         self._warned = warned

@@ -1,7 +1,7 @@
 """Processes of the job that have lost their worker: found by a mark in their environment, and ended whole.
 
-Ranks die with their worker, but what they have started themselves does not, and a process that has made a session of
-its own is in no group that anybody knows. A worker that ends takes all of it along (it is their subreaper); one that
+Ranks die with their worker, but what they have started themselves does not. A process that has made a session of
+its own is in no group that is known. A worker that ends takes all of it along (it is their subreaper); one that
 was killed cannot. So a shell that waits for its end looks for what is left, and the next placement on this node begins
 only when nothing is.
 """
@@ -26,8 +26,8 @@ _WARDEN = 'trap "" HUP INT TERM; read -r word; [ "$word" = done ] || exec "$@"'
 def mark(job_dir: str, env: Mapping[str, str]) -> str:
     """The value of MARK for a process with this environment.
 
-    The batch system's number is in it: a batch job that is submitted from within the job inherits the mark, is given a
-    number of its own, and is nobody's leftover.
+    The batch system's number is in it. A batch job that is submitted from within the job inherits the mark, is given a
+    number of its own, and is no leftover.
     """
     return "%s:%s" % (job_dir, env.get("SLURM_JOB_ID", ""))
 
@@ -50,12 +50,12 @@ def find(job_dir: str) -> List[int]:
             if os.stat("/proc/" + name).st_uid == os.geteuid():
                 marked.append(int(name))
         except OSError:
-            continue  # somebody else's, or it has just ended
+            continue  # another user's, or it has just ended
     return [pid for pid in marked if not _has_worker(pid, parents, job_dir)]
 
 
 def kill(job_dir: str) -> List[int]:
-    """KILL those that there are now. What they start meanwhile, and when they have gone, only another look tells."""
+    """KILL those that there are now. What they start meanwhile, and when they have gone, only another scan shows."""
     found = find(job_dir)
     for pid in found:
         try:

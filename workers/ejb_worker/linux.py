@@ -24,8 +24,9 @@ if _FALLOCATE is not None:
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Keep room on the disk for the next `size` bytes of an open file, which stays as long as it is; where the file
-    system cannot, nothing happens."""
+    """Keep room on the disk for the next `size` bytes of an open file, which stays as long as it is. Where the file
+    system cannot, nothing happens.
+    """
     if _FALLOCATE is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
         _FALLOCATE(descriptor, _KEEP_SIZE, os.fstat(descriptor).st_size, size)
 
@@ -117,7 +118,8 @@ def signal_name(signum: int) -> str:
 
 
 def memory_kills(root: str = "/") -> int:
-    """How many processes of this process's own control group the kernel has killed for memory; 0 where nobody counts.
+    """How many processes of this process's own control group the kernel has killed for memory; 0 where they are not
+    counted.
 
     `root`: where /proc and /sys are.
     """

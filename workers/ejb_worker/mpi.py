@@ -1,12 +1,12 @@
 """The wire-up of an epoch's MPI ranks: the PMI server on the epoch's home, and what every rank must know.
 
-Every launch of several ranks is wired up, since nobody can tell from outside whether a script starts MPI ranks. Where
-the server need not be a member of the computation, the worker itself opens the door, and the server is started when
-somebody knocks: a program without MPI never waits for it, and never has it.
+Every launch of several ranks is wired up, since it does not show from outside whether a script starts MPI ranks. Where
+the server need not be a member of the computation, the worker itself opens the door. The server is started when a rank
+knocks: a program without MPI never waits for it, and never has it.
 
 `<epoch_dir>/pmi` holds the tickets by which ranks are let in, the server's port and the record of what it saw. A rank
-that is restored from a checkpoint keeps its connection to the server, which is restored with it and goes on writing to
-the folder of the epoch that it began in.
+that is restored from a checkpoint keeps its connection to the server. The server is restored with it and goes on
+writing to the folder of the epoch that it began in.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MpiEpoch:
         self._host = ""
 
     def open_door(self) -> socket.socket:
-        """Listen for ranks, and tell where. Only where the epoch is at home."""
+        """Listen for ranks, and return where. Only where the epoch is at home."""
         family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
         door = self._door = socket.socket(family, socket.SOCK_STREAM)
         door.bind((self._address, 0))
@@ -66,7 +66,7 @@ class MpiEpoch:
         return descriptor
 
     def server(self, door: Optional[int] = None) -> List[str]:
-        """The server's command line; without a descriptor to listen at it opens one itself and tells where."""
+        """The server's command line; without a descriptor to listen at it opens one itself and writes down where."""
         if door is None:
             self._write_tickets()
         code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -115,9 +115,9 @@ class MpiEpoch:
         self._port = None
 
     def exit_code(self, rank: int, code: int) -> int:
-        """The code to report for a rank whose process ended with `code`.
+        """The code to report for a rank if its process ended with `code`.
 
-        After MPI_Abort every rank ends with 15, the aborting one too, or with 1 when it misses the server: the code
+        After MPI_Abort every rank ends with 15, the aborting one too, or with 1 when it misses the server. The code
         that was asked for is in the record alone. A rank that crashed keeps its own code: others abort when they miss
         it. A rank that left with 0 but without MPI_Finalize has failed.
         """

@@ -1,7 +1,8 @@
-"""MPI ranks that do not find each other: each of them says that it is rank 0 of 1, does all the work, and ends with 0.
+"""MPI ranks that do not find each other. Each of them says that it is rank 0 of 1, does all the work, and ends with 0.
 
-It happens to Open MPI's behind a script (they ask for PMIx, and only their own mpirun has it), and to MPICH's whose
-environment was cleared on the way. Nothing says so from outside, so the worker looks at what its ranks have loaded.
+It happens to Open MPI's behind a script (they ask for PMIx, and only their own mpirun has it). It happens to MPICH's
+with an environment that was cleared on the way. Nothing says so from outside, so the worker reads what its ranks have
+loaded.
 """
 
 from __future__ import annotations

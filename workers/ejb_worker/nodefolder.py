@@ -10,7 +10,7 @@ import zlib
 _ROOT = "/tmp"
 _LONGEST = 40
 _ABANDONED_S = 10.0
-"""So long after it was made a folder has in it who uses it."""
+"""So long after it was made a folder names its users."""
 _ELSEWHERE_S = 7 * 86400.0
 """Processes of another machine, or container, that has the same /tmp are not seen from here."""
 _NAMESPACE = "namespace-"
@@ -53,7 +53,7 @@ class Scratch:
         return self._path
 
     def remove(self) -> None:
-        """Once nobody else here uses it."""
+        """Once no other process here uses it."""
         if self._path:
             _remove_tree(os.path.join(self._path, str(os.getpid())))
             if not _in_use(self._path):
@@ -72,7 +72,7 @@ def _private(subjob: str, node: str) -> str:
     except FileExistsError:
         status = os.lstat(path)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            path = "%s-%s" % (path, os.urandom(4).hex())  # somebody else was there first: another name will do
+            path = "%s-%s" % (path, os.urandom(4).hex())  # another process was there first: another name will do
             os.mkdir(path, 0o700)
     return path
 

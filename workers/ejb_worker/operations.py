@@ -18,7 +18,7 @@ class Operations:
     def __init__(
         self, handlers: Mapping[str, Handler], report: Callable[..., Any], pending: Callable[[int], bool]
     ) -> None:
-        """`pending(n)` tells whether report `n` is still on its way: then its result need not be sent again."""
+        """`pending(n)` says whether report `n` is still on its way: then its result need not be sent again."""
         self._handlers = handlers
         self._report = report
         self._pending = pending

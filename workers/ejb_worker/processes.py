@@ -1,8 +1,8 @@
 """Starting and reaping processes. Everything here runs in the main thread.
 
-The kernel ties the parent-death signal to the *thread* that forked, so ranks are forked by the one thread that lives as
-long as the worker. There is one reaper for all children: it looks at an ended child first, ends what is left of its
-process group while the zombie still holds the number, and only then collects it.
+The kernel ties the parent-death signal to the *thread* that forked. So ranks are forked by the one thread that lives as
+long as the worker. There is one reaper for all children. It sees an ended child first, and ends what is left of its
+process group while the zombie still holds the number. Only then it collects it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from . import linux
 from .loop import Loop
 
 KEPT_FOR_OUTPUT = 16 * 1024
-"""Bytes of room that the first output of a program finds, however full the disk is by then: what a program cannot write
+"""Bytes of room that the first output of a program finds, however full the disk is by then. What a program cannot write
 when it ends may end it with a code that it does not deserve."""
 
 
 class Child:
-    """A process that the worker started and whose end it awaits. `code` is None while it runs.
+    """A process that the worker started and waits for. `code` is None while it runs.
 
     What it leaves behind in its process group is ended along with it, unless it is `spared`.
     """
@@ -114,7 +114,7 @@ class Processes:
         def in_child() -> None:
             linux.set_parent_death_signal(signal.SIGKILL)
             if os.getppid() != worker:
-                os._exit(127)  # the worker ended before the kernel was told
+                os._exit(127)  # the worker ended before the kernel was asked
             # A group but not a session of its own: some batch systems find a job's processes by their session.
             os.setpgid(0, 0)
             if ignore_hangup:

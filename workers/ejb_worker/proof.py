@@ -53,5 +53,5 @@ def of_request(secret: str, method: str, target: str, session: str, count: int, 
 
 
 def of_answer(secret: str, request: str, status: int, session: str, body: bytes) -> str:
-    """The proof of an answer to the request whose own proof is `request`; `session` is the one offered, or ""."""
+    """The proof of an answer to the request with the proof `request`; `session` is the one offered, or ""."""
     return mac(secret, "ejb answer", request, str(status), session, digest(body))

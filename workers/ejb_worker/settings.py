@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping
 from . import PROTOCOL
 from .files import read_json
 
-# What the batch system told this worker and what is as true for the job's own processes.
+# What the batch system set for this worker and what is as true for the job's own processes.
 _OF_THE_SITE = (
     "SLURM_CLUSTER_NAME",
     "SLURM_CONF",

@@ -35,7 +35,7 @@ def main(name: str, words: Sequence[str]) -> int:
 
 
 def _tell_refused(name: str, sentence: str) -> None:
-    """Have the lead know: a script must not pass for completed whose launch was refused."""
+    """Have the lead know: a script with a refused launch must not pass for completed."""
     path = os.environ.get("EJB_LAUNCH_SOCKET")
     if not path:
         return
@@ -64,7 +64,7 @@ class _Follower:
         self._offset = 0
 
     def copy(self) -> None:
-        """What is there now. Raises BrokenPipeError where nobody reads any more."""
+        """What is there now. Raises BrokenPipeError where nothing reads any more."""
         try:
             with open(self._path, "rb") as source:
                 source.seek(self._offset)
@@ -196,6 +196,6 @@ class _Launch:
             try:
                 follower.copy()
             except BrokenPipeError:
-                # As for any program: nobody reads, so the launch is not wanted any more.
+                # As for any program: nothing reads, so the launch is not wanted any more.
                 self._followers.remove(follower)
                 self._signal = self._signal or signal.SIGPIPE

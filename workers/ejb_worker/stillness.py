@@ -1,7 +1,7 @@
 """Ranks that stand still after a restart where they got on before: they were restored, and hang.
 
 A rank is still while its processes use no processor time and write nothing, and all of their threads sleep. For how
-long it was so at most, before the checkpoint, is kept beside the checkpoint: a program that waits for minutes now and
+long it was so at most, before the checkpoint, is kept beside the checkpoint. A program that waits for minutes now and
 then may do so after a restart, too.
 """
 
@@ -15,15 +15,16 @@ from .files import read_json, write_json
 
 LOOK_S = 10.0
 SHORTEST_S = 60.0
-"""A rank that stands still for less is not told."""
+"""A rank that stands still for less is not reported."""
 TIMES = 4
 """Nor one that stands still for less than so many times what it did before."""
 PREFIX = "stillness-"
 
 
 class Signs(NamedTuple):
-    """Of the life of a rank: processor time of its processes (clock ticks), bytes that it has written to its output;
-    `awake`: whether a thread of it runs, waits for a disk, or is stopped."""
+    """Of the life of a rank: processor time of its processes (clock ticks), bytes that it has written to its output.
+    `awake`: whether a thread of it runs, waits for a disk, or is stopped.
+    """
 
     ticks: int
     written: int
@@ -97,9 +98,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def keep(folder: str, whose: str, longest: Dict[int, float]) -> None:
+def keep(folder: str, writer: str, longest: Dict[int, float]) -> None:
     """Write it down beside the checkpoint. Raises OSError."""
-    write_json(os.path.join(folder, "%s%s.json" % (PREFIX, whose)), {str(rank): s for rank, s in longest.items()})
+    write_json(os.path.join(folder, "%s%s.json" % (PREFIX, writer)), {str(rank): s for rank, s in longest.items()})
 
 
 def kept(folder: str) -> Dict[int, float]:

@@ -55,7 +55,8 @@ class Client:
     def request(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, wait_s: float = 0.0) -> Any:
         """The decoded answer. Raises Away, Unwanted, Rejected, Unknown.
 
-        An answer without the manager's proof counts for nothing, whatever it says: somebody else may have its address.
+        An answer without the manager's proof counts for nothing, whatever it says: another program may have its
+        address.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode("ascii")
         status, content, offered = self._exchange(method, path, data, wait_s)
@@ -225,7 +226,7 @@ class Transport:
     def _poll_loop(self) -> None:
         client = Client(self._subjob)
         backoff = Backoff()
-        away: Set[str] = set()  # why, as told since it answered last
+        away: Set[str] = set()  # why, as logged since it answered last
         while not self._closing.is_set():
             asked = started = time.monotonic()
             try:

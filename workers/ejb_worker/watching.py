@@ -1,4 +1,4 @@
-"""What a worker sees of its ranks from outside: memory, progress that they tell of, when they write a checkpoint."""
+"""What a worker sees of its ranks from outside: memory, progress that they report, when they write a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from typing import Any, Dict, Iterable, Optional, Set, Tuple
 
 WRITING_POLL_S = 0.2
-"""How often a checkpoint folder is looked at until the first file is there."""
+"""How often a checkpoint folder is read until the first file is there."""
 
 FIRST_SAMPLE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 """Samples are taken after 1, 2, 4, ... s, and from then on every minute."""
 SECOND_LOOK_S = 1.0
-"""What keeps ranks from being moved is told once it was seen twice in a row, so much later."""
+"""What keeps ranks from being moved is reported once it was seen twice in a row, so much later."""
 TELLING_CHANGE = 0.1
-"""The part by which memory has to change before it is told again."""
+"""The part by which memory has to change before it is reported again."""
 _PROGRESS_TAIL = 4096
 
 
@@ -32,12 +32,12 @@ def resident(pids: Iterable[int]) -> int:
 
 
 def progress_file(launch_file: str) -> str:
-    """Where the ranks of a launch tell how far they are; the same in all of its epochs."""
+    """Where the ranks of a launch report how far they are; the same in all of its epochs."""
     return os.path.splitext(launch_file)[0] + ".progress"
 
 
 def read_progress(path: str) -> Optional[Tuple[float, Optional[float], float]]:
-    """(done, total or None, when it was written by the file's own clock), or None where nothing is told.
+    """(done, total or None, when it was written by the file's own clock), or None where nothing is reported.
 
     It is the last whole line that counts: one number, or two with blanks or a slash between them.
     """
@@ -59,7 +59,7 @@ def read_progress(path: str) -> Optional[Tuple[float, Optional[float], float]]:
 
 
 class Samples:
-    """What is told about one epoch's ranks now and then: only what has changed."""
+    """What is reported about one epoch's ranks now and then: only what has changed."""
 
     def __init__(self, epoch: int, progress: Optional[str]) -> None:
         self.pause_s = self._usual_s = FIRST_SAMPLE_S
@@ -67,11 +67,11 @@ class Samples:
         self._progress = progress
         self._resident = 0
         self._done: Optional[float] = None
-        self._obstacle = ""  # as told
+        self._obstacle = ""  # as reported
         self._suspected = False  # seen at the last look
 
     def with_obstacle(self, obstacle: str) -> Dict[str, Any]:
-        """The fields of a `sample` report that tells what keeps the ranks from being moved."""
+        """The fields of a `sample` report that says what keeps the ranks from being moved."""
         self._obstacle, self._suspected = obstacle, True
         nothing = {"done": None, "total": None, "at_s": None}
         return {"epoch": self._epoch, "resident": self._resident, **nothing, "obstacle": obstacle}
@@ -79,7 +79,7 @@ class Samples:
     def take(self, resident_bytes: int, obstacle: str = "") -> Optional[Dict[str, Any]]:
         """The fields of a `sample` report, or None where there is nothing new.
 
-        `obstacle`: what is seen now. Many pass: one is told at the second look, and so is that it is gone.
+        `obstacle`: what is seen now. Many pass: one is reported once it is seen twice, and so is that it is gone.
         """
         passed = bool(self._obstacle) and not obstacle and not self._suspected
         first = bool(obstacle) and not self._suspected
@@ -102,7 +102,7 @@ class Samples:
         return {**fields, "obstacle": self._obstacle, **({"passed": True} if passed else {})}
 
     def last(self) -> Optional[Dict[str, Any]]:
-        """The same before the ranks end or stop, where they have told more of their progress by then."""
+        """The same before the ranks end or stop, where they have reported more of their progress by then."""
         found = read_progress(self._progress) if self._progress is not None else None
         if found is None or found[0] == self._done or not self._resident:
             return None
@@ -122,7 +122,7 @@ class Writing:
         self._seen = False
 
     def seen(self) -> bool:
-        """Look, and tell whether there is a new file by now."""
+        """Whether there is a new file by now."""
         if not self._seen:
             now = time.monotonic()
             self._seen = bool(self._files() - self._before)
@@ -131,7 +131,7 @@ class Writing:
         return self._seen
 
     def seconds(self) -> float:
-        """Up to now: rather a little too long (by the time between two looks) than too short."""
+        """Up to now: rather a little too long (by the time between two readings) than too short."""
         return time.monotonic() - self._without_s
 
     def _files(self) -> Set[str]:

@@ -74,7 +74,7 @@ class Wiring:
         return self._mpi.why()
 
     def tell_if_alone(self, pids: Mapping[int, int]) -> bool:
-        """Whether these ranks run and know nothing of each other; the user is told."""
+        """Whether these ranks run and know nothing of each other; the job's output says so."""
         if self._engine.keeps_services and self._context.restart_dir is not None:
             return False  # a restored process shows the environment of dmtcp_restart, and had found its peers before
         why = alone(pids.values())
@@ -100,7 +100,7 @@ class Wiring:
             self._start_service(SERVICE, Command(self._mpi.server(door), dict(os.environ)), door)
         except OSError as error:
             self._report("log", level="error", message="cannot start the PMI server: %s" % error)
-        self._mpi.close_door()  # without a server the ranks are told that nobody is there
+        self._mpi.close_door()  # without a server the ranks get the answer that it is not there
 
     def _tell(self, rank: int, sentence: str) -> None:
         """Into the job's output, behind what the rank wrote, and into the job's events."""

@@ -1,7 +1,7 @@
 /* Fault D of move.c: a connection that is complete in the kernel, but that the program has not accepted yet. DMTCP knows
- * nothing of it: the peer that opened it finds nobody to drain it with, so that the checkpoint hangs, or restores it as
- * a dead socket. UCX opens connections whenever ranks first talk, and under over-subscription the one who should accept
- * waits for its turn.
+ * nothing of it: the peer that opened it finds nothing to drain it with, so that the checkpoint hangs, or restores it
+ * as a dead socket. UCX opens connections whenever ranks first talk, and under over-subscription the one that should
+ * accept waits for its turn.
  *
  * So at a checkpoint, when every thread of every process stands still and the kernel has finished all handshakes, what
  * waits at a listener is accepted here and held. The program is given it at its next accept; a connection of our own

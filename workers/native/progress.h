@@ -3,19 +3,19 @@
  * or not: what is not UCX's or libfabric's polling goes straight on.
  *
  * Yielding. MPI ranks spin while they wait: UCX's TCP transport on epoll_wait(.., timeout 0), its shared memory on the
- * memory itself. With more ranks than cores the ranks that wait then take the cores from those that compute: 8 ranks on 2
- * cores were measured up to 70 times slower than the work they do. No setting of MPICH or UCX changes that. So an empty
- * poll yields, and after EJB_YIELDS empty polls in a row it waits: where there is nothing but TCP, for EJB_BLOCK_MS in
- * epoll_wait, which something to read ends at once; else for EJB_NAP_US, since nothing ends the waiting for memory. How
- * many polls that takes follows what messages have taken: where they come within a few, or far later, fewer than that.
- * Who only asks whether something has come (MPI_Test and its like) has other work to do and is never made to wait:
- * HPCC's MPIRandomAccess asks after every few updates, and did in more than 30 s what takes 2 s. Nor is anybody where
- * several threads poll: the one that waits holds MPI's lock.
+ * memory itself. With more ranks than cores the ranks that wait then take the cores from those that compute: 8 ranks on
+ * 2 cores were measured up to 70 times slower than the work they do. No setting of MPICH or UCX changes that. So an
+ * empty poll yields, and after EJB_YIELDS empty polls in a row it waits: where there is nothing but TCP, for
+ * EJB_BLOCK_MS in epoll_wait, which something to read ends at once; else for EJB_NAP_US, since nothing ends the waiting
+ * for memory. How many polls that takes follows what messages have taken: where they come within a few, or far later,
+ * fewer than that. A rank that only asks whether something has come (MPI_Test and its like) has other work to do and is
+ * never made to wait: HPCC's MPIRandomAccess asks after every few updates, and did in more than 30 s what takes 2 s.
+ * Nor is a rank where several threads poll: the one that waits holds MPI's lock.
  *
  * Standing aside. A rank that has its processor to itself is to spin as MPI would have it. EJB_DEGREE_PAGE names a file
  * in which the worker keeps a byte for each rank: how many ranks its processor has. It is mapped, and written anew for
  * each placement, so that a process that DMTCP restores finds what is true where it is. Where it says 1, nothing is done,
- * unless the processor is shared all the same (a virtual cluster, somebody else's process): a rank that polls in vain
+ * unless the processor is shared all the same (a virtual cluster, another user's process): a rank that polls in vain
  * for a while and gets less than the whole of the time acts as if it were over-subscribed, and looks again later.
  *
  * Finalize. MPICH 4.0 (ch4:ucx over TCP) can wait for ever in MPI_Finalize: one rank needs a peer to make progress that
@@ -86,7 +86,7 @@ static void *ejb_beside(void *code, const char *symbol)
     __atomic_store_n(&ejb_found, real, __ATOMIC_RELAXED); \
   } \
   if (!real) \
-    abort() /* who called us is linked to it */
+    abort() /* the caller is linked to it */
 
 static int ejb_yields = 100, ejb_block_ms = 1, ejb_nap_us = 50;
 static bool ejb_only_tcp;
@@ -279,7 +279,7 @@ int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
     if (found > 0)
       ejb_found_some();
     else if (found < 0 && errno == EINTR)
-      found = 0; /* who does not wait is not interrupted */
+      found = 0; /* a rank that does not wait is not interrupted */
     if (found < 0)
       return found;
   }

@@ -15,9 +15,9 @@
 #define EVENT_HOOK "_ZN5dmtcp13PluginManager9eventHookE11eDmtcpEventP17_DmtcpEventData_t"
 
 /* Fault F: DMTCP looks sockets up in its table, and numbers them, without a lock. Where one thread connects and another
- * accepts (UCX), a connection gets lost now and then (1 of 20 first checkpoints of four mpi4py ranks hung). So one thread
- * at a time does what reads or changes the table. Nobody holds the lock while a checkpoint or a fork is made; a signal
- * handler may want what its own thread holds. */
+ * accepts (UCX), a connection gets lost now and then (1 of 20 first checkpoints of four mpi4py ranks hung). So one
+ * thread at a time does what reads or changes the table. No thread holds the lock while a checkpoint or a fork is made;
+ * a signal handler may want what its own thread holds. */
 static pthread_mutex_t ejb_table = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static void ejb_enter(void)

@@ -102,7 +102,7 @@ class LocalBatch:
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         """See :meth:`BatchSystem.submit`.
 
-        Scripts made for a real cluster are to run here as they are: a layout of nodes is met in its number of
+        Scripts made for a real cluster are to run here as they are. A layout of nodes is met in its number of
         processors, and options for accounting and mail have no effect. Every other option is refused.
         """
         refuse_others(identity)
@@ -132,7 +132,7 @@ class LocalBatch:
         return str(answer["id"])
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not looked at."""
+        """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not checked."""
         refuse_others(identity)
         _check(request)
 
@@ -285,7 +285,7 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> Ba
         start_s=row["start_s"],
         end_s=row["end_s"],
         nodes=tuple(row["nodes"]),
-        # EASY reserves for the head alone; the others have no planned start that anybody would keep.
+        # EASY reserves for the head alone; the others have no planned start that would be kept.
         planned_start_s=shadow_s if row["id"] == head else None,
         exit_code=row["exit_code"],
         reason=row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),

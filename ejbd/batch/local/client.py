@@ -20,7 +20,7 @@ from ejbd.errors import BatchError, SubmitOutcomeUnknown
 START_S = 20.0
 _PACKAGES = Path(__file__).resolve().parents[3]
 _LONGEST_ANSWER = 2**30
-_NOBODY_LISTENS = (FileNotFoundError, ConnectionRefusedError)
+_NOT_LISTENING = (FileNotFoundError, ConnectionRefusedError)
 
 
 class Client:
@@ -37,8 +37,8 @@ class Client:
     ) -> dict[str, Any]:
         """One request and its answer. A server is started where none listens, unless `start` is false.
 
-        Raises BatchError: transient where nobody answers in time, not where the server says no. A submission whose
-        answer is lost raises SubmitOutcomeUnknown.
+        Raises BatchError: transient where no answer comes in time, not where the server says no. A submission without
+        an answer raises SubmitOutcomeUnknown.
         """
         line = json.dumps({"op": op, **fields}).encode() + b"\n"
         try:
@@ -72,7 +72,7 @@ class Client:
                 raise BatchError(f"the server of {self._directory} does not end", transient=True) from error
 
     async def _connect(self, start: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        with contextlib.suppress(*_NOBODY_LISTENS):
+        with contextlib.suppress(*_NOT_LISTENING):
             return await self._open()
         if not start:
             raise ConnectionRefusedError("no server is running")
@@ -109,9 +109,9 @@ def _listens(directory: Path) -> bool:
         probe.settimeout(1)
         try:
             probe.connect(path)
-        except _NOBODY_LISTENS:
+        except _NOT_LISTENING:
             return False
-        except OSError:  # full backlog or slow: somebody is there
+        except OSError:  # full backlog or slow: a server is there
             return True
         return True
 

@@ -1,4 +1,4 @@
-"""The virtual nodes: who has which processors."""
+"""The virtual nodes: which job has which processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of this machine as /proc shows them: who is who, and who belongs to a job."""
+"""Processes of this machine as /proc shows them: which is which, and which belong to a job."""
 
 # pathlib would double the time in which a step starts
 # ruff: noqa: PTH208
@@ -117,4 +117,4 @@ def _has_marks(pid: int, marks: set[bytes]) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return marks <= set(file.read().split(b"\0"))
     except OSError:
-        return False  # gone, or somebody else's
+        return False  # gone, or another user's

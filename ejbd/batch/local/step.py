@@ -1,9 +1,10 @@
 """The process that watches over one running job, as a batch system's step daemon does.
 
-It starts the job's script, ends it at its walltime or when told to (TERM), leaves no process of it behind, and writes
-how it ended into `result.json`. It needs nobody: a server that is killed and started again finds it, or its result.
-Files of the job's folder: `spec.json` (what to run), `started` (this process; made once, so that a job can never run
-twice), `limit` (new planned end, read on HUP), `main` (the script's process, leader of the session) and `result.json`.
+It starts the job's script, and ends it at its walltime or on TERM. It leaves no process of it behind, and writes how it
+ended into `result.json`. It needs no server: one that is killed and started again finds it, or its result. Files of the
+job's folder: `spec.json` has what to run. `started` is this process's, made once, so that a job can never run twice.
+Then there are `limit` (new planned end, read on HUP), `main` (the script's process, leader of the session) and
+`result.json`.
 """
 
 # pathlib would double the time in which a step starts
@@ -26,7 +27,7 @@ GRACE_S = 2.0  # between TERM and KILL
 _SWEEP_S = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
 _WATCHED = {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGINT}
-# What Python ignores, or whoever started the server made it ignore, the script must not inherit.
+# What Python ignores, or the process that started the server made it ignore, the script must not inherit.
 _TO_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 

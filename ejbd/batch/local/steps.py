@@ -222,7 +222,7 @@ class Steps:
         self._ended(job, End(state, None, None, "the process that watched over the job was killed"))
 
     def _session(self, id: int) -> int | None:
-        """The session of the job's script; None where its number may have become somebody else's."""
+        """The session of the job's script; None where its number may have become another process's."""
         try:
             leader = processes.Identity(*json.loads((self._folder(id) / "main").read_text()))
         except (OSError, ValueError):
@@ -233,11 +233,11 @@ class Steps:
         return leader.pid if processes.stat(leader.pid) is None or processes.is_alive(leader) else None
 
     def forget(self, id: int) -> None:
-        """Remove the folder of a job whose end is stored."""
+        """Remove the folder of a job once its end is stored."""
         shutil.rmtree(self._folder(id), ignore_errors=True)
 
     def forget_all_but(self, live: Container[int]) -> None:
-        """Remove the folders of jobs whose end was stored just before a server was killed."""
+        """Remove the folders of jobs that ended, with the end stored, just before a server was killed."""
         for folder in (self._directory / "jobs").iterdir():
             if not (folder.name.isdecimal() and int(folder.name) in live):
                 shutil.rmtree(folder, ignore_errors=True)

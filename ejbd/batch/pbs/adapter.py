@@ -26,9 +26,9 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Queu
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 SETTINGS_S = 300.0
-"""Queues are looked at again after so long."""
+"""Queues are read again after so long."""
 SERVER_S = 60.0
-"""The server's settings are looked at again after so long: its default queue, and whether it schedules."""
+"""The server's settings are read again after so long: its default queue, and whether it schedules."""
 REMEMBERED_S = 120.0
 """A job that has ended stays in the view for so long, where the server lists no ended ones."""
 REDUCED_S = 60.0
@@ -116,7 +116,7 @@ class PbsBatch:
         return self._dialect
 
     async def site(self) -> Site:
-        """Queues and settings, read once and looked at again now and then."""
+        """Queues and settings, read once and again now and then."""
         if self._site is None:
             self._site = await self._read_site()
             self._site_s = self._server_s = self._clock()
@@ -233,8 +233,9 @@ class PbsBatch:
     # ---- the one command more
 
     async def _look_at_elements(self, nodes: Sequence[NodeRow]) -> bool:
-        """Elements of arrays that have begun, which the nodes name: those that are new are asked after, each once, and
-        not at every poll, lest nothing else be asked. Whether that was done."""
+        """Elements of arrays that have begun, which the nodes name. New ones are asked after, each once, and not at
+        every poll, lest nothing else be asked. Whether that was done.
+        """
         there = dict.fromkeys(id for node in nodes for id in node.elements)
         self._elements = {id: row for id, row in self._elements.items() if id in there}
         new = [id for id in there if id not in self._elements][:_ELEMENTS_AT_ONCE]
@@ -302,7 +303,9 @@ class PbsBatch:
             scheduler.failed(error.message if isinstance(error, BatchError) else str(error))
 
     def _with_ended(self, jobs: list[JobRow], now_s: float) -> list[JobRow]:
-        """The jobs, with those of ours that have left the listing. Who is not found there is asked after next time."""
+        """The jobs, with those of ours that have left the listing. A job that is not found there is asked after next
+        time.
+        """
         listed = {row.view.id for row in jobs}
         for row in jobs:
             if not row.view.foreign and not row.view.state.ended:
@@ -310,7 +313,7 @@ class PbsBatch:
         for id in self._living.keys() - listed:
             self._living[id] += 1
         for id in [id for id, tries in self._living.items() if tries > 10 * _TRIES]:
-            del self._living[id]  # nobody knows it any more
+            del self._living[id]  # PBS does not know it any more
         for id in [id for id, (_, until_s) in self._ended.items() if until_s < now_s or id in listed]:
             del self._ended[id]
         return [*jobs, *(row for row, _ in self._ended.values())]
@@ -398,7 +401,7 @@ class PbsBatch:
         return commands.Qsub(dialect, request, groups, self._longest_name, hosts)
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """PBS can only be asked by submitting: what is looked at is the queue, its size, and the options' words."""
+        """PBS can only be asked by submitting: what is checked is the queue, its size, and the options' words."""
         refuse_others(identity)
         qsub = await self._qsub(request)
         qsub.argv()
@@ -469,7 +472,7 @@ class PbsBatch:
         await self._alter(id, commands.shorten(id, walltime_s), walltime_s, "shorten job {}")
 
     async def _alter(self, id: str, qalter: Sequence[str], walltime_s: float, doing: str) -> None:
-        """A time-out says nothing: Torque's qalter hangs once it has done what it was asked. The job itself tells."""
+        """A time-out says nothing: Torque's qalter hangs once it has done its work. The job itself shows it."""
         try:
             result = await self.commands.run(qalter, timeout_s=self._change_timeout_s)
         except CommandTimedOut:
@@ -481,7 +484,7 @@ class PbsBatch:
             raise refusals.refusal(result, doing.format(id))
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
-        """By the server's history (OpenPBS) or its completed jobs (Torque); the exit files speak for what is forgotten,
+        """By the server's history (OpenPBS) or its completed jobs (Torque). The exit files speak for what is forgotten,
         and for everything where the server does not answer.
         """
         if not ids:
@@ -524,7 +527,7 @@ class PbsBatch:
         return result.stdout
 
     def _own_environment(self) -> dict[str, str]:
-        """What qsub is started in, of which PBS tells the job as PBS_O_...: who it is, and nothing of the daemon's."""
+        """What qsub is started in, which PBS passes to the job as PBS_O_...: its user, and nothing of the daemon's."""
         user = pwd.getpwuid(os.geteuid())
         kept = ("PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "TZ", "LC_ALL")
         environment = self.commands.environment
@@ -539,7 +542,7 @@ class PbsBatch:
 
 
 def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
-    """Whether the scheduler plans starts that nobody pushes back, and in words whose word windows go by."""
+    """Whether the scheduler plans starts that no job pushes back, and in words which plan windows go by."""
     waiting = [job for job in jobs if job.state is BatchState.PENDING and not job.blocked]
     if dialect is Dialect.OPENPBS and any(job.planned_start_s is not None for job in waiting):
         return True, "OpenPBS's own estimates (strict_ordering)"
@@ -548,7 +551,7 @@ def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
     if dialect is Dialect.OPENPBS:
         text = "no estimate is there for a waiting job, so that nothing is started while others wait"
         return False, f"none: {text} (OpenPBS gives them with strict_ordering and backfill_depth, after a cycle)"
-    return False, "none: Torque's scheduler protects nobody who waits, so that nothing is started while others wait"
+    return False, "none: Torque's scheduler protects no waiting job, so that nothing is started while others wait"
 
 
 def _blindness(site: Site, jobs: Sequence[BatchJobView]) -> str:

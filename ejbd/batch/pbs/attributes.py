@@ -135,7 +135,7 @@ def server(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ReservationRow:
-    """Nodes that are kept for somebody, from when until when. `nodes`: processors by host."""
+    """Nodes that are reserved, from when until when. `nodes`: processors by host."""
 
     name: str
     start_s: float

@@ -1,4 +1,4 @@
-"""What `ejb doctor` looks at on a PBS site."""
+"""What `ejb doctor` checks on a PBS site."""
 
 from __future__ import annotations
 

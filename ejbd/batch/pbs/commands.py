@@ -61,7 +61,7 @@ def layout(
 ) -> list[tuple[int, int]]:
     """How a job's processors are asked for: groups of (nodes or chunks, processors of each).
 
-    OpenPBS takes processors one by one, wherever they are. Torque knows nodes only: what fits into those that are idle
+    OpenPBS takes processors one by one, wherever they are. Torque knows nodes only. What fits into those that are idle
     now (`free`) is asked for just so, and anything wider in whole nodes of `node_processors` and a rest.
     """
     if request.nodes is not None:
@@ -88,7 +88,7 @@ def layout(
 
 
 def beside(request: SubmitRequest, free: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Hosts by name, with the processors to be had of each, of a job that is to stay off others: PBS has no word for
+    """Hosts by name, with the processors to be had of each, of a job that is to stay off others. PBS has no word for
     nodes that a job must not have. `free`: the processors that are idle on those that it may have.
 
     Raises BatchError where they are too few: it may be asked for again.
@@ -121,10 +121,10 @@ class Qsub:
     hosts: Sequence[tuple[str, int]] = ()
 
     def argv(self) -> list[str]:
-        """Raises BatchError for what PBS cannot be told.
+        """Raises BatchError for what PBS has no words for.
 
-        The output is /dev/null, since the script writes its own where it belongs, from its first line on; the owner's
-        mask, and who is told of its end by mail, are left to the site.
+        The output is /dev/null, since the script writes its own where it belongs, from its first line on. The owner's
+        mask, and mails about its end, are left to the site.
         """
         request = self.request
         _check_text(request)
@@ -186,8 +186,9 @@ class Qsub:
 
 
 def _rerun(request: SubmitRequest) -> list[str]:
-    """Whether PBS may run a job again whose node is lost. A passed-through one is left to its user, or to PBS itself,
-    which does; of a subjob EJB decides what comes next."""
+    """Whether PBS may run a job again when its node is lost. A passed-through one is left to its user, or to PBS
+    itself, which does. Of a subjob EJB decides what comes next.
+    """
     if request.asked is None:
         return ["-r", "n"]
     words = {"--requeue": "y", "--no-requeue": "n"}

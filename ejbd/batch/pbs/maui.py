@@ -1,7 +1,7 @@
 """What Maui and Moab say: `showbf` (room for backfilling), `showres -n` (planned starts, standing reservations).
 
 Maui's daemon writes times in its own time zone and without the year, so that what counts are the lengths of time
-beside them. The header's time of day says how old the answer is: a scheduler that has lost its resource manager goes on
+beside them. The header's time of day says how old the answer is. A scheduler that has lost its resource manager goes on
 repeating the last thing that it knew.
 """
 
@@ -66,9 +66,9 @@ def showbf(text: str, node_processors: int = 1) -> Showbf:
             try:
                 rooms.append(Room(count, states.seconds(row["time"]) if row["time"] else UNBOUNDED))
             except ValueError:
-                raise Unreadable(f"showbf says {line[:60]!r}, which nobody knows here") from None
+                raise Unreadable(f"showbf says {line[:60]!r}, which is not known here") from None
         elif not (_NONE.fullmatch(bare) or _PARTITION.fullmatch(bare) or _NODE_LINE.fullmatch(bare)):
-            raise Unreadable(f"showbf says {line[:60]!r}, which nobody knows here")
+            raise Unreadable(f"showbf says {line[:60]!r}, which is not known here")
     return Showbf(_ordered(rooms), header["at"])
 
 
@@ -87,7 +87,7 @@ def _table(lines: Sequence[str]) -> list[Room]:
     """By the words of its header, in any order. The partition ALL counts where it is listed: others are parts of it."""
     columns = [_COLUMNS.get(word.lower()) for word in lines[0].split()]
     if None in columns or not {"procs", "duration", "offset"} <= set(columns):
-        raise Unreadable(f"showbf has columns {lines[0][:60]!r}, which nobody knows here")
+        raise Unreadable(f"showbf has columns {lines[0][:60]!r}, which is not known here")
     rows: list[tuple[str, Room]] = []
     for line in lines[1:]:
         words = line.split()
@@ -104,7 +104,7 @@ def _table(lines: Sequence[str]) -> list[Room]:
                 duration, offset = offset, duration
             processors = int(row["procs"])
         except (KeyError, ValueError):
-            raise Unreadable(f"showbf says {line[:60]!r}, which nobody knows here") from None
+            raise Unreadable(f"showbf says {line[:60]!r}, which is not known here") from None
         if offset == 0:
             rows.append((str(row.get("partition", "")), Room(processors, duration)))
     whole = [room for name, room in rows if name == "ALL"]
@@ -146,7 +146,7 @@ def age_s(at: str, now_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A node's processors are planned for somebody: for a job by its number, or (`standing`) kept by the site."""
+    """A plan for a node's processors: for a job by its number, or (`standing`) kept by the site."""
 
     node: str
     name: str

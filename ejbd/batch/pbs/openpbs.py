@@ -1,8 +1,8 @@
 """What OpenPBS lists: `qstat -f -F json` (and `-F dsv`), `pbsnodes -a -F json`, `pbs_rstat -F`.
 
-Its JSON turns words that look like numbers into numbers, names a key twice now and then, and in some versions escapes
-what JSON does not know. Numbers are therefore taken as they are written, the first of two equal keys counts, and a
-backslash that escapes nothing stands for itself. What a row cannot mean costs that row, and is counted.
+Its JSON turns words that look like numbers into numbers, and names a key twice now and then. In some versions it
+escapes what JSON does not know. Numbers are therefore taken as they are written, the first of two equal keys counts,
+and a backslash that escapes nothing stands for itself. What a row cannot mean costs that row, and is counted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _FIELD = re.compile(r"(?:[^|\\]|\\.)+", re.DOTALL)
 
 
 def apart(text: str) -> dict[str, dict[str, Any]]:
-    """What `qstat -f -F dsv` says of each job, as its JSON would: of several jobs asked for by their ids JSON has the
+    """What `qstat -f -F dsv` says of each job, as its JSON would. Of several jobs asked for by their ids JSON has the
     first alone (seen in 23.06.06). Fields have bars between them, and a backslash before each bar of their own.
     """
     found: dict[str, dict[str, Any]] = {}

@@ -1,7 +1,7 @@
-"""What PBS's commands say when they fail, and what it means: try later, never, or nobody knows.
+"""What PBS's commands say when they fail, and what it means: try later, never, or not known.
 
 Exit codes are the low byte of an error number that differs between the dialects, and some commands have codes of their
-own: the words count, and a code only where there are none. 153 (unknown job) and 159 (not permitted) are the same in
+own. The words count, and a code only where there are none. 153 (unknown job) and 159 (not permitted) are the same in
 both.
 """
 
@@ -21,7 +21,7 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 # Not carried out, for a reason that passes.
-# A limit on one user's jobs, or a group's or project's, and nobody else's.
+# A limit on one user's jobs, or a group's or project's, and no others'.
 _OF_USER = re.compile(r"limit on .*(user|group|project)|per-user|per-group|by user", re.IGNORECASE)
 _TRANSIENT = re.compile(
     r"connection refused|cannot connect to|couldn't connect|unable to communicate|no route to host|"
@@ -45,7 +45,7 @@ _MEANINGS = (
     (r"invalid for state", "the job is in another state"),
     (r"cannot modify attribute while job running", "that cannot be changed while the job runs"),
     (r"unauthorized request|permission|not permitted", "this user may not do that"),
-    (r"bad (u|g)id", "this user, or his group, is not known there"),
+    (r"bad (u|g)id", "this user, or their group, is not known there"),
     (r"invalid (job )?dependency", "it depends on a job that is not there"),
     (r"illegal -|usage: qsub", "the submission has an option that qsub does not take"),
 )  # fmt: skip

@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 def tag_path(tag: str) -> str:
     """The file for errors that a job of EJB's names (`qsub -e`), by which it is found again, whatever it is called.
 
-    Nobody writes there, since its errors go where its output does (`-j oe`), and nothing could. What a job submits
+    Nothing is written there, since its errors go where its output does (`-j oe`), and nothing could. What a job submits
     itself does not inherit it, as it would a variable (`qsub -V`).
     """
     return _TAG_FOLDER + quote(tag, safe="")
@@ -140,7 +140,7 @@ def _waits_for(text: str) -> Iterator[str]:
 _QUEUED = re.compile(r"\bQueued:[1-9]", re.ASCII)
 OVERDUE_S = 60.0
 _USED_LATE_S = 180.0
-"""A mom tells at least that often how much of its walltime a job has used."""
+"""A mom reports at least that often how much of its walltime a job has used."""
 
 
 def _stopped_s(used: str | None, state: BatchState, since_start_s: float) -> float:
@@ -204,7 +204,7 @@ class NodeRow:
     """A host: what it has, what of it is given out, and whether it takes more now.
 
     `bound_to`: the one queue that it serves, where it serves one; `properties`: what a queue may ask of it.
-    `memory_mb` and `taken_mb`: what of its memory there is for jobs, and what they have asked for (0 and 0: not told).
+    `memory_mb` and `taken_mb`: what of its memory there is for jobs, and what they have asked for (0 and 0: not known).
     """
 
     name: str

@@ -1,8 +1,9 @@
 """What the scheduler plans, learnt piece by piece: at most one command a poll is spent on it.
 
-Maui and Moab are asked in turns: `showbf` (again with `-d`, until a row has no end: it hides what is free for longer on
-parts of nodes), then `showres -n`. An answer whose header is old, and none at all, count as no room: a scheduler that
-is away starts nothing anyway. Without such a scheduler OpenPBS's own reservations (`pbs_rstat`) are looked at.
+Maui and Moab are asked in turns: `showbf`, then `showres -n`. `showbf` hides what is free for longer on parts of nodes:
+it is asked again with `-d`, until a row has no end. An answer with an old header, and none at all, count as no room: a
+scheduler that is away starts nothing anyway. Without such a scheduler OpenPBS's own reservations (`pbs_rstat`) are
+read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ejbd.batch.pbs.openpbs import Unreadable
 from ejbd.core.view import BatchJobView, BatchState, Offer
 
 STALE_S = 300.0
-"""Maui sees its resource manager every half minute or so; a header older than this tells of one that is away."""
+"""Maui sees its resource manager every half minute or so; a header older than this means that one is away."""
 RESERVATIONS_S = 30.0
 SLACK_S = 3.0
 _MOST_STEPS = 6
@@ -43,7 +44,7 @@ class Maui:
         return ["showbf"] if self._next_s is None else ["showbf", "-d", states.formatted(self._next_s)]
 
     def heard(self, text: str, now_s: float) -> None:
-        """Its answer. Raises Unreadable for one that tells nothing, old ones included."""
+        """Its answer. Raises Unreadable for one that says nothing, old ones included."""
         if self._plans:
             self._heard_plans(text, now_s)
         else:
@@ -58,7 +59,7 @@ class Maui:
     def offers(self) -> tuple[Offer, ...]:
         """The room that it has, the widest first.
 
-        It tells lengths in whole seconds, and in another answer than what ends them: an end is that of the plan that it
+        It gives lengths in whole seconds, and in another answer than what ends them: an end is that of the plan that it
         almost meets.
         """
         known = [start for start, _ in self.starts.values()] + [one.start_s for one in self.standing]
@@ -116,7 +117,7 @@ def planned(job: BatchJobView, starts: dict[str, tuple[float, tuple[str, ...]]],
 
 
 def in_order(jobs: Sequence[BatchJobView]) -> tuple[BatchJobView, ...]:
-    """Waiting jobs by their planned starts, then by their numbers: the order of the scheduler as far as it is told."""
+    """Waiting jobs by their planned starts, then by their numbers: the order of the scheduler as far as it is known."""
 
     def key(job: BatchJobView) -> tuple[float, int]:
         start = float("inf") if job.planned_start_s is None else job.planned_start_s

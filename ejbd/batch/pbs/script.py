@@ -82,8 +82,9 @@ def whole_script(request: SubmitRequest, commands: Path = Path("/usr/bin")) -> s
 
 
 def _path(pattern: object) -> str:
-    """A pattern as a word of the shell: %j is the job's number, and %S the server with a dot before it, as PBS tells
-    them; %% is a per cent sign."""
+    """A pattern as a word of the shell: %j is the job's number, and %S the server with a dot before it, as PBS has
+    them. %% is a per cent sign.
+    """
     parts = _SIGN.split(str(pattern))
     return "".join(_MEANT.get(part) or shlex.quote(part) for part in parts if part)
 
@@ -101,7 +102,7 @@ _OF_SUBMITTER = ("HOME", "LANG", "LOGNAME", "MAIL", "PATH", "SHELL", "TZ")
 
 
 def _as_submitted(request: SubmitRequest) -> dict[str, str]:
-    """What qsub would have told of a passed-through job's submitter, and of the name that he gave it."""
+    """What qsub would have passed on about a passed-through job's submitter, and the name that they gave it."""
     asked = request.asked
     if asked is None:
         return {}
@@ -130,9 +131,9 @@ shift 5
 exec "$@"
 """
 
-# pbsdsh's own exit code is 0 whatever becomes of its task, whose environment is nearly empty. The shell waits for all
-# of them in `wait`, so that it hears a TERM at once; pbsdsh passes signals on, though OpenPBS's qdel has killed its
-# task by then. Who ends a job goes by the signal that ended its script: after a TERM it ends itself by one, once the
+# pbsdsh's own exit code is 0 whatever becomes of its task. The task's environment is nearly empty. The shell waits for
+# all of them in `wait`, so that it gets a TERM at once. pbsdsh passes signals on, though OpenPBS's qdel has killed its
+# task by then. PBS goes by the signal that ended a job's script: after a TERM it ends itself by one, once the
 # exit file is written.
 _WORKERS = r"""#!/bin/sh
 exit_file={exit_file}
@@ -194,7 +195,7 @@ exit "$code"
 """
 
 # Each task adds to the job's own files, since what it says would end in PBS's. pbsdsh is the one that PBS's own PATH
-# finds, whatever PATH the user has; its exit code counts where it has told of no task.
+# finds, whatever PATH the user has. Its exit code counts where it has reported no task.
 _TASK = r"""
 cd -- "$1" && PATH=$2 && HOME=$3 && PBS_JOBID=$4 || exit 70
 export PATH HOME PBS_JOBID

@@ -11,7 +11,7 @@ from ejbd.core.view import BatchState
 
 
 class Dialect(StrEnum):
-    """Whose commands they are: they share names and little else."""
+    """Which PBS the commands are of: they share names and little else."""
 
     OPENPBS = "openpbs"
     TORQUE = "torque"
@@ -30,7 +30,7 @@ _LIVING = {
 }
 _ENDED = {Dialect.OPENPBS: frozenset("FX"), Dialect.TORQUE: frozenset("C")}
 
-# Below zero an exit status says what the server or a mom did. Those of lost nodes and daemons are nobody's own fault.
+# Below zero an exit status says what the server or a mom did. Those of lost nodes and daemons are no job's own fault.
 _TIMEOUT = {Dialect.OPENPBS: -29, Dialect.TORQUE: -11}
 _NODE_FAIL = {
     Dialect.OPENPBS: frozenset({-3, -4, -5, -6, -14, -16, -18, -20, -30}),
@@ -58,7 +58,7 @@ def number_of(id: str) -> str:
 def living_state(word: str, *, hold: str = "", depends: bool = False) -> tuple[BatchState, bool]:
     """The state of a job that has not ended, and whether it waits for something else than room.
 
-    A hold of the system's own on a job that depends on another is no hold that somebody could release.
+    A hold of the system's own on a job that depends on another is no hold that a user could release.
     """
     state = _LIVING.get(word, BatchState.UNKNOWN)
     if state is BatchState.HELD and depends and not set(hold) & set("uo"):
@@ -76,7 +76,7 @@ def end_of(
 ) -> tuple[BatchState, int | None, str]:
     """How a job ended: state, exit code (128+signal for a signal) and PBS's own word where it says more.
 
-    Torque tells nothing of a deletion but the signal that it ended the job with: a TERM is taken for one. Deleted
+    Torque shows nothing of a deletion but the signal that it ended the job with: a TERM is taken for one. Deleted
     before its script began it has an exit status of 0: `began` says whether there was a session.
     """
     if status is None or (dialect is Dialect.TORQUE and status == 0 and not began):

@@ -1,7 +1,7 @@
 """What Torque lists: `qstat -x` and `pbsnodes -x`, in XML.
 
-What a user called his job or put into its variables may hold characters that XML does not allow. They are replaced
-before anything is read, and where the whole can still not be read each job is read for itself: a name costs at most
+What users call their jobs or put into their variables may hold characters that XML does not allow. They are replaced
+before anything is read. Where the whole can still not be read each job is read for itself: a name costs at most
 its own row.
 """
 

@@ -36,7 +36,8 @@ _NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:,[A-Za-z0-9][A-Za-z0-9._-]*)*
 @dataclass(slots=True)
 class Words:
     """`argv` of qsub; what goes into each chunk or group of nodes (`each`, by its processors: `each_mb`); `hosts` by
-    name; `shape`: the resources as a #PBS line has them, instead of all that."""
+    name. `shape`: the resources as a #PBS line has them, instead of all that.
+    """
 
     argv: list[str] = field(default_factory=list)
     each: list[str] = field(default_factory=list)

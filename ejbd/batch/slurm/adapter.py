@@ -68,14 +68,14 @@ class SlurmBatch:
         self._submit_timeout_s = submit_timeout_s
         self._clock = clock
         self._config: dict[str, str] | None = None
-        self._config_asked = -math.inf  # by the clock that nobody sets
+        self._config_asked = -math.inf  # by the monotonic clock
         self._level: str | None = None  # of our user in the accounts
         self._level_asked = -math.inf
         self._nodes: tuple[NodeView, ...] = ()  # as they were last seen
         self._rows: Memory = {}  # of the last poll
-        self._reserved: tuple[Reserved, ...] | None = None  # None: never told
+        self._reserved: tuple[Reserved, ...] | None = None  # None: never answered
         self._reserved_error: BatchError | None = None
-        self._reserved_asked = -math.inf  # by the clock that nobody sets
+        self._reserved_asked = -math.inf  # by the monotonic clock
         self._reserved_unparsed = 0
         own = Identity.own().user
         self._limits = AccountLimits(self._query, own, os.geteuid(), timeout_s)
@@ -160,7 +160,7 @@ class SlurmBatch:
                 raise
 
     async def _ask_for_reservations(self) -> None:
-        """Once a minute at most; where Slurm does not answer, what it told last holds."""
+        """Once a minute at most; where Slurm does not answer, what it said last holds."""
         if time.monotonic() - self._reserved_asked < ASK_EVERY_S:
             return
         self._reserved_asked = time.monotonic()
@@ -181,7 +181,7 @@ class SlurmBatch:
             result = await run
         except CommandTimedOut as error:
             if (id := sbatch.parse(error.stdout)) is not None:
-                return id  # it went on to wait for the job's end, as a line of the script tells it to
+                return id  # it went on to wait for the job's end, as a line of the script has it do
             raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}", stderr=error.stderr) from error
         if result.code != 0:
             raise refusals.submit_refusal(result)
@@ -206,8 +206,9 @@ class SlurmBatch:
     ) -> tuple[commands.Sbatch, Coroutine[Any, Any, CommandResult]]:
         """The command of a submission, ready to be run.
 
-        The user's environment is no environment for a command of the daemon's: it would say which libraries that loads
-        and which Slurm it asks. sbatch reads it as a file, which it does before it makes the job's environment of it.
+        The user's environment is no environment for a command of the daemon's. It would say which libraries that loads
+        and which Slurm it asks. So sbatch reads it as a file, which it does before it makes the job's environment of
+        it.
         """
         asked = request.asked
         stdin: str | None = request.script
@@ -215,7 +216,7 @@ class SlurmBatch:
         if asked is not None:
             stdin = request.script if asked.file is None else None
             surroundings = Surroundings(asked.directory, request.umask, request.limits)
-        # The times among his options are meant in his time zone.
+        # The times among the user's options are meant in their time zone.
         wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
         users = None if test_only else await self._users_environment(request)
         descriptor = None if users is None else in_memory(users)
@@ -248,8 +249,8 @@ class SlurmBatch:
     async def _users_environment(self, request: SubmitRequest) -> dict[str, str] | None:
         """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
 
-        Measured against sbatch 22.05: of a file everything goes to the job, whatever `--export` says, and what that
-        says besides is added by sbatch itself; under NONE and NIL nothing would.
+        Measured against sbatch 22.05: of a file everything goes to the job, whatever `--export` says. What that says
+        besides is added by sbatch itself; under NONE and NIL nothing would.
         """
         asked = request.asked
         if asked is None:
@@ -351,7 +352,7 @@ class SlurmBatch:
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
 
-        Which of the two is asked from the settings once; the exit files speak for what the command does not know, and
+        Which of the two is asked from the settings once. The exit files speak for what the command does not know, and
         for everything where it does not answer.
         """
         if not ids:
@@ -435,7 +436,7 @@ class SlurmBatch:
         return result.stdout
 
     def _own_environment(self) -> dict[str, str]:
-        """What sbatch is started in, and what a job of our own sees: who it is, and nothing of the daemon's own."""
+        """What sbatch is started in, and what a job of our own sees: its user, and nothing of the daemon's own."""
         user = pwd.getpwuid(os.geteuid())
         return {
             "PATH": self.commands.environment["PATH"],

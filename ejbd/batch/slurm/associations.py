@@ -1,5 +1,6 @@
-"""The limits of accounts and QOS: `scontrol show assoc_mgr` (limits with their use), `sacctmgr show qos` (what a QOS
-allows each user, also of one that has no job now), and which QOS a partition has."""
+"""The limits of accounts and QOS. `scontrol show assoc_mgr` has limits with their use. `sacctmgr show qos` has what a
+QOS allows each user, also of one that has no job now. And there is which QOS a partition has.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def _with_parent(one: Association) -> Association:
 
 @dataclass(frozen=True, slots=True)
 class ShowQos:
-    """What each QOS allows, from the accounting database: of who has no job now the controller says nothing."""
+    """What each QOS allows, from the accounting database: of users without a job now the controller says nothing."""
 
     timeout_s: float = 20.0
 
@@ -176,7 +177,7 @@ def _said(fields: Mapping[str, str], name: str) -> Amount:
 def _limits(
     fields: Mapping[str, str], kinds: Iterable[tuple[str, Counted]], safe: bool
 ) -> Iterator[tuple[str, AccountLimit]]:
-    """What is limited, by its field; whose it is comes later."""
+    """What is limited, by its field; the account or user that it is of comes later."""
     for name, counted in kinds:
         found = _said(fields, name)
         if found.most is None:
@@ -218,7 +219,7 @@ def limits_of(
         common = {"qos": one.name, "queues": partitions.get(one.name, ())}
         for name, limit in _limits(one.fields, (*_SUMS, *_OF_A_JOB), safe):
             rules.setdefault(name, set()).add(one.name)
-            found.append(_whose(limit, where, **common))
+            found.append(_limit_of(limit, where, **common))
         mine = one.users.get(str(uid)) or one.users.get(user) or {}
         for account, letter in [("", "U"), *((account, "A") for account in dict.fromkeys(a.account for a in own))]:
             used_by = one.accounts.get(account, {}) if account else mine
@@ -229,27 +230,27 @@ def limits_of(
                     continue
                 rules.setdefault(name.replace(f"P{letter}", "", 1), set()).add(one.name)
                 limit = AccountLimit(name.replace("/", "="), counted, most, now.used)
-                whose = f"{where}, account {account}" if account else f"{where}, {user}"
-                found.append(_whose(limit, whose, accounts=(account,) if account else (), own=not account, **common))
+                owner = f"{where}, account {account}" if account else f"{where}, {user}"
+                found.append(_limit_of(limit, owner, accounts=(account,) if account else (), own=not account, **common))
 
     for association in own:
         account, queues = association.account, (association.partition,) if association.partition else ()
         for name, limit in _limits(association.fields, (*_OF_A_USER, *_OF_A_JOB, *_SUMS), safe):
-            whose = f"{user} in account {account}" + (f", partition {queues[0]}" if queues else "")
+            owner = f"{user} in account {account}" + (f", partition {queues[0]}" if queues else "")
             other = tuple(sorted(rules.get(name, ())))
-            found.append(_whose(limit, whose, accounts=(account,), queues=queues, own=True, other_rules=other))
+            found.append(_limit_of(limit, owner, accounts=(account,), queues=queues, own=True, other_rules=other))
     for account in _up(dict.fromkeys(one.account for one in own), parents):
         fields = next((one.fields for one in known if one.account == account and not one.user), {})
         below = tuple(sorted(name for name in parents if account in _up([name], parents)))
         for name, limit in _limits(fields, _SUMS, safe):
             other = tuple(sorted(rules.get(name, ())))
-            found.append(_whose(limit, f"account {account}", accounts=below or (account,), other_rules=other))
+            found.append(_limit_of(limit, f"account {account}", accounts=below or (account,), other_rules=other))
     return tuple(found)
 
 
-def _whose(limit: AccountLimit, whose: str, **more: object) -> AccountLimit:
+def _limit_of(limit: AccountLimit, owner: str, **more: object) -> AccountLimit:
     values: dict[str, object] = {"accounts": (), "qos": "", "queues": (), "own": False, "other_rules": ()} | more
-    return AccountLimit(f"{limit.name} of {whose}", limit.counted, limit.most, limit.used, **values)  # type: ignore[arg-type]
+    return AccountLimit(f"{limit.name} of {owner}", limit.counted, limit.most, limit.used, **values)  # type: ignore[arg-type]
 
 
 def _up(accounts: Iterable[str], parents: Mapping[str, str]) -> list[str]:

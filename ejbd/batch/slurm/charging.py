@@ -50,7 +50,7 @@ def fair_share(config: Mapping[str, str]) -> int:
 
 
 def shares_of(associations: Iterable[Association], config: Mapping[str, str]) -> FairShare | None:
-    """The accounts' shares and use as the controller tells them; None where priorities do not go by them."""
+    """The accounts' shares and use as the controller shows them; None where priorities do not go by them."""
     weight = fair_share(config)
     if not weight:
         return None
@@ -69,7 +69,7 @@ def shares_of(associations: Iterable[Association], config: Mapping[str, str]) ->
 
 
 def _part(fields: Mapping[str, str], name: str, at: int) -> float:
-    """One of several numbers, as in `SharesRaw/Norm/Level/Factor=1/0.33/3/0.00`; 0 where it is not told."""
+    """One of several numbers, as in `SharesRaw/Norm/Level/Factor=1/0.33/3/0.00`; 0 where it is not given."""
     words = fields.get(name, "").split("/")
     try:
         return float(words[at])
@@ -80,7 +80,7 @@ def _part(fields: Mapping[str, str], name: str, at: int) -> float:
 async def examine(
     charges: Iterable[Charge], config: Mapping[str, str], query: Query, user: str, timeout_s: float
 ) -> list[Check]:
-    """One check for what each queue has for its subjobs, or one that tells what fair share costs without."""
+    """One check for what each queue has for its subjobs, or one that says what fair share costs without."""
     wanted = [one for one in charges if one.qos or one.account]
     weight = fair_share(config)
     if not wanted:

@@ -1,4 +1,4 @@
-"""What `ejb doctor` looks at on a Slurm site."""
+"""What `ejb doctor` checks on a Slurm site."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ NOT_YET = "now+1000days"
 
 def _standing_by(request: SubmitRequest) -> list[str]:
     """Two locks. A dependency would let the job begin after any failure, so that a begin far ahead has to be taken off,
-    too. A job that is held would lose its place (priority/basic puts whom it releases at the end)."""
+    too. A job that is held would lose its place (priority/basic puts what it releases at the end)."""
     if not request.stands_by_for:
         return []
     (other,) = checked_ids([request.stands_by_for])
@@ -175,7 +175,7 @@ class Shorten:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Hold a pending job as its user (whom root may be, too: the user can release it again), or release it."""
+    """Hold a pending job as its user (also as root: the user can release it again), or release it."""
 
     id: str
     hold: bool
@@ -200,7 +200,7 @@ class Begins:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Which jobs anybody's waiting jobs wait for."""
+    """Which jobs the waiting jobs of all users wait for."""
 
     separator: str
     timeout_s: float = 20.0
@@ -295,7 +295,7 @@ class ShowConfig:
 
 
 def memory_rules(config: Mapping[str, str]) -> MemoryRules:
-    """What the site's settings say of memory. A partition's own are not looked at."""
+    """What the site's settings say of memory. A partition's own are not read."""
 
     def megabytes(name: str) -> int | None:
         text = config.get(name, "")
@@ -316,7 +316,7 @@ def kill_wait_s(config: Mapping[str, str]) -> float:
 
 
 def pass_s(config: Mapping[str, str]) -> float:
-    """How often backfilling looks at those who wait (bf_interval, seconds)."""
+    """How often backfilling visits the waiting jobs (bf_interval, seconds)."""
     word = scheduler_parameters(config).get("bf_interval", "")
     return float(word) if word.isascii() and word.isdigit() and int(word) > 0 else PASS_S
 

@@ -37,14 +37,14 @@ def is_limit(reason: str) -> bool:
 
 
 class AccountLimits:
-    """`look` once a poll. What could not be read is told, and what was read last holds."""
+    """`look` once a poll. What could not be read is reported, and what was read last holds."""
 
     def __init__(self, query: Query, user: str, uid: int, timeout_s: float) -> None:
         self._query = query
         self._user = user
         self._uid = uid
         self._timeout_s = min(timeout_s, READ_TIMEOUT_S)
-        self._asked_s = -math.inf  # by the clock that nobody sets
+        self._asked_s = -math.inf  # by the monotonic clock
         self._elsewhere: list[tuple[AccountLimit, float]] = []  # with what is used that listings do not show
         self._waited: set[str] = set()  # jobs of ours that waited then
         self.unknown = ""

@@ -1,9 +1,9 @@
 """`squeue`, one of the two commands of a poll (`nodes.py` has the other).
 
 Job names, comments and the like are free text of other people and may hold any character. They and the rows are
-therefore kept apart by a separator that is drawn anew for each call: nobody can have put it into a name beforehand, so
-that a name can neither hide a row nor forge one. What Slurm or an administrator writes is kept apart by bars, and a row
-with one bar too many is not read.
+therefore kept apart by a separator that is drawn anew for each call. It cannot be in a name beforehand, so that a name
+can neither hide a row nor forge one. What Slurm or an administrator writes is kept apart by bars, and a row with one
+bar too many is not read.
 
 A site has tens of thousands of rows, of which few change from poll to poll: what a row meant is remembered by its text.
 The owner of a job is told as a number, since squeue looks each name up anew.
@@ -104,7 +104,7 @@ class Squeue:
         return found, unparsed
 
 
-OVERDUE_S = 60.0  # twice Slurm's own interval between two looks at the whole queue
+OVERDUE_S = 60.0  # twice Slurm's own interval between two passes over the whole queue
 NEVER_S = 365 * 86400.0  # a start that lies further ahead is a lock on a job that stands by, or Slurm's word for never
 WAITS_FOR_ROOM = ("None", "Priority", "Resources", "")
 

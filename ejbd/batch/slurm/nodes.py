@@ -1,11 +1,11 @@
 """`scontrol` about nodes and partitions, the other command of a poll.
 
-`sinfo` tells the same, but compares each of its rows with all others: 12 s of CPU time and more for 5,000 nodes in 6
-partitions, where `scontrol` takes 0.05 s. Both questions go to one scontrol, on its standard input: it says what it is
-asked (`scontrol: show nodes`) between its answers.
+`sinfo` has the same, but compares each of its rows with all others. That is 12 s of CPU time and more for 5,000 nodes
+in 6 partitions, where `scontrol` takes 0.05 s. Both questions go to one scontrol, on its standard input: it says what
+it is asked (`scontrol: show nodes`) between its answers.
 
 A line is `Name=value Name=value …`. What is read of a node stands before all that people write freely (Reason, Comment,
-Extra, which may hold blanks, `|` and `=`), so that of two fields of one name the first is the real one.
+Extra, which may hold blanks, `|` and `=`). So of two fields of one name the first is the real one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PARTITION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeListing:
-    """What one look at the nodes shows. `tiers`: queue -> PriorityTier."""
+    """What one reading of the nodes shows. `tiers`: queue -> PriorityTier."""
 
     nodes: tuple[NodeView, ...]
     queues: tuple[QueueView, ...]
@@ -56,11 +56,11 @@ class ShowNodes:
         return ["scontrol", "--oneliner", "--details"]  # details: devices in use
 
     def parse(self, text: str) -> NodeListing:
-        """What was told, with the number of lines that could not be read. The text is read in place, line by line."""
+        """What was listed, with the number of lines that could not be read. The text is read in place, line by line."""
         nodes: list[NodeView] = []
         queues: dict[str, _Queue] = {}
         unparsed = 0
-        may_go_on = False  # a comment may hold line breaks, which are told as they are
+        may_go_on = False  # a comment may hold line breaks, which are printed as they are
         for found in _LINE.finditer(text):
             line = found[0].rstrip()
             while line.startswith(_PROMPT):
@@ -81,7 +81,7 @@ class ShowNodes:
                 unparsed += 1
         unparsed += sum(1 for queue in queues.values() if not queue.told)
         return NodeListing(
-            # As everywhere in Slurm, a node in no partition is nobody's to use.
+            # As everywhere in Slurm, a node in no partition cannot be used.
             nodes=tuple(node for node in nodes if node.queues),
             queues=tuple(queue.view(self.whole_nodes) for queue in queues.values() if queue.told),
             tiers={queue.name: queue.tier for queue in queues.values()},

@@ -1,4 +1,4 @@
-"""What Slurm's commands say when they fail, and what it means: try later, never, or nobody knows."""
+"""What Slurm's commands say when they fail, and what it means: try later, never, or not known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRANSIENT = re.compile(
     r"|queue size limit|required partition not available|reservation is not usable",
     re.IGNORECASE,
 )
-# A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself: sbatch prints its name
+# A limit on jobs in the queue (of the user, account or QoS), below which one comes by itself. sbatch prints its name
 # (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, MaxSubmitJobsPerAccount) before the sentence that speaks of all
 # limits at once.
 _FULL = re.compile(r"\b((Assoc|QOS)\w*Submit\w*Limit|MaxSubmitJobsPerAccount)\b")

@@ -18,7 +18,7 @@ _CPUS = re.compile(r"(?:^|,)cpu=([0-9]+[KM]?)(?:,|$)")
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """One reservation as Slurm tells it. `cpus` of all its nodes together; None: not told."""
+    """One reservation as Slurm lists it. `cpus` of all its nodes together; None: not given."""
 
     name: str
     start_s: float
@@ -26,11 +26,11 @@ class Reserved:
     nodes: tuple[str, ...]
     flags: frozenset[str]
     users: tuple[str, ...]
-    restricted: bool  # to accounts, groups or who is not named, beside `users`
+    restricted: bool  # to accounts, groups or users that are not named, beside `users`
     cpus: int | None
 
     def admits(self, user: str) -> bool:
-        """Whether jobs of this user run in it without asking: of a MAGNETIC one, to which nothing but users is told.
+        """Whether jobs of this user run in it without asking: of a MAGNETIC one that names nothing but users.
 
         Being listed is not enough: Slurm keeps every job out of a reservation that does not ask for it by name. What
         accounts and groups would let in is not known of a job that has yet to be submitted, and counts as a refusal.
@@ -38,7 +38,7 @@ class Reserved:
         return "MAGNETIC" in self.flags and not self.restricted and user in self.users
 
     def seen_by(self, user: str, nodes: Sequence[NodeView]) -> SiteReservation:
-        """The same for `user`. Where it keeps fewer processors than its nodes have, nobody tells which ones."""
+        """The same for `user`. Where it keeps fewer processors than its nodes have, Slurm does not say which ones."""
         there = [node.processors for node in nodes if node.name in self.nodes]
         part = None
         if self.cpus is not None and there and self.cpus < sum(there):

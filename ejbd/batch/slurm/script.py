@@ -9,7 +9,7 @@ from ejbd.batch.base import WorkerScript
 from ejbd.batch.starter import BEGINS_ALONE, alone_words, end_at_once, worker_words
 
 # Runs once a node, with the worker's command as arguments. The processors that the job was given on this node are
-# word number SLURM_NODEID of SLURM_JOB_CPUS_PER_NODE, `4(x2),2` for 4, 4 and 2: the step's own counts would be those
+# word number SLURM_NODEID of SLURM_JOB_CPUS_PER_NODE, `4(x2),2` for 4, 4 and 2. The step's own counts would be those
 # of its one task.
 _ON_NODE = r"""
 left=$SLURM_NODEID processors=
@@ -29,9 +29,9 @@ exec "$@" --node "${SLURMD_NODENAME:-$(hostname)}" --processors "$processors"
 """
 
 # TERM comes to this shell at a time limit and at a cancellation, and not where Slurm only warns of an end (preemption
-# with a GraceTime, `scancel --signal`), which it tells the steps alone. So it is this shell that says which it is.
-# The shell waits in `wait`, not in srun itself, so that it hears a TERM at once; srun passes signals on to the workers.
-# SLURM_* of the job that shape a step are unset for the workers: they would give the one worker of a node a part of it
+# with a GraceTime, `scancel --signal`). Then it signals the steps alone. So it is this shell that says which it is. The
+# shell waits in `wait`, not in srun itself, so that it hears a TERM at once; srun passes signals on to the workers.
+# SLURM_* of the job that shape a step are unset for the workers. They would give the one worker of a node a part of it
 # only. Where the workers leave since no manager answers, the job's own script takes their place (docs/guarantees.md).
 _SUBJOB = r"""#!/bin/sh
 exit_file={exit_file}
@@ -100,5 +100,5 @@ def rigid_command(argv: Sequence[str], processors: int) -> str:
     """The body of an ordinary job's script. Raises ValueError where there is nothing to run."""
     if not argv:
         raise ValueError("there is no command to run")
-    # As many as the job was given tasks. Slurm tells a step nothing of the processors that each of them is to have.
+    # As many as the job was given tasks. Slurm passes nothing to a step of the processors that each of them is to have.
     return f'srun ${{SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}} -- {shlex.join(argv)}'

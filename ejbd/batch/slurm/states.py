@@ -38,8 +38,9 @@ _STATES = {
     "PREEMPTED": BatchState.PREEMPTED,
 }
 
-# What a node's state may say and still take jobs now. Any other flag keeps them from starting there: DRAIN, FAIL,
-# NOT_RESPONDING, MAINTENANCE, POWERED_DOWN and what comes before and after it, a reboot, and what newer versions add.
+# What a node's state may say and still take jobs now. Any other flag keeps them from starting there. It may be DRAIN,
+# FAIL, NOT_RESPONDING, MAINTENANCE, POWERED_DOWN and what comes before and after it, a reboot, and what newer versions
+# add.
 _NODE_USABLE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _NODE_HARMLESS = frozenset({"CLOUD", "COMPLETING", "PLANNED", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 _NOTHING = frozenset({"", "(null)", "n/a", "none", "none assigned", "unknown"})

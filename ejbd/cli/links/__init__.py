@@ -14,7 +14,7 @@ from ejbd.errors import EjbError
 
 
 def run(name: str, words: Sequence[str]) -> int:
-    """Do what the command of this name would do; its exit code. Errors are told as that command tells them."""
+    """Do what the command of this name would do; its exit code. Errors are printed as that command prints them."""
     from ejbd.cli.output import printable
 
     try:

@@ -1,4 +1,4 @@
-"""What squeue and sacct tell of a job, field by field."""
+"""What squeue and sacct print of a job, field by field."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ class Line:
         return next((value for one, value in reversed(self.given) if one == name), None)
 
     def values(self, name: str) -> list[str]:
-        """What is in all lists that were given, whose parts commas or blanks divide."""
+        """What is in all lists that were given: commas or blanks divide their parts."""
         said = [value for one, value in self.given if one == name]
         return [part for value in said for part in _parts(value)]
 
 
 def read(known: Known, words: Sequence[str], command: str) -> Line:
-    """Read a line. Raises EjbError (INVALID) for an option that is not known, or whose value is missing."""
+    """Read a line. Raises EjbError (INVALID) for an option that is not known, or that lacks its value."""
     try:
         options, rest = getopt.gnu_getopt(list(words), known.short, known.long)
     except getopt.GetoptError as error:

@@ -37,7 +37,7 @@ class Row:
 
     @property
     def number(self) -> str:
-        """The job's own number; its id, by which its user knows it, where it was told none yet."""
+        """The job's own number; its id, by which its user knows it, where it has none yet."""
         return self.job["number"] or self.job["id"]
 
     @property
@@ -62,7 +62,7 @@ def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
     """What these words mean: numbers, `N_7`, `N_[1-3]`; an array with its elements (`apart`).
 
     A row for several elements that wait together stands for those alone that a word names. Raises EjbError (INVALID)
-    for a number that no job can have: the site's own command would cut it to 32 bits, and take another job for it.
+    for a number that no job can have. The site's own command would cut it to 32 bits, and take another job for it.
     """
     matches = {word: _NAMED.fullmatch(word) for word in words}
     for word, match in matches.items():
@@ -176,16 +176,16 @@ def _indices(text: str | None) -> set[int] | None:
     return found
 
 
-def listed(daemon: Client, most_ended: int | None, line: Line, *, everybody: bool = False) -> Iterator[JobView]:
+def listed(daemon: Client, most_ended: int | None, line: Line, *, all_users: bool = False) -> Iterator[JobView]:
     """Jobs that live and, as many as that, those that have ended, of the users, queues and names of a line.
 
-    Each of these may be a list. Without a user they are one's own, or `everybody`'s.
+    Each of these may be a list. Without a user they are one's own, or those of `all_users`.
     """
     wanted = {key: (line.value(key) or "").split(",") for key in _FILTERS if line.has(key)}
     if "user" in wanted:
         wanted["user"] = [_user(word) for word in wanted["user"]]
     query: dict[str, Any] = {key: values[0] for key, values in wanted.items() if len(values) == 1}
-    if "user" not in wanted and not everybody:
+    if "user" not in wanted and not all_users:
         query["mine"] = "true"
     found = daemon.jobs(alive="true", **query)
     both = found if most_ended is None else chain(found, daemon.jobs(most_ended, alive="false", **query))
@@ -193,7 +193,7 @@ def listed(daemon: Client, most_ended: int | None, line: Line, *, everybody: boo
 
 
 def _user(word: str) -> str:
-    """The name of a user who is told by name or by number."""
+    """The name of a user that is given by name or by number."""
     try:
         return pwd.getpwuid(int(word)).pw_name if word.isdigit() else word
     except KeyError:

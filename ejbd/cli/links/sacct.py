@@ -133,7 +133,7 @@ def _rows(line: options.Line, daemon: Client) -> tuple[list[Row], list[str]]:
     else:
         if since_s is None:
             since_s = _moment("00:00")
-        jobs = listed(daemon, ENDED_LOOKED_AT, line, everybody=line.has("all"))
+        jobs = listed(daemon, ENDED_LOOKED_AT, line, all_users=line.has("all"))
         rows = [row for job in jobs if _within(job["submit_s"], job["end_s"], since_s, until_s)
                 for row in rows_of(daemon, job)]  # fmt: skip
         others = []

@@ -1,4 +1,4 @@
-"""`sbatch`: `ejb submit`, told as sbatch tells it."""
+"""`sbatch`: `ejb submit`, with sbatch's answers."""
 
 from __future__ import annotations
 

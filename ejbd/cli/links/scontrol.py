@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
         if command != "show":
             daemon.request("POST", job_path(row.job["id"], f"/{command}"))
             continue
-        # Slurm itself tells more of a job that it has by this number, as long as it remembers it.
+        # Slurm itself shows more of a job that it has by this number, as long as it remembers it.
         if row.job["elastic"] or row.job["array"] is not None or not _shown_by_slurm(flags, row):
             lines = _lines(row, daemon.get(job_path(row.job["id"])))
             print(" ".join(lines) if {"-o", "--oneliner"} & set(flags) else "\n   ".join(lines), end="\n\n")

@@ -11,7 +11,7 @@ from .. import linux
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext, Outcome
 
 CHECKPOINTED = 85
-"""The exit code of a rank whose checkpoint is written."""
+"""The exit code of a rank that has written its checkpoint."""
 
 SIGNAL = signal.SIGUSR1
 
@@ -92,7 +92,7 @@ class ApplicationEngine(Engine):
         return Command(argv, env)
 
     def restart(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
-        return Command(argv, env)  # the program is told by EJB_RESTART_DIR
+        return Command(argv, env)  # the program reads EJB_RESTART_DIR
 
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         return ApplicationCheckpoint(epoch)

@@ -24,10 +24,10 @@ class EpochContext:
     """One epoch on this worker.
 
     `run_tool` starts a helper process of the engine (a coordinator, a command), its output in the log file
-    `<folder>/<name>-<node>.log`, and calls back with its exit code. `home`: this worker keeps what an epoch has once (a
+    `<folder>/<name>-<node>.log`. It calls back with its exit code. `home`: this worker keeps what an epoch has once (a
     coordinator, the PMI server). `services`: the helpers that belong to the computation, by name. `scratch`: makes and
     names a folder of this machine for this epoch, the same for all of the job's workers here. `launched`: how many
-    processes the workers start for the epoch's ranks: one each, or one in all where a launcher starts them (and
+    processes the workers start for the epoch's ranks. It is one each, or one in all where a launcher starts them (and
     `launcher` is true); `ranks` has that one as rank 0. `cwd`: the folder in which ranks begin; known once they do.
     `lost` is called, with a sentence, where something that every rank depends on has ended by itself.
     """
@@ -141,7 +141,7 @@ class Engine:
     keeps_services = False
     """Whether helpers are members of the computation, checkpointed and restored along with the ranks."""
     may_hang = False
-    """Whether ranks that were brought back by it may hang, though nothing tells."""
+    """Whether ranks that were brought back by it may hang, though nothing shows it."""
     gave_up: Optional[int] = None
     """The exit code of a process that the engine itself has ended because it could not go on."""
 

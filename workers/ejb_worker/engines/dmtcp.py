@@ -2,7 +2,7 @@
 
 The coordinator lives on the epoch's home, in a group of its own; `<epoch_dir>/coordinator.json` tells the other workers
 where. Only the home talks to it. What every worker sees for itself is whether its own ranks have ended and left whole
-images; what the home learns besides (a refusal, a missing image elsewhere) it tells the others by a verdict file.
+images. What the home learns besides (a refusal, a missing image elsewhere) reaches the others by a verdict file.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class DmtcpEngine(Engine):
 
     def finish(self, epoch: EpochContext) -> None:
         if len(epoch.ranks) == epoch.launched and all(child.code is not None for child in epoch.services.values()):
-            self.close(epoch)  # nobody elsewhere needs the coordinator
+            self.close(epoch)  # no other worker needs the coordinator
 
     def close(self, epoch: EpochContext) -> None:
         coordinator = epoch.state.get("coordinator")

@@ -1,4 +1,6 @@
-"""One checkpoint by DMTCP after which the ranks end: how it is asked for, when it counts, and what is told about it."""
+"""One checkpoint by DMTCP after which the ranks end: how it is asked for, when it counts, and what is reported about
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ STATUS_PAUSE_S = 0.1
 VERDICT_PAUSE_S = 0.3
 IMAGES_PAUSE_S = 0.2
 SETTLED_S = 2.0
-"""A process that a rank had started may have ended since the processes were counted: once there have been no more
+"""A process that a rank had started may have ended since the processes were counted. Once there have been no more
 images for so long, these are all."""
 QUIET_S = 2.0
 LEFT_BEHIND_S = 5.0
@@ -31,7 +33,7 @@ ROOM = 1.1
 
 
 class DmtcpCheckpoint(Checkpoint):
-    """Checkpoint and stop: the home asks the coordinator, everybody waits for his ranks to end and looks at the images.
+    """Checkpoint and stop: the home asks the coordinator, every worker waits for its ranks to end and reads the images.
 
     Only the exit code of a command counts, never its text. `-kc` returns before anything is written; a computation that
     is refused answers 2.

@@ -1,6 +1,6 @@
 """Checkpoint images on the spool: what is whole, and what a restart is made from.
 
-The images of an epoch go to `<epoch_dir>/checkpoint/rank-<r>` (and `pmi` for a helper) and stay there: DMTCP keeps
+The images of an epoch go to `<epoch_dir>/checkpoint/rank-<r>` (and `pmi` for a helper) and stay there. DMTCP keeps
 copies of files that the program had open beside them, by absolute paths. Each worker writes a manifest of its own ranks
 once they are whole: what has no manifest is no checkpoint. The generation before is the checkpoint of the epoch before.
 """

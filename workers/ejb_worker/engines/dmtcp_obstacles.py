@@ -12,12 +12,12 @@ import time
 from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
 
 _NAMELESS = re.compile(r"/#\d+ \(deleted\)$")
-# What nobody may read or write is DMTCP's own.
+# What may neither be read nor written is DMTCP's own.
 _SHARED = re.compile(r"^\S+ rw.s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.MULTILINE)
 LONGEST_MAPS = 4 << 20
 LASTING_S = 1.0
 ENDING_S = 0.05
-"""Of a process that was told to end no thread is left after so long, or the kernel's signal for it is still seen."""
+"""Of a process that was asked to end no thread is left after so long, or the kernel's signal for it is still seen."""
 FEWEST_FILES = 1024
 """DMTCP keeps descriptors from 821 on for itself, and ends what it restarts with a limit below 1024."""
 LIBRARY = "libdmtcp.so"
@@ -94,7 +94,7 @@ def restless(roots: Iterable[int]) -> bool:
 def _main_threads(mine: List[Process]) -> str:
     """A process that ends looks so for a moment, too: its other threads, DMTCP's one among them, end a little later."""
     if any(_outlived(one) for one in mine):
-        return "has a process whose main thread has ended before the others, and a checkpoint of it hangs"
+        return "has a process: its main thread has ended before the others, and a checkpoint of it hangs"
     return ""
 
 
@@ -193,7 +193,7 @@ def _open_files(mine: List[Process]) -> str:
             if _NAMELESS.search(target):
                 return "has a temporary file that never had a name, which DMTCP does not bring back: %s" % target
             if target.startswith("/dev/shm/") and not target.startswith("/dev/shm/sem."):
-                return "has POSIX shared memory open, whose descriptor DMTCP does not bring back: %s" % target
+                return "has POSIX shared memory open, and DMTCP does not bring its descriptor back: %s" % target
     return ""
 
 

@@ -154,7 +154,7 @@ class Commander:
         return self._child is not None
 
     def send(self, command: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
-        """Begin one; `result` tells how it ended."""
+        """Begin one; `result` gets how it ended."""
         if self._child is not None:
             raise EngineError("a DMTCP command is under way already")
         try:

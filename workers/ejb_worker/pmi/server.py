@@ -1,6 +1,6 @@
 """The PMI-1 server process: `worker.pyz pmi --folder DIR --host ADDRESS`, or `--fd NUMBER` of a socket that listens.
 
-It may be a member of a computation under DMTCP and then moves along with the ranks, so it is one thread, one poll loop,
+It may be a member of a computation under DMTCP and then moves along with the ranks. So it is one thread, one poll loop,
 no files that stay open. Its sockets are made without SOCK_CLOEXEC: DMTCP does not recognize those with it.
 
 The folder holds `tickets.json` (written by the worker, 0600): `{"tickets": [...], "nodes": [addresses]}`. The server
@@ -24,7 +24,7 @@ from .wire import LineReader, WireError
 from .wireup import Refused, Wireup
 
 LOST_HOLD_S = 1.0
-"""Between a lost rank and the server's own end, which ends the others: the lost one's exit code is told first.
+"""Between a lost rank and the server's own end, which ends the others: the lost one's exit code is reported first.
 
 The same where a rank aborts with a code that is no exit code: MPICH's own, because it misses a rank.
 """
@@ -111,7 +111,7 @@ class Server:
             self._close(peer)
             return
         if self._wireup.complete and self._listener.fileno() >= 0:
-            # Nobody else is to come: one door less, and one descriptor less to move.
+            # No other rank is to come: one door less, and one descriptor less to move.
             self._poll.unregister(self._listener.fileno())
             self._listener.close()
             self._note("complete")

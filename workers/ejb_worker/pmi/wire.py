@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List
 
 LONGEST_LINE = 4096
-"""Bytes. A rank's longest message is a put: a key and a value of the lengths that `cmd=maxes` tells it."""
+"""Bytes. A rank's longest message is a put: a key and a value of the lengths that `cmd=maxes` gives it."""
 
 KVSNAME_MAX = 256
 KEYLEN_MAX = 64

@@ -1,7 +1,7 @@
 """What a PMI-1 server answers, without a socket in sight.
 
-A rank comes with its *ticket* (the PMI_ID of its environment: a number that only the launch and the rank know) and is
-told its rank. From then on it puts what others need to reach it, waits in barriers, and says goodbye.
+A rank comes with its *ticket* (the PMI_ID of its environment) and gets its rank. Only the launch and the rank know that
+number. From then on it puts what others need to reach it, waits in barriers, and says goodbye.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Wireup:
 
     @property
     def complete(self) -> bool:
-        """Every rank has come: nobody else is to be let in."""
+        """Every rank has come: no other process is to be let in."""
         return len(self.states) == self.size
 
     @property

@@ -1,4 +1,4 @@
-"""How fast placements got on, by application; what a placement's ranks told of their progress."""
+"""How fast placements got on, by application; what a placement's ranks reported of their progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches whose ranks go on when one has failed, as those of srun do."""
+"""Launches with ranks that go on when one has failed, as those of srun do."""
 
 from __future__ import annotations
 
