@@ -82,10 +82,9 @@ def room_of(path: Path) -> str:
 
 @functools.cache
 def house() -> dict[str, set[str]]:
-    """Each module outside the manager, and the modules that it imports when it runs, wherever in it."""
+    """Each module, and the modules that it imports when it runs, wherever in it."""
     paths = modules("ejbd")
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-    names = {name: path for name, path in names.items() if not name.startswith("ejbd.manager")}
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
         package = ".".join(path.relative_to(ROOT).parent.parts)

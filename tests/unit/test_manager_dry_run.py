@@ -25,8 +25,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.rules.planning.decide import Decider
-from ejbd.manager.rules.requests import requests
-from ejbd.manager.submission import intake
+from ejbd.manager.submission import dryrun, intake
 from ejbd.sim.elastic import become_elastic
 from ejbd.sim.offering import offer_slots
 from ejbd.sim.world import Costs
@@ -103,7 +102,7 @@ class Daemon:
 
     def says(self) -> dict[str, Any]:
         """The decision of a dry run."""
-        _, found = requests.plan(self.ctx, self.submission.reading(), "ada")
+        _, found = dryrun.plan(self.ctx, self.submission.reading(), "ada")
         return dict(found["decision"])
 
     def does(self, state: State) -> tuple[dict[str, Any], list[Asked]]:

@@ -12,11 +12,12 @@ from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.batchjob import output
 from ejbd.manager.facts.context import Context
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.submission import intake, queues, submitting
-from ejbd.manager.submission.admission import Admission, admit
+from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.intake import Accepted
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.store import Store

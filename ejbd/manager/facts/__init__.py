@@ -1,1 +1,1 @@
-""" """
+"""Facts: rows, views, the world of a job, memory. Read only."""

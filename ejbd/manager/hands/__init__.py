@@ -1,1 +1,1 @@
-""" """
+"""Hands on what is not in the database: the spool, and the orders in it."""

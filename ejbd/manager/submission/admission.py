@@ -6,7 +6,7 @@ The one answer, for submissions, dry runs and the list of queues. What a job its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ejbd.config import Elasticity
 from ejbd.core.needs import seen_by
@@ -15,6 +15,7 @@ from ejbd.core.view import ClusterView, QueueView
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts import auto
+from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
@@ -23,24 +24,6 @@ from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
 from ejbd.manager.jobspec.ownwords import check_words
 from ejbd.manager.rules.linked import dependencies, elements
 from ejbd.plugins.engines import known_engines
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through).
-
-    `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing). `array`: the
-    indices of elements that become jobs of EJB's one by one (None: it is one job, also where that is an array of the
-    batch system's).
-    """
-
-    spec: JobSpec
-    queue: str
-    elastic: bool
-    engine: str
-    why: str
-    waits_for: str = ""
-    array: str | None = None
 
 
 def admit(ctx: Context, job: Reading) -> Admission:

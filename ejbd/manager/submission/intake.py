@@ -19,12 +19,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.past.history import application_of
 from ejbd.manager.facts.past.speculating import run_times
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.rules.linked import dependencies, elements
-from ejbd.manager.submission.admission import Admission, admit
+from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.together import Together
 from ejbd.store.models import Array, Dependency, Event, IdempotencyKey, Job
 from ejbd.store.states import JobState

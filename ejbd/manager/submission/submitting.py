@@ -17,6 +17,7 @@ from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.files.userfiles import apart
 from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.batchjob import passing, subjobrequests
 from ejbd.manager.facts.batchjob.output import Outputs, check_output
 from ejbd.manager.facts.batchjob.pbsfolders import into_folders
@@ -25,8 +26,8 @@ from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, 
 from ejbd.manager.facts.placing.checkpointing import with_mpi
 from ejbd.manager.facts.placing.mpi import LOOK_S
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
-from ejbd.manager.rules.requests import requests
-from ejbd.manager.submission.admission import Admission, admit
+from ejbd.manager.submission import dryrun
+from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.submission.together import Together
 from ejbd.store.store import Store
@@ -185,7 +186,7 @@ class Submissions:
         job = await _looked_at(job)
         _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
         walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
-        taken, found = await self._store.read(lambda s: requests.plan(self._context(s), job, user, walltimes))
+        taken, found = await self._store.read(lambda s: dryrun.plan(self._context(s), job, user, walltimes))
         if taken.elastic:
             await asyncio.to_thread(check_output, taken.spec, user)
         if taken.elastic:

@@ -1,1 +1,1 @@
-""" """
+"""Answers to questions: why a job waits, what its moves cost."""

@@ -1,1 +1,1 @@
-""" """
+"""Of every open job a few columns, kept in memory between polls."""

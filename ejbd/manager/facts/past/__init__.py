@@ -1,1 +1,1 @@
-""" """
+"""What earlier jobs have taught."""

@@ -27,7 +27,7 @@ from ejbd.wire.states import JobState
 
 if TYPE_CHECKING:
     from ejbd.core.speculation.laws import Law
-    from ejbd.manager.submission.admission import Admission
+    from ejbd.manager.facts.admitted import Admission
 
 log = structlog.get_logger(__name__)
 

@@ -1,1 +1,1 @@
-""" """
+"""Where ranks can be placed, and what an application needs for it."""

@@ -1,1 +1,1 @@
-""" """
+"""Arrays, their elements, and dependencies."""

@@ -1,1 +1,1 @@
-""" """
+"""An application on its processors: launched, checkpointed, moved, brought back."""

@@ -1,1 +1,1 @@
-""" """
+"""What the policies are asked, and what follows from their answers."""

@@ -1,1 +1,1 @@
-""" """
+"""Queues that are left alone for a while."""

@@ -1,1 +1,1 @@
-""" """
+"""Requests of users, and reports of workers."""

@@ -2,73 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import select
 
-from ejbd.core.needs import PLAIN
-from ejbd.core.policy import Situation
 from ejbd.errors import Code, EjbError
 from ejbd.manager.effects import Act, Conclude, DropElements, Effects, In, Release, ToRanks, ToScript, Wake, note, tell
 from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.speculating import asked_first_s
-from ejbd.manager.facts.room.asking import ask
-from ejbd.manager.facts.room.windows import Room
-from ejbd.manager.jobspec import Reading
 from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.indices import chosen
-from ejbd.manager.submission.admission import Admission, admit
-from ejbd.manager.submission.intake import columns
-from ejbd.manager.submission.queues import told_slots
 from ejbd.store.models import Array, Job
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
 from ejbd.store.transitions import NEW_JOBS_TOPIC
 from ejbd.wire.kinds import EventKind, IntentKind, JobKind, SubjobRole
-
-
-def _unstored(ctx: Context, taken: Admission, user: str, walltimes: dict[str, Any] | None) -> JobWorld:
-    """The job that a submission would make, once its J0 waits."""
-    nothing_yet = {"work_s": 0.0, "work_rate": 0.0, "script_run": 0, "not_movable": "", "not_before_s": 0.0}
-    row = columns(taken, taken.spec, user, ctx.now, walltimes)
-    return JobWorld(ctx, Job(id="dry-run", state=JobState.WAITING, **row, **nothing_yet), _subjobs=[])
-
-
-def plan(
-    ctx: Context, job: Reading, user: str, walltimes: dict[str, Any] | None = None
-) -> tuple[Admission, dict[str, Any]]:
-    """How :func:`submit` would take the job, and what would be done with it now; nothing is stored.
-
-    `walltimes`: that were learned for it.
-    """
-    first_s = asked_first_s(walltimes)
-    taken = admit(ctx, job)
-    queue, spec = taken.queue, taken.spec
-    decision = world = None
-    room = Room(ctx)
-    slots = room.windows(queue.partition(",")[0], spec.needs if taken.elastic else PLAIN).slots()
-    if taken.elastic:
-        world = _unstored(ctx, taken, user, walltimes)
-        decision = ask(world, Situation.WAIT, room).answer().to_json()
-    return taken, {
-        "queue": queue,
-        "elastic": taken.elastic,
-        "why": taken.why,
-        "engine": taken.engine,
-        "slots": told_slots(ctx.view, queue.partition(",")[0], slots) if ctx.view is not None else [],
-        "decision": decision,
-        "cost": world.cost.to_json() if world is not None else None,
-        "penalty": world.penalty.to_json() if world is not None else None,
-        "deltas": [one.to_json() for one in world.deltas] if world is not None else [],
-        "overheads": world.overheads.to_json() if world is not None else None,
-        "placeholder": {
-            "processors": spec.processes * spec.threads,
-            "walltime_s": spec.walltime_s if first_s is None else first_s,
-        },
-        "walltimes": walltimes,
-    }
 
 
 def cancel(ctx: Context, job_id: str, by: str) -> Effects[None]:
