@@ -11,7 +11,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from ejbd.manager.crashpoints import CrashPoint, reach
-from ejbd.manager.effects import Act, Ask, Effects, Release, tell
+from ejbd.manager.effects import Act, Ask, Effects, Release, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.jobspec.depends import When
@@ -57,7 +57,7 @@ def adopt(world: JobWorld, walltime_s: float, why: str) -> Effects[Subjob | None
     if found.walltime_s < walltime_s or any(s.role == SubjobRole.RIGID for s in world.open_subjobs):
         return None  # it is never let begin beside another run
     ctx = world.ctx
-    found.role = SubjobRole.RIGID.value
+    yield note(found, role=SubjobRole.RIGID.value)
     yield tell(EventKind.SUBJOB_ADOPTED, job_id=world.job.id, subjob_id=found.id, reason=why)
     submission = ctx.session.scalars(
         select(Intent.state).where(Intent.subjob_id == found.id, Intent.kind == IntentKind.SUBMIT)
