@@ -10,7 +10,18 @@ from ejbd.manager.effects import Effect, Effects
 from ejbd.manager.rules.ends import concluding, deaths, ending
 from ejbd.manager.rules.learning import gaps, measuring, overheads, retrying, standby
 from ejbd.manager.rules.linked import elements
-from ejbd.manager.rules.placements import alone, application, generations, lead, leaving, movability, setbacks
+from ejbd.manager.rules.placements import (
+    alone,
+    application,
+    exits,
+    generations,
+    launching,
+    lead,
+    leaving,
+    movability,
+    setbacks,
+    stopping,
+)
 from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.rules.requests import reports, requests
 from ejbd.manager.rules.signals import endsignal, periodic, warnings
@@ -34,11 +45,11 @@ OF_JOB: dict[type[Effect], Rule] = {
     fx.LetStandbyGo: standby.let_go,
     fx.PlanStandby: standby.plan,
     fx.AdoptAlone: alone.adopt,
-    fx.AddLaunch: application.add_launch,
+    fx.AddLaunch: launching.add_launch,
     fx.Advance: application.advance,
-    fx.BeginCheckpoint: application.begin_checkpoint,
-    fx.RankStandsStill: application.stands_still,
-    fx.StopLaunch: application.stop_launch,
+    fx.BeginCheckpoint: stopping.begin_checkpoint,
+    fx.RankStandsStill: exits.stands_still,
+    fx.StopLaunch: exits.stop_launch,
     fx.DropCheckpoints: generations.drop_all,
     fx.HandOver: lead.hand_over,
     fx.GiveBack: leaving.gives_back,

@@ -16,7 +16,7 @@ from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.room.verdicts import told, verdict
 from ejbd.manager.facts.times import work_now
-from ejbd.manager.rules.placements import application, setbacks
+from ejbd.manager.rules.placements import setbacks, stopping
 from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import EventKind
 
@@ -89,7 +89,7 @@ def _suspend(world: JobWorld) -> Effects[None]:
     yield Want(world.job, [])
     epoch = world.live_epoch
     if epoch is not None:
-        yield from application.begin_checkpoint(world, epoch)
+        yield from stopping.begin_checkpoint(world, epoch)
 
 
 def overruns(world: JobWorld) -> Effects[bool]:
@@ -151,4 +151,4 @@ def _give_up_room(world: JobWorld, why: str) -> Effects[None]:
     if isinstance(decided, Again) and not decided.whole and epoch is not None:
         yield note(job, overruns=job.overruns + (not cut_short and decided.walltime_s is None))
         yield Want(job, [])
-        yield from application.begin_checkpoint(world, epoch)
+        yield from stopping.begin_checkpoint(world, epoch)
