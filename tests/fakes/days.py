@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import secrets
 import sys
@@ -17,9 +18,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.api.app import create_app
+from ejbd.api.auth import Peer
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, EjbError
 from ejbd.store.models import Epoch, Job, Launch, PastRun, Subjob
@@ -93,7 +97,7 @@ class Hand(Worker):
     async def _go_on(self, ordinal: int) -> None:
         errand = self.day.errand(self.job)
         if ordinal < len(errand.launches):
-            file = str(self.day.live.folder / f"{self.job}-launch-{ordinal}.json")
+            file = str(self.day.live.manager.spool.launch_file(self.job, ordinal))
             await self.report("launch", ordinal=ordinal, size=errand.launches[ordinal], file=file)
         else:
             await self.report("script-exit", run=self.run, code=errand.code)
@@ -112,6 +116,9 @@ class Plan:
     engines: tuple[str, ...] = ("application",)
     pace_s: tuple[float, float] = (4.0, 20.0)
     past: int = 0  # earlier runs that are known
+    crowd: tuple[tuple[int, float], ...] = ()  # processors that others have, until when; then all are for who waits
+    at_once: tuple[int, ...] = (0, 1, 2, 3)  # how much happens in a step, one of these
+    shown: bool = False  # what REST tells of it at its end is part of the record
 
 
 class Day:
@@ -131,6 +138,7 @@ class Day:
         self.errands: dict[str, Errand] = {}
         self.ends: dict[str, tuple[float, int]] = {}  # of what is passed through: when it ends by itself, and how
         self.seen: list[str] = []
+        self.shown: list[tuple[str, int, Any]] = []
         self.calm: list[tuple[float, str]] = []  # faults of the batch system that pass
         self.rivals = itertools.count(9000)
         self._told: dict[str, str] = {}
@@ -140,9 +148,11 @@ class Day:
     async def play(self) -> None:
         if self.plan.past:
             await self.live.store.write(self._learn)
+        if self.plan.crowd:
+            self._crowd()
         names, weights = list(self.plan.happens), list(self.plan.happens.values())
         for _ in range(self.plan.steps):
-            for name in self.random.choices(names, weights, k=self.random.choice((0, 1, 2, 3))):
+            for name in self.random.choices(names, weights, k=self.random.choice(self.plan.at_once)):
                 await self._happens(name)
             await self.step(self.random.uniform(*self.plan.pace_s))
         self._all_well()
@@ -154,6 +164,34 @@ class Day:
             await self._asked("cancel", self.live.manager.cancel(job.id, "root"))
         for _ in range(3):
             await self.step(40.0)
+        if self.plan.shown:
+            await self._shown()
+
+    def _crowd(self) -> None:
+        now = self.live.clock.now
+        runs = BatchJobView(
+            "8000", "x", "bob", "batch", BatchState.RUNNING, 1, submit_s=now, start_s=now, nodes=("n1",)
+        )
+        self.live.batch.others = [
+            replace(runs, id=str(8001 + at), processors=width, walltime_s=length, end_s=now + length)
+            for at, (width, length) in enumerate(self.plan.crowd)
+        ]
+        waits = replace(runs, id="8000", state=BatchState.PENDING, processors=32, walltime_s=200.0, start_s=None)
+        self.live.batch.others.append(replace(waits, nodes=(), reason="Resources"))
+
+    async def _shown(self) -> None:
+        """What people are shown of each job, and of the rest."""
+        app = create_app(self.live.manager)
+
+        async def by_socket(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "state": {"peer": Peer(1, os.geteuid(), os.getegid())}}, receive, send)
+
+        jobs = self.live.store.read_sync(lambda s: list(s.scalars(select(Job.id).order_by(Job.seq))))
+        paths = [f"/v1/jobs/{job}{what}" for job in jobs for what in ("", "/explain", "/moves", "/timeline")]
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(by_socket), base_url="http://ejbd") as client:
+            for path in ("/v1/jobs", "/v1/queues", "/v1/windows", "/v1/drains", *paths):
+                answer = await client.get(path)
+                self.shown.append((path, answer.status_code, answer.json()))
 
     def _learn(self, session: Session) -> None:
         """Earlier runs, by which walltimes are learned."""
@@ -307,7 +345,7 @@ class Day:
             .where(Epoch.state == "running")
             .order_by(Job.seq)
         )
-        rows: list[tuple[Job, Epoch, Launch]] = self.live.store.read_sync(lambda s: [r._t for r in s.execute(query)])
+        rows = self.live.store.read_sync(lambda s: [(job, epoch, one) for job, epoch, one in s.execute(query)])
         for job, epoch, launch in rows:
             errand = self.errand(job.id)
             done = job.work_s + job.work_rate * max(0.0, now - (job.work_as_of_s or now)) - launch.work_at_start_s
@@ -408,6 +446,19 @@ class Day:
     async def do_array(self) -> None:
         options = (f"--array=0-{self.random.randint(2, 4)}%2",)
         await self._read("command", options)
+
+    async def do_lines(self) -> None:
+        """A script with lines of its own, as it is read from its file."""
+        asks = (
+            "-n 8 -t 5",
+            "-N 2 --ntasks-per-node=4 -t 5 -J heat",
+            "-n 4 -c 2 -t 3 --mem=1G",
+            "-n 16 -t 8 --signal=B:10@60",
+        )
+        lines = f"#!/bin/bash\n#SBATCH {self.random.choice(asks)}\n#EJB engine=application\nsrun ./heat\n"
+        job = await self._asked("submit", self.live.submit_script(lines))
+        if job is not None:
+            self.errands[job] = Errand(self.random.uniform(30, 200), 0, (8,))
 
     async def do_dependent(self) -> None:
         jobs = self.open()

@@ -64,6 +64,7 @@ def lines(day: Day) -> list[str]:
     found = [f"seen {line}" for line in day.seen]
     asked = ("submit", "cancel", "update", "begin", "stay", "reduce", "set-aside")
     found += [f"batch {call}" for call in day.live.batch.calls if call.split()[0] in asked]
+    found += [f"shown {path} {status} {_text(answer)}" for path, status, answer in day.shown]
     for table, order in TABLES:
         by = order if isinstance(order, tuple) else (order,)
         names = [column.key for column in table.__mapper__.columns if column.key not in LEFT_OUT]
@@ -74,12 +75,13 @@ def lines(day: Day) -> list[str]:
     return [line.replace(folder, "FOLDER") for line in found]
 
 
-def _text(value: dict[str, Any]) -> str:
+def _text(value: Any) -> str:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), default=str)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
+        value = {k: v for k, v in value.items() if k != "now_s"}  # by the machine's own clock
         return {str(k): _digest(v) if k in DIGESTED and isinstance(v, dict) else _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]

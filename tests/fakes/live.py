@@ -184,6 +184,12 @@ class LiveWorld:
         asked = JobRequest(cwd=str(self.folder), command=command, overrides=given)
         return (await self.manager.submit(read(asked), "ada", None, "hash")).id
 
+    async def submit_script(self, script: str) -> str:
+        """As its lines have it; nothing is done with it yet."""
+        return (
+            await self.manager.submit(read(JobRequest(cwd=str(self.folder), script=script)), "ada", None, "hash")
+        ).id
+
     async def plan(self, **spec: Any) -> dict[str, Any]:
         """What a submission would lead to."""
         return await self.manager.plan(self.reading(**spec), "ada")

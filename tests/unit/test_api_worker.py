@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,21 @@ async def test_a_request_that_was_overheard_is_worth_nothing(world: World) -> No
     fresh = world.proving.header("POST", "/v1/worker/register", b"{}")
     refused = await other.post("/v1/worker/register", content=b"{}", headers={**headers, "Authorization": fresh})
     assert refused.status_code == 401 and refused.headers[proofs.SESSION_HEADER] != last[0]
+
+
+async def test_another_body_on_the_way_is_not_taken_and_costs_the_worker_nothing(world: World) -> None:
+    """Whoever is in between may have a fresh header before the daemon has: of the body it holds for one alone."""
+    assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 200
+    meant = json.dumps({"worker": "w1", "reports": REPORTS[:1]}).encode()
+    forged = json.dumps({"worker": "w1", "reports": REPORTS[1:2]}).encode()
+    header = world.proving.header("POST", "/v1/worker/reports", meant)
+    between = httpx.AsyncClient(transport=world.transport, base_url="http://ejbd")
+    headers = {"Authorization": header, "X-EJB-Protocol": "2", "Content-Type": "application/json"}
+    refused = await between.post("/v1/worker/reports", content=forged, headers=headers)
+    assert refused.status_code == 401 and proofs.PROOF_HEADER not in refused.headers
+    assert world.manager.reports == []
+    taken = await between.post("/v1/worker/reports", content=meant, headers=headers)
+    assert taken.status_code == 200 and world.manager.reports == [{**REPORTS[0], "told_s": None}]
 
 
 async def test_the_workers_proof_is_no_users(world: World) -> None:

@@ -39,13 +39,21 @@ DAEMON = {"daemon_away": 1.0, "alone": 1.0, "clock_set": 0.7, "prune": 0.3}
 OPERATORS = {"drain": 1.0, "undrain": 1.0, "queue_set": 1.0, "queue_on": 1.0, "queue_resume": 0.5}
 LINKED = {"array": 3.0, "dependent": 4.0, "hold": 2.0, "unhold": 3.0, "signal": 2.0, "cancel_elements": 1.0}
 
+CROWD = ((8, 60.0), (8, 150.0), (8, 260.0), (4, 1500.0))  # four processors are free at first, then more and more
+
 PLANS = [
-    Plan("quiet", 1, 15, {**USERS, **RIVALS}),
-    Plan("linked", 2, 40, {**USERS, **RIVALS, **LINKED}),
-    Plan("workers", 3, 40, {**USERS, **RIVALS, **WORKERS}),
-    Plan("nodes", 4, 45, {**USERS, **RIVALS, **NODES}),
-    Plan("batch", 5, 50, {**USERS, **RIVALS, **SLURM, **DAEMON, **OPERATORS}),
-    Plan("dmtcp", 6, 40, {**USERS, **RIVALS, **WORKERS}, {"first_checkpoint_s": 20.0}, ("dmtcp",)),
+    Plan(
+        "growth", 1, 36, {"command": 6.0, "script": 3.0, "rival": 3.0, "worker_slow": 1.0, "ask": 1.0, "drain": 1.0},
+        {"checkpoint_every": 200.0}, pace_s=(8.0, 20.0), crowd=CROWD, at_once=(0, 1), shown=True,
+    ),
+    Plan("linked", 2, 36, {**LINKED, "command": 3.0, "rival": 2.0}, at_once=(0, 1, 2)),
+    Plan("workers", 3, 40, {**USERS, **RIVALS, **WORKERS}, crowd=CROWD, at_once=(0, 1, 1)),
+    Plan("nodes", 4, 40, {**USERS, **RIVALS, **NODES}, crowd=CROWD, at_once=(0, 1, 1)),
+    Plan("batch", 5, 45, {**USERS, **RIVALS, **SLURM, **DAEMON, **OPERATORS}, crowd=CROWD, at_once=(0, 1, 2)),
+    Plan(
+        "dmtcp", 6, 40, {**USERS, **RIVALS, **WORKERS}, {"first_checkpoint_s": 20.0}, ("dmtcp",), crowd=CROWD,
+        at_once=(0, 1, 1),
+    ),
     Plan(
         "learned", 7, 40, {"learned": 6.0, "small": 1.0, "rival": 5.0, "ask": 1.0, "daemon_away": 0.5, "cancel": 0.5},
         {"elasticity": Elasticity.OFF, "gaps": "on"}, pace_s=(20.0, 120.0), past=80,
@@ -53,6 +61,12 @@ PLANS = [
     Plan(
         "auto", 8, 50, {**USERS, **RIVALS, **LINKED, **NODES, **WORKERS, **SLURM, **DAEMON, **OPERATORS},
         {"elasticity": Elasticity.AUTO, "auto_queue_length": 2, "checkpoint_every": 40.0},
+    ),
+    Plan(
+        "chains", 9, 30,
+        {"command": 5.0, "script": 4.0, "awaited": 9.0, "rival": 7.0, "warned": 2.0, "worker_slow": 2.0,
+         "dependent": 2.0, "lines": 3.0, "refuse_changes": 0.5, "brought_forward": 1.0, "ended_outside": 1.0},
+        pace_s=(5.0, 12.0), crowd=CROWD, at_once=(0, 1, 1, 2),
     ),
 ]  # fmt: skip
 

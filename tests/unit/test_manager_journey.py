@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from ejbd.batch.base import Identity
+from ejbd.batch.base import Identity, SubmitRequest
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
@@ -705,3 +705,43 @@ async def test_ranks_that_fail_because_a_node_died_do_not_fail_the_job(live: Liv
     await live.work()
     epoch = live.epochs(job)[-1]
     assert (epoch.state, epoch.restart_from, epoch.members) == ("running", 1, [f"{job}.1"])
+
+
+async def test_a_report_that_comes_before_its_turn_waits_for_the_one_in_between(live: LiveWorld) -> None:
+    job = await running_on_first(live)
+    worker = live.workers[f"{job}.1"]
+    first, second = ({"n": worker.n + at, "kind": "log", "level": "info", "message": f"{at}"} for at in (1, 2))
+
+    async def tells(*reports: dict[str, object]) -> int:
+        return await live.manager.worker_reports(worker.subjob, worker.id, list(reports))
+
+    assert await tells(second) == worker.n
+    assert await tells(second, first) == await tells(first, second) == worker.n + 2
+    assert [data["message"] for kind, data in live.events(job) if kind == "worker.log"] == ["1", "2"]
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_daemon_that_is_killed_in_a_submission_makes_it_once(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    submit = live.batch.submit
+
+    async def killed(identity: Identity, request: SubmitRequest) -> str:
+        if taken:
+            await submit(identity, request)
+        raise Killed
+
+    monkeypatch.setattr(live.batch, "submit", killed)
+    with pytest.raises(Killed):
+        await live.submit()
+    monkeypatch.setattr(live.batch, "submit", submit)
+    assert live.intents("submit")[0].state == "executing"
+    live.batch.free = 0
+    await live.restart()
+    for _ in range(5):
+        await live.poll(6)
+    assert len(live.batch.jobs) == 1 and live.intents("submit")[0].state == "done"

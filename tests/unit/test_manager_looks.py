@@ -149,3 +149,23 @@ async def test_a_worker_that_is_faster_than_the_answer_of_its_submission_is_look
     await live.act()
     assert live.subjobs(job)[1].batch_id is not None
     assert told == {STARTED_TOPIC}
+
+
+async def test_whoever_acts_is_woken_for_a_new_job_and_for_the_pause_after_an_outcome_that_nobody_knows(
+    live: LiveWorld,
+) -> None:
+    """Nothing else may happen for hours: the commit itself has to say so."""
+    woken: list[list[str]] = []
+
+    def note(topics: frozenset[str]) -> None:
+        live.manager._woken(topics)
+        if live.manager._work.is_set():
+            woken.append([intent.state for intent in live.intents("submit")])
+        live.manager._work.clear()
+
+    live.store.on_commit(note, on_writer=True)
+    live.batch.hang_submissions = 1
+    job = await live.submit()
+    assert live.intents("submit")[0].state == "unknown"
+    assert woken[0] == [] and ["unknown"] in woken, "the job, before it had an intent, and the outcome"
+    assert live.job(job).state == "waiting"

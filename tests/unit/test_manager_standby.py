@@ -275,3 +275,19 @@ async def test_what_the_batch_systems_are_told(live: LiveWorld) -> None:
     qsub = Qsub(Dialect.OPENPBS, request, [(16, 1)]).argv()
     assert "-h" in qsub and "depend" not in " ".join(qsub)
     assert "-h" not in Qsub(Dialect.OPENPBS, live.batch.requests["100"], [(16, 1)]).argv()
+
+
+async def test_room_that_is_free_now_goes_before_a_place_that_may_never_be_needed(live: LiveWorld) -> None:
+    """Both are decided by one look, and the place first."""
+    live.settings.limits.submit_concurrency = 1
+    await live.manager.set_queue("batch", {"elasticity": "on"}, "root")
+    live.batch.free = 0
+    job = await submit(live, elastic=False)
+    other = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    live.batch.start(f"ejb-{job}.0")
+    live.batch.free = 4
+    before = len(live.batch.calls)
+    await live.poll(1)
+    made = [call.split()[1] for call in live.batch.calls[before:] if call.startswith("submit ")]
+    assert made == [f"ejb-{other}.1", f"ejb-{job}.1"]

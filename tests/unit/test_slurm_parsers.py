@@ -546,6 +546,14 @@ def test_cancelling_what_has_ended_is_fine() -> None:
     assert refusals.cancel_refusal(failed("", name="scancel")) is not None
 
 
+def test_what_a_signal_has_ended_is_tried_again() -> None:
+    """The kernel, or an operator, ended the command; it says nothing of the job."""
+    problem = refusals.cancel_refusal(failed("", code=-9, name="scancel"))
+    assert problem is not None and problem.transient
+    said = refusals.cancel_refusal(failed("", name="scancel"))
+    assert said is not None and not said.transient
+
+
 def test_site_settings() -> None:
     config = commands.ShowConfig().parse(CONFIG_TEXT)
     assert commands.scheduler_parameters(config)["bf_interval"] == "1"

@@ -28,6 +28,7 @@ from ejbd.store.states import (
     SubjobState,
     Table,
 )
+from ejbd.store.store import Store
 from ejbd.store.transitions import move_epoch, move_intent, move_job, move_operation, move_subjob
 from tests.store_fixtures import make_epoch, make_job, make_subjob
 
@@ -270,3 +271,18 @@ def test_a_failed_operation_says_which(session: Session) -> None:
         "epoch": 3,
         "worker": "w1",
     }
+
+
+def test_commits_are_on_the_disk_before_they_are_acknowledged(sqlite_url: str) -> None:
+    """No killed process tells the difference, but a power cut does."""
+    store = Store(sqlite_url)
+
+    def pragma(session: Session, name: str) -> object:
+        return session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
+
+    try:
+        store.upgrade()
+        assert store.write_sync(lambda s: pragma(s, "synchronous")) == 2, "FULL"
+        assert store.write_sync(lambda s: pragma(s, "journal_mode")) == "wal"
+    finally:
+        store.close()
