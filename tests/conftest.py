@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
+from tests.integration.slurm_clusters import take_down
 from tests.store_fixtures import (
     postgres_server,
     postgres_url,
@@ -40,6 +41,10 @@ settings.load_profile("ejb")
 def pytest_configure(config: pytest.Config) -> None:
     """The soak draws another seed each day: here, so that all workers of a run have one."""
     os.environ.setdefault("EJB_SOAK_SEED", str(datetime.datetime.now(datetime.UTC).date().toordinal()))
+
+
+def pytest_sessionfinish() -> None:
+    take_down()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

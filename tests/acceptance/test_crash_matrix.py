@@ -32,7 +32,7 @@ from tests.fakes.known_runs import learn
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 from tests.unit.test_manager_crashes import LIVES
 
 STEPS = 80
@@ -144,7 +144,7 @@ def _marks(*case: object) -> list[pytest.MarkDecorator]:
 def slurm_of_four() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(4, 2) as cluster:
+    with shared_cluster(4, 2) as cluster:
         yield cluster
 
 

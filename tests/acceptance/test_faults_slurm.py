@@ -15,7 +15,7 @@ from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, on
 from tests.acceptance.sites import Site, SlurmSite
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("faults-slurm")]
 STEPS = 150
@@ -27,7 +27,7 @@ def cluster() -> Iterator[SlurmCluster]:
     """One for all tests that break commands only."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(4, 2) as cluster:
+    with shared_cluster(4, 2) as cluster:
         yield cluster
 
 
