@@ -15,7 +15,8 @@ import httpx
 import psutil
 
 from ejbd.batch.base import SubmitRequest
-from tests.fakes.nursery import Child, Nursery
+from tests.fakes import nursery
+from tests.fakes.nursery import Child
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAT = ROOT / "examples" / "heat.py"
@@ -42,13 +43,14 @@ alone_after_s = 0  # tests of what a daemon does that comes back; those of what 
 class Daemon:
     """`ejbd` on a folder of its own. `start` and `kill` as often as one likes; the folder is what survives.
 
-    `nursery`: where it is forked off, rather than started as a program.
+    It is forked off a process that has imported it (:mod:`tests.fakes.nursery`). It is started as a program where its
+    environment is for the interpreter or the linker, and always where `as_program`.
     """
 
     def __init__(
-        self, folder: Path, toml: str, environment: Mapping[str, str] | None = None, nursery: Nursery | None = None
+        self, folder: Path, toml: str, environment: Mapping[str, str] | None = None, *, as_program: bool = False
     ) -> None:
-        self.nursery = nursery
+        self.as_program = as_program
         self.folder = folder
         self.state = folder / "state"
         self.config = folder / "ejbd.toml"
@@ -75,13 +77,17 @@ class Daemon:
     def begin(self, **environment: str) -> None:
         """Start it, and wait for nothing."""
         words = ["--config", str(self.config)]
-        if self.nursery is not None:
-            self.process = self.nursery.begin(words, {**self.environment, **environment}, self.log)
+        given = {**self.environment, **environment}
+        before_main = {
+            name for name in given if name.startswith(("LD_", "PYTHON")) and given[name] != os.environ.get(name)
+        }
+        if not self.as_program and not before_main:
+            self.process = nursery.of_this_process().begin(words, given, self.log)
             return
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ejbd.daemon", *words],
-                env={**self.environment, **environment},
+                env=given,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
