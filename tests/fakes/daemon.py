@@ -150,8 +150,9 @@ class Daemon:
     def explain(self, id: str) -> dict[str, Any]:
         return dict(self.client.get(f"/v1/jobs/{id}/explain").json())
 
-    def events(self, id: str) -> list[dict[str, Any]]:
-        return list(self.client.get(f"/v1/jobs/{id}/events", params={"limit": 1000}).json()["events"])
+    def events(self, id: str, after: int = 0) -> list[dict[str, Any]]:
+        params = {"limit": 1000, "after": after}
+        return list(self.client.get(f"/v1/jobs/{id}/events", params=params).json()["events"])
 
     def kinds(self, id: str) -> list[str]:
         return [event["kind"] for event in self.events(id)]
@@ -163,7 +164,15 @@ class Daemon:
         return self.job(id)
 
     def wait_event(self, id: str, kind: str, count: int = 1, timeout_s: float = 120) -> None:
-        until(lambda: self.kinds(id).count(kind) >= count, f"no {kind} x {count}", timeout_s, self.trace(id))
+        last, found = 0, 0
+
+        def come() -> bool:
+            nonlocal last, found
+            for event in self.events(id, last):
+                last, found = int(event["id"]), found + (event["kind"] == kind)
+            return found >= count
+
+        until(come, f"no {kind} x {count}", timeout_s, self.trace(id))
 
     def trace(self, id: str) -> Callable[[], str]:
         """What to show where a wait for something of the job was in vain."""
@@ -193,11 +202,13 @@ class Daemon:
 def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: Callable[[], str] | None = None) -> None:
     """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace.
 
-    What `ready` looks into and does not find (a row, a file) is not there yet.
+    What `ready` looks into and does not find (a row, a file) is not there yet. Where a look takes long, as on a busy
+    machine, the next one is the later: those who wait must not slow down what they wait for.
     """
     deadline = time.monotonic() + timeout_s
     while True:
         absent: Exception | None = None
+        began = time.monotonic()
         try:
             if ready():
                 return
@@ -205,7 +216,7 @@ def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: C
             absent = error
         if time.monotonic() > deadline:
             raise AssertionError(what + ("\n" + trace() if trace else "")) from absent
-        time.sleep(0.1)
+        time.sleep(min(1.0, max(0.1, 3 * (time.monotonic() - began))))
 
 
 def ordinary(tag: str, processors: int, walltime_s: float, folder: Path, script: str) -> SubmitRequest:
