@@ -13,6 +13,7 @@ from tests.integration.slurm_clusters import take_down
 from tests.store_fixtures import (
     postgres_server,
     postgres_url,
+    postgres_with_tables,
     pytest_generate_tests,
     sqlite_url,
     sqlite_with_tables,
@@ -23,6 +24,7 @@ from tests.store_fixtures import (
 __all__ = [
     "postgres_server",
     "postgres_url",
+    "postgres_with_tables",
     "pytest_generate_tests",
     "pytest_runtest_call",
     "pytest_runtest_setup",
