@@ -57,8 +57,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
+# Of tests that one process has to run one after the other: begun last they would be what the others wait for. The first
+# compiles the simulator's kernels for all.
+LONG_GROUPS = (
+    *("sim_traces", "faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
+    *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
+)
+
+
+def _turn(item: pytest.Item) -> int:
+    names = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    return min((LONG_GROUPS.index(name) for name in names if name in LONG_GROUPS), default=len(LONG_GROUPS))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What works on a database of its own is left out of the quick loop: whole lives of jobs in a manager, mostly."""
     for item in items:
         if "store_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
+    items.sort(key=_turn)
