@@ -18,13 +18,17 @@ from typing import Any
 from tests.acceptance.sites import BatchJob, Site
 from tests.fakes.daemon import HEAT, Daemon, until
 
+_UNDISTURBED: dict[tuple[int, int], bytes] = {}
+
 
 def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
-    """The result of the same computation without EJB, on ranks that nobody moves."""
+    """The result of the same computation without EJB, on ranks that nobody moves; computed once in a process."""
+    if (steps, ranks) in _UNDISTURBED:
+        return _UNDISTURBED[steps, ranks]
     result = folder / "undisturbed"
     options = ["--steps", str(steps), "--size", "32", "--result", str(result), "--spawn", str(ranks)]
     subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=120)
-    return result.read_bytes()
+    return _UNDISTURBED.setdefault((steps, ranks), result.read_bytes())
 
 
 _WRITTEN = re.compile(r"/([^/]+)/epochs/\d+/output/(\d+)\.out$")

@@ -48,6 +48,14 @@ async def submitted(operator: Operator, **spec: object) -> str:
     return (await operator.ask(lambda: live.manager.submit(reading, "ada", "the-one-submission", "hash"))).id
 
 
+ONCE_AND_TWICE = {
+    **dict.fromkeys(("job.received", "job.waiting", "job.running", "job.ending", "job.completed"), 1),
+    **dict.fromkeys(("lead.appointed", "launch.asked", "decision.start", "decision.expand", "launch.ended"), 1),
+    **dict.fromkeys(("epoch.stopping", "epoch.stopped", "epoch.ended"), 1),
+    **dict.fromkeys(("epoch.launching", "epoch.running", "worker.registered"), 2),
+    "subjob.planned": 3,
+}
+
 # -- lives: each comes to an end with nothing lost or doubled, wherever the daemon dies -------------------------------
 
 
@@ -71,6 +79,8 @@ async def grows_and_ends(folder: Path, store: Store, trap: Trap, waited_for: boo
     await operator.ranks_end(live.epochs(job)[-1].number)
     await operator.until(lambda: live.job(job).state == "completed")
     assert live.job(job).exit_code == 0 and len(live.launches(job)) == 1 and live.job(job).incarnation == 1
+    told = Counter(live.kinds(job))
+    assert {kind: told[kind] for kind in ONCE_AND_TWICE} == ONCE_AND_TWICE, "each step once, as without a death"
     j0 = f"ejb-{job}.0"
     if waited_for:
         await operator.until(lambda: live.batch.of(j0).processors == 1)
