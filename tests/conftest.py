@@ -9,9 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
+from tests.integration.slurm_clusters import take_down
 from tests.store_fixtures import (
     postgres_server,
     postgres_url,
+    postgres_with_tables,
     pytest_generate_tests,
     sqlite_url,
     sqlite_with_tables,
@@ -22,6 +24,7 @@ from tests.store_fixtures import (
 __all__ = [
     "postgres_server",
     "postgres_url",
+    "postgres_with_tables",
     "pytest_generate_tests",
     "pytest_runtest_call",
     "pytest_runtest_setup",
@@ -42,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("EJB_SOAK_SEED", str(datetime.datetime.now(datetime.UTC).date().toordinal()))
 
 
+def pytest_sessionfinish() -> None:
+    take_down()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"soak: EJB_SOAK_SEED={os.environ['EJB_SOAK_SEED']}")
     if os.environ.get("EJB_TEST_DATABASES") != "all":
@@ -50,8 +57,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
+# Of tests that one process has to run one after the other: begun last they would be what the others wait for. The first
+# compiles the simulator's kernels for all.
+LONG_GROUPS = (
+    *("sim_traces", "faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
+    *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
+)
+
+
+def _turn(item: pytest.Item) -> int:
+    names = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    return min((LONG_GROUPS.index(name) for name in names if name in LONG_GROUPS), default=len(LONG_GROUPS))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What works on a database of its own is left out of the quick loop: whole lives of jobs in a manager, mostly."""
     for item in items:
         if "store_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
+    items.sort(key=_turn)

@@ -70,11 +70,24 @@ def sqlite_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def postgres_with_tables(postgres_server: PostgresServer) -> str:
+    """The URL of such a database on the server of the session."""
+    url = postgres_server.new_database()
+    opened = Store(url)
+    opened.upgrade()
+    opened.close()
+    return url
+
+
 @pytest.fixture
 def store(store_url: str, request: pytest.FixtureRequest) -> Iterator[Store]:
     """A store with its tables."""
     if store_url.startswith("sqlite"):
         shutil.copyfile(request.getfixturevalue("sqlite_with_tables"), store_url.removeprefix("sqlite:///"))
+    else:
+        template = request.getfixturevalue("postgres_with_tables")
+        request.getfixturevalue("postgres_server").copy(template, store_url)
     opened = Store(store_url)
     opened.upgrade()
     yield opened

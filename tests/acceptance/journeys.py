@@ -18,13 +18,17 @@ from typing import Any
 from tests.acceptance.sites import BatchJob, Site
 from tests.fakes.daemon import HEAT, Daemon, until
 
+_UNDISTURBED: dict[tuple[int, int], bytes] = {}
+
 
 def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
-    """The result of the same computation without EJB, on ranks that nobody moves."""
+    """The result of the same computation without EJB, on ranks that nobody moves; computed once in a process."""
+    if (steps, ranks) in _UNDISTURBED:
+        return _UNDISTURBED[steps, ranks]
     result = folder / "undisturbed"
     options = ["--steps", str(steps), "--size", "32", "--result", str(result), "--spawn", str(ranks)]
     subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=120)
-    return result.read_bytes()
+    return _UNDISTURBED.setdefault((steps, ranks), result.read_bytes())
 
 
 _WRITTEN = re.compile(r"/([^/]+)/epochs/\d+/output/(\d+)\.out$")
@@ -44,21 +48,16 @@ def ranks_of_all(forks: bool = False) -> dict[str, dict[int, int]]:
     """
     found: dict[int, tuple[str, int]] = {}
     parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
+    for name in os.listdir("/proc"):  # noqa: PTH208 (ten times a second: a Path for each is most of the time)
+        if not name.isdecimal():
             continue
         try:
-            environment = dict(
-                item.split(b"=", 1) for item in (entry / "environ").read_bytes().split(b"\0") if b"=" in item
-            )
-            state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            parents[int(entry.name)] = int(parent)
-            if state in "ZX" or b"dmtcp_commands.py" in (entry / "cmdline").read_bytes():
+            one = _rank_of(f"/proc/{name}")
+            if one is None:
                 continue
-            if b"EJB_JOB_ID" in environment and b"EJB_RANK" in environment:
-                found[int(entry.name)] = (environment[b"EJB_JOB_ID"].decode(), int(environment[b"EJB_RANK"]))
-            elif output := _WRITTEN.search(str((entry / "fd" / "1").readlink())):
-                found[int(entry.name)] = (output.group(1), int(output.group(2)))
+            state, parent = _read(f"/proc/{name}/stat").decode(errors="replace").rpartition(")")[2].split()[:2]
+            if state not in "ZX" and b"dmtcp_commands.py" not in _read(f"/proc/{name}/cmdline"):
+                found[int(name)], parents[int(name)] = one, int(parent)
         except OSError:
             continue
     jobs: dict[str, dict[int, int]] = {}
@@ -66,6 +65,25 @@ def ranks_of_all(forks: bool = False) -> dict[str, dict[int, int]]:
         if forks or found.get(parents[pid]) != (job, rank):
             jobs.setdefault(job, {})[pid] = rank
     return jobs
+
+
+def _rank_of(process: str) -> tuple[str, int] | None:
+    """Job and rank of a process in /proc; None: it is no rank."""
+    environment = _read(f"{process}/environ")
+    if b"EJB_JOB_ID=" in environment and b"EJB_RANK=" in environment:
+        given = dict(item.split(b"=", 1) for item in environment.split(b"\0") if b"=" in item)
+        if b"EJB_JOB_ID" in given and b"EJB_RANK" in given:
+            return given[b"EJB_JOB_ID"].decode(), int(given[b"EJB_RANK"])
+    output = _WRITTEN.search(os.readlink(f"{process}/fd/1"))  # noqa: PTH115
+    return (output.group(1), int(output.group(2))) if output else None
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, 65536), b""))
+    finally:
+        os.close(descriptor)
 
 
 _ESTABLISHED, _LISTEN = "01", "0A"

@@ -34,7 +34,6 @@ from tests.acceptance.soaks.reckoning import Left, open_subjobs, wrong_with
 from tests.acceptance.soaks.records import Records
 from tests.acceptance.soaks.sent import RANKS, STEPS, Done, Sent, any_kind, post
 from tests.fakes.daemon import ROOT, Daemon, until
-from tests.fakes.nursery import Nursery
 from tests.fakes.pbs.site import pbs_site
 from tests.integration.postgres import PostgresServer
 from tests.integration.postgres import why_not as no_postgres
@@ -62,7 +61,6 @@ class Soak:
         site: Site,
         postgres: PostgresServer | None = None,
         disks: dict[str, Path] | None = None,
-        nursery: Nursery | None = None,
     ) -> None:
         self.folder = folder
         self.site = site
@@ -72,7 +70,7 @@ class Soak:
         # Workers are killed far oftener than programs fail: nobody is given up for it.
         limits = {"EJBD_LIMITS__MAX_SETBACKS": "1000", "EJBD_LIMITS__MISSING_GRACE_S": "5"}
         top = f'database_url = "{self.url}"\n' if self.url else ""
-        self.daemon = Daemon(folder, top + site.toml, {**site.environment, **limits, **READ_OFTEN}, nursery)
+        self.daemon = Daemon(folder, top + site.toml, {**site.environment, **limits, **READ_OFTEN})
         self.sent: list[Sent] = []
         self.told: list[str] = []
         self.doubled: dict[str, list[str]] = {}
@@ -390,9 +388,7 @@ def soak_on(folder: Path, on: str = "slurm") -> Iterator[Soak]:
                 disks["database"] = disk
             postgres = PostgresServer(disk=disk)
             stack.callback(postgres.stop)
-        nursery = Nursery()
-        stack.callback(nursery.close)
-        soak = Soak(folder, site, postgres, disks, nursery)
+        soak = Soak(folder, site, postgres, disks)
         stack.callback(soak.close)
         soak.up()
         yield soak

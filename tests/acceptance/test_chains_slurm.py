@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.scripting import Site, running_site
 from tests.fakes.daemon import FAST, until
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("chains-slurm")]
 KINDS = ("afterok", "afternotok", "afterany")
@@ -20,7 +20,7 @@ KINDS = ("afterok", "afternotok", "afterany")
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm(accounting=True):
         pytest.skip(reason)
-    with slurm_cluster(2, 2, "--profile=acct") as cluster:
+    with shared_cluster(2, 2, "--profile=acct") as cluster:
         yield cluster
 
 

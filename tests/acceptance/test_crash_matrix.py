@@ -2,6 +2,9 @@
 
 Four ranks begin on one processor, grow to two, and end; J0 waits all the while and is cancelled at the end. Wherever
 the daemon dies: the journey completes, with the undisturbed result, and no job is lost, doubled or orphaned.
+
+Every point, at almost every time, is in tests/unit/test_manager_crashes.py: a manager of the fake world is thrown away
+there, in a second. Here is what that cannot show (`NEEDS_A_PROCESS` says why), and all of it with EJB_TEST_CRASHES=all.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from tests.fakes.known_runs import learn
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
+from tests.unit.test_manager_crashes import LIVES
 
 STEPS = 80
 PATIENCE_S = 300  # with a thirtieth of a processor a daemon takes more than a minute to come up
@@ -100,16 +104,47 @@ GAPS: dict[CrashPoint, int] = {
     CrashPoint.BEGIN_BEFORE_CALL: 1,
     CrashPoint.BEGIN_AFTER_CALL: 1,
 }
-# What takes another job that waits, or a J0 that starts late: tests/unit/test_manager_chains.py kills there.
+# What takes another job that waits, or a J0 that starts late.
 IN_THE_FAKE_WORLD = {CrashPoint.END_AFTER_CALL, CrashPoint.ASIDE_AFTER_CALL}
 RESUBMISSIONS = [(keep_place, point) for keep_place, points in RESUBMISSION.items() for point in points]
+
+
+# What only a killed process shows, and what that is.
+ON_DISK = "what was committed is on disk, and what was not is undone: SQLite's log after SIGKILL"
+ASKED = "a real batch system has done what was asked, or not, and its own commands tell which"
+FILES = "the files of a subjob are in the spool, and the batch system was not called"
+WORKERS = "a worker's connection breaks: what it was to get is given again, what it had to tell it keeps on its disk"
+ALONE_ONES = "workers begin by themselves, by files that they and the daemon write"
+NEEDS_A_PROCESS: dict[tuple[object, ...], str] = {
+    ("local", CrashPoint.JOB_AFTER_COMMIT, START): ON_DISK,
+    ("local", CrashPoint.TICK_AFTER_COMMIT, Moment("growth", 2)): ON_DISK,
+    ("local", CrashPoint.SUBMIT_AFTER_CALL, GROWTH): ASKED,
+    ("local", CrashPoint.OPERATION_AFTER_LEASE, GROWTH): WORKERS,
+    ("local", CrashPoint.REPORT_AFTER_COMMIT, GROWTH): WORKERS,
+    ("slurm", CrashPoint.SUBMIT_AFTER_BEGIN, FIRST_SUBJOB): FILES,
+    ("slurm", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB): ASKED,
+    ("slurm", CrashPoint.CANCEL_AFTER_CALL, START): ASKED,
+    ("slurm", CrashPoint.REPORT_BEFORE_COMMIT, GROWTH): WORKERS,
+    **{(batch, *case): ASKED for batch in ("openpbs", *REAL) for case in ALWAYS},
+    **{(real, CrashPoint.TICK_AFTER_COMMIT, Moment("growth", 2)): ON_DISK for real in REAL},
+    ("on", CrashPoint.STANDBY_BEFORE_COMMIT): ON_DISK,  # in the middle of a transaction
+    ("on", CrashPoint.BEGIN_AFTER_CALL): ASKED,
+    ("gap", CrashPoint.STAY_AFTER_CALL): ASKED,
+    ("still-runs", CrashPoint.ALONE_BEFORE_COMMIT): ALONE_ONES,
+}
+
+
+def _marks(*case: object) -> list[pytest.MarkDecorator]:
+    if case in NEEDS_A_PROCESS or os.environ.get("EJB_TEST_CRASHES") == "all":
+        return []
+    return [pytest.mark.skip("in tests/unit/test_manager_crashes.py; with a real process: EJB_TEST_CRASHES=all")]
 
 
 @pytest.fixture(scope="module")
 def slurm_of_four() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(4, 2) as cluster:
+    with shared_cluster(4, 2) as cluster:
         yield cluster
 
 
@@ -189,6 +224,8 @@ def _parameters() -> Iterator[object]:
         if batch == "openpbs" and (point, moment) not in ALWAYS and os.environ.get("EJB_TEST_PBS") != "all":
             reason = "all of the crash matrix on the fake PBS takes five minutes: EJB_TEST_PBS=all runs it"
             marks.append(pytest.mark.skip(reason))
+        elif batch != "openpbs":
+            marks += _marks(batch, point, moment)
         yield pytest.param(batch, point, moment, marks=marks, id=f"{batch}-{point.value}-{moment}")
 
 
@@ -235,7 +272,7 @@ NAP = 'echo begun >>"$1"; [ "$(wc -l <"$1")" -ge 2 ] || exec sleep 300; sleep 1'
 
 
 @pytest.mark.parametrize("site", ["local"], indirect=True)
-@pytest.mark.parametrize(("keep_place", "point"), RESUBMISSIONS)
+@pytest.mark.parametrize(("keep_place", "point"), [pytest.param(*case, marks=_marks(*case)) for case in RESUBMISSIONS])
 def test_a_crash_on_the_way_to_the_next_walltime_loses_and_doubles_no_run(
     site: Site, keep_place: str, point: CrashPoint, tmp_path: Path
 ) -> None:
@@ -268,7 +305,7 @@ def test_a_crash_on_the_way_to_the_next_walltime_loses_and_doubles_no_run(
         daemon.stop()
 
 
-@pytest.mark.parametrize("point", GAPS)
+@pytest.mark.parametrize("point", [pytest.param(point, marks=_marks("gap", point)) for point in GAPS])
 def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: CrashPoint, tmp_path: Path) -> None:
     """The run in the gap sleeps until its time is over; the one with the old request ends soon."""
     site = LocalSite(tmp_path)
@@ -313,7 +350,13 @@ exit 3
 """
 
 
-@pytest.mark.parametrize("over", [False, True], ids=["still-runs", "is-over"])
+@pytest.mark.parametrize(
+    "over",
+    [
+        pytest.param(over, marks=_marks(id, CrashPoint.ALONE_BEFORE_COMMIT), id=id)
+        for over, id in ((False, "still-runs"), (True, "is-over"))
+    ],
+)
 def test_a_crash_on_the_way_to_take_up_what_began_alone_loses_and_doubles_no_run(tmp_path: Path, over: bool) -> None:
     """J0 starts while no daemon is there, its workers begin the job, and the next daemon dies as it finds that."""
     site = LocalSite(tmp_path, block=8, fillers=())
@@ -377,3 +420,12 @@ def test_every_crash_point_stands_in_one_place() -> None:
         {point for _, point in RESUBMISSIONS} | set(GAPS) | IN_THE_FAKE_WORLD | {CrashPoint.ALONE_BEFORE_COMMIT}
     )
     assert set(MOMENTS) | on_the_way == set(CrashPoint) and all(MOMENTS.values())
+    everywhere = {
+        *CASES,
+        *RESUBMISSIONS,
+        *(("gap", point) for point in GAPS),
+        ("still-runs", CrashPoint.ALONE_BEFORE_COMMIT),
+    }
+    assert set(NEEDS_A_PROCESS) <= everywhere, "each of them is run"
+    # ... and the others, with every point, in the fake world.
+    assert {point for points in LIVES.values() for point in points} == set(CrashPoint)

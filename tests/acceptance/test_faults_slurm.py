@@ -15,7 +15,7 @@ from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, on
 from tests.acceptance.sites import Site, SlurmSite
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("faults-slurm")]
 STEPS = 150
@@ -27,7 +27,7 @@ def cluster() -> Iterator[SlurmCluster]:
     """One for all tests that break commands only."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(4, 2) as cluster:
+    with shared_cluster(4, 2) as cluster:
         yield cluster
 
 
@@ -252,7 +252,7 @@ def test_the_controller_takes_a_running_subjob_for_pending(
 
     with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
         faulty.fault("sbatch", "late")
-        job = submit(daemon, site)
+        job = submit(daemon, site, steps=300)  # longer than a busy machine takes to start a controller
         daemon.wait_event(job, "subjob.pending", 2)
         before = breakable.saved().read_bytes()
         faulty.mend("sbatch")
@@ -265,7 +265,7 @@ def test_the_controller_takes_a_running_subjob_for_pending(
             if launches(daemon, job) == 1:
                 daemon.wait(job, "waiting", timeout_s=60)
                 breakable.run("scontrol", "update", "NodeName=n4", "State=RESUME")
-            completed(daemon, site, job)
+            completed(daemon, site, job, steps=300)
         assert launches(daemon, job) > 1
 
 

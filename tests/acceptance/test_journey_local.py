@@ -20,7 +20,7 @@ def decisions(daemon: Daemon, job: str) -> list[dict[str, Any]]:
 def test_starts_at_once_grows_twice_and_moves_to_its_placeholder(tmp_path: Path) -> None:
     """16 ranks begin on 2 processors, grow to 4 and to 8; then J0 starts, and moving to it is the earliest end."""
     site = LocalSite(tmp_path, 8, 4, block=16, fillers=(2, 4, 8))
-    daemon = Daemon(tmp_path, site.toml)
+    daemon = Daemon(tmp_path, site.toml, as_program=True)
     try:
         site.fill()
         daemon.start()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.integration.background import fill
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("journey-slurm")]
 POLL_S = 1.0
@@ -25,7 +25,7 @@ POLL_S = 1.0
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(8, 4) as cluster:
+    with shared_cluster(8, 4) as cluster:
         yield cluster
 
 

@@ -18,14 +18,14 @@ import pytest
 from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only, undisturbed
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.fakes.daemon import FAST, Daemon, until
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(8, 4) as cluster:
+    with shared_cluster(8, 4) as cluster:
         yield cluster
 
 

@@ -16,7 +16,7 @@ from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, ra
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.dmtcp_commands import install, set_faults, wrap
-from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import missing_slurm, shared_cluster
 
 pytestmark = pytest.mark.xdist_group("dmtcp-faults")
 RANKS = 4
@@ -121,7 +121,7 @@ def test_on_a_real_slurm_one_is_moved_early_and_one_that_cannot_be_stays_and_end
         pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(4, 2, "--profile=fast") as cluster:
+    with shared_cluster(4, 2) as cluster:
         site = SlurmSite(cluster, tmp_path, settings=settings(f'listen = "{cluster.controller_address}:0"\n'))
         with daemon_on(site, tmp_path) as daemon:
             cannot = submit(daemon, tmp_path, "terminal", **site.layout)

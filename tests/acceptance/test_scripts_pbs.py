@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.scripting import Site, running_site
 from tests.fakes.daemon import FAST
 from tests.fakes.pbs.site import pbs_site
-from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import missing_slurm, shared_cluster
 
 POLL_S = 0.5
 
@@ -49,7 +49,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         return
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(2, 2) as cluster, running_site(tmp_path, top, {"SLURM_CONF": str(cluster.conf)}) as site:
+    with shared_cluster(2, 2) as cluster, running_site(tmp_path, top, {"SLURM_CONF": str(cluster.conf)}) as site:
         yield site
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance.scripting import Site, running_site, said, sleeping
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.integration.background import Background, fill
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("scripts-slurm")]
 POLL_S = 1.0
@@ -23,7 +23,7 @@ POLL_S = 1.0
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(4, 4) as cluster:
+    with shared_cluster(4, 4) as cluster:
         yield cluster
 
 

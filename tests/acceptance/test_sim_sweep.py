@@ -17,7 +17,7 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.swf import write_swf
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
-from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import missing_slurm, shared_cluster
 
 PATIENCE_S = 120
 
@@ -56,7 +56,7 @@ def same_as_here(log: Path, out: Path, environment: Mapping[str, str]) -> None:
 def test_as_an_array_on_slurm(log: Path, tmp_path: Path) -> None:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(2, 2) as cluster:
+    with shared_cluster(2, 2) as cluster:
         said = sweep(log, tmp_path / "out", cluster.environment, "--submit", "sbatch", "--parts", "2")
         assert said.startswith("Submitted batch job")
         same_as_here(log, tmp_path / "out", cluster.environment)

@@ -15,7 +15,8 @@ import httpx
 import psutil
 
 from ejbd.batch.base import SubmitRequest
-from tests.fakes.nursery import Child, Nursery
+from tests.fakes import nursery
+from tests.fakes.nursery import Child
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAT = ROOT / "examples" / "heat.py"
@@ -42,13 +43,14 @@ alone_after_s = 0  # tests of what a daemon does that comes back; those of what 
 class Daemon:
     """`ejbd` on a folder of its own. `start` and `kill` as often as one likes; the folder is what survives.
 
-    `nursery`: where it is forked off, rather than started as a program.
+    It is forked off a process that has imported it (:mod:`tests.fakes.nursery`). It is started as a program where its
+    environment is for the interpreter or the linker, and always where `as_program`.
     """
 
     def __init__(
-        self, folder: Path, toml: str, environment: Mapping[str, str] | None = None, nursery: Nursery | None = None
+        self, folder: Path, toml: str, environment: Mapping[str, str] | None = None, *, as_program: bool = False
     ) -> None:
-        self.nursery = nursery
+        self.as_program = as_program
         self.folder = folder
         self.state = folder / "state"
         self.config = folder / "ejbd.toml"
@@ -75,13 +77,17 @@ class Daemon:
     def begin(self, **environment: str) -> None:
         """Start it, and wait for nothing."""
         words = ["--config", str(self.config)]
-        if self.nursery is not None:
-            self.process = self.nursery.begin(words, {**self.environment, **environment}, self.log)
+        given = {**self.environment, **environment}
+        before_main = {
+            name for name in given if name.startswith(("LD_", "PYTHON")) and given[name] != os.environ.get(name)
+        }
+        if not self.as_program and not before_main:
+            self.process = nursery.of_this_process().begin(words, given, self.log)
             return
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ejbd.daemon", *words],
-                env={**self.environment, **environment},
+                env=given,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -144,8 +150,9 @@ class Daemon:
     def explain(self, id: str) -> dict[str, Any]:
         return dict(self.client.get(f"/v1/jobs/{id}/explain").json())
 
-    def events(self, id: str) -> list[dict[str, Any]]:
-        return list(self.client.get(f"/v1/jobs/{id}/events", params={"limit": 1000}).json()["events"])
+    def events(self, id: str, after: int = 0) -> list[dict[str, Any]]:
+        params = {"limit": 1000, "after": after}
+        return list(self.client.get(f"/v1/jobs/{id}/events", params=params).json()["events"])
 
     def kinds(self, id: str) -> list[str]:
         return [event["kind"] for event in self.events(id)]
@@ -157,7 +164,15 @@ class Daemon:
         return self.job(id)
 
     def wait_event(self, id: str, kind: str, count: int = 1, timeout_s: float = 120) -> None:
-        until(lambda: self.kinds(id).count(kind) >= count, f"no {kind} x {count}", timeout_s, self.trace(id))
+        last, found = 0, 0
+
+        def come() -> bool:
+            nonlocal last, found
+            for event in self.events(id, last):
+                last, found = int(event["id"]), found + (event["kind"] == kind)
+            return found >= count
+
+        until(come, f"no {kind} x {count}", timeout_s, self.trace(id))
 
     def trace(self, id: str) -> Callable[[], str]:
         """What to show where a wait for something of the job was in vain."""
@@ -187,11 +202,13 @@ class Daemon:
 def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: Callable[[], str] | None = None) -> None:
     """Wait until `ready()`, at most `timeout_s`; then fail with `what` and the trace.
 
-    What `ready` looks into and does not find (a row, a file) is not there yet.
+    What `ready` looks into and does not find (a row, a file) is not there yet. Where a look takes long, as on a busy
+    machine, the next one is the later: those who wait must not slow down what they wait for.
     """
     deadline = time.monotonic() + timeout_s
     while True:
         absent: Exception | None = None
+        began = time.monotonic()
         try:
             if ready():
                 return
@@ -199,7 +216,7 @@ def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: C
             absent = error
         if time.monotonic() > deadline:
             raise AssertionError(what + ("\n" + trace() if trace else "")) from absent
-        time.sleep(0.1)
+        time.sleep(min(1.0, max(0.1, 3 * (time.monotonic() - began))))
 
 
 def ordinary(tag: str, processors: int, walltime_s: float, folder: Path, script: str) -> SubmitRequest:

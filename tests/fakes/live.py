@@ -29,6 +29,8 @@ class Worker:
         self.node = node
         self.id = ""
         self.n = 0
+        self.unsent: list[dict[str, Any]] = []  # reports that the daemon has not answered
+        self.lost_us = False  # the daemon has died since: it registers again
         self.ranks: dict[int, list[int]] = {}
         self.done: list[tuple[str, dict[str, Any]]] = []
         self.fail: dict[str, dict[str, Any]] = {}
@@ -55,14 +57,25 @@ class Worker:
                 **({} if self.world.engines is None else {"engines": self.world.engines}),
             },
         )
-        self.id = answer["worker"]
+        self.id, self.lost_us = answer["worker"], False
 
     async def report(self, kind: str, **fields: Any) -> None:
+        self.keep(kind, **fields)
+        await self.send()
+
+    def keep(self, kind: str, **fields: Any) -> None:
         self.n += 1
-        await self.world.manager.worker_reports(self.subjob, self.id, [{"n": self.n, "kind": kind, **fields}])
+        self.unsent.append({"n": self.n, "kind": kind, **fields})
+
+    async def send(self) -> None:
+        """What a daemon that died had not answered is told again."""
+        if self.unsent:
+            await self.world.manager.worker_reports(self.subjob, self.id, list(self.unsent))
+            self.unsent.clear()
 
     async def work(self) -> list[str]:
         """Fetch what there is and answer it; the kinds that were carried out."""
+        await self.send()
         found = await self.world.manager.worker_operations(self.subjob, self.id, 0, 0)
         kinds = []
         for operation in found:

@@ -1,5 +1,5 @@
-"""A process that has imported all of `ejbd` and forks daemons off: a soak of a thousand kills cannot wait a second of
-imports for each. What is forked is the daemon itself, from its `main` on.
+"""A process that has imported all of `ejbd` and forks daemons off: the tests start hundreds, and each would import for
+two seconds of a processor. What is forked is the daemon itself, from its `main` on.
 """
 
 from __future__ import annotations
@@ -26,35 +26,34 @@ _NOT_THE_DAEMONS = ("ejbd.sim", "ejbd.studies", "ejbd.cli", "ejbd.client", "ejbd
 
 
 class Child:
-    """A daemon that was forked off, as far as tests use a `Popen`. How it ended is not told: `returncode` is -1."""
+    """A daemon that was forked off, as far as tests use a `Popen`."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, nursery: Nursery) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        try:
-            self._handle: int | None = os.pidfd_open(pid)
-        except ProcessLookupError:  # over already, and reaped
-            self._handle, self.returncode = None, -1
+        self._nursery = nursery
+        self._handle = os.pidfd_open(pid)  # it is there, dead or alive, until the nursery is asked how it ended
 
     def poll(self) -> int | None:
         return self._look(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        if self._look(timeout) is None:
+        code = self._look(timeout)
+        if code is None:
             raise subprocess.TimeoutExpired("ejbd", timeout or 0)
-        return -1
+        return code
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None and self._handle is not None:
+        if self.poll() is None:
             signal.pidfd_send_signal(self._handle, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
     def _look(self, timeout: float | None) -> int | None:
-        if self._handle is not None and select.select([self._handle], [], [], timeout)[0]:
+        if self.returncode is None and select.select([self._handle], [], [], timeout)[0]:
+            self.returncode = self._nursery.ended(self.pid)
             os.close(self._handle)
-            self._handle, self.returncode = None, -1
         return self.returncode
 
 
@@ -69,7 +68,15 @@ class Nursery:
         self._ask(None)  # until everything is imported
 
     def begin(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Child:
-        return Child(self._ask({"argv": list(argv), "environment": dict(environment), "log": str(log)}))
+        return Child(self._ask({"argv": list(argv), "environment": dict(environment), "log": str(log)}), self)
+
+    def ended(self, pid: int) -> int:
+        """How a daemon ended, as `Popen.returncode` tells it; it is waited for."""
+        return self._ask({"ended": pid})
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
 
     def _ask(self, what: object) -> int:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -104,7 +111,6 @@ def _fork(asked: dict[str, object]) -> int:
         return pid
     code = 70
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         environment = asked["environment"]
         assert isinstance(environment, dict) and isinstance(asked["argv"], list)
         os.environ.clear()
@@ -125,10 +131,25 @@ def _fork(asked: dict[str, object]) -> int:
 
 def _serve() -> None:
     _import_all()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
     for line in sys.stdin:
         asked = json.loads(line)
-        print(_fork(asked) if asked else 0, flush=True)
+        if asked is None:
+            answer = 0
+        elif "ended" in asked:
+            answer = os.waitstatus_to_exitcode(os.waitpid(asked["ended"], 0)[1])
+        else:
+            answer = _fork(asked)
+        print(answer, flush=True)
+
+
+_OF_THIS_PROCESS: list[Nursery] = []
+
+
+def of_this_process() -> Nursery:
+    """The one of this process of pytest, made when it is first wanted. It ends with that process."""
+    if not _OF_THIS_PROCESS or not _OF_THIS_PROCESS[-1].lives:  # a test that stood still has its processes killed
+        _OF_THIS_PROCESS.append(Nursery())
+    return _OF_THIS_PROCESS[-1]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster, slurm_cluster
 
 
 def _need_slurm(accounting: bool = False) -> None:
@@ -42,5 +42,5 @@ def own_slurm() -> Iterator[SlurmCluster]:
 def accounting_slurm() -> Iterator[SlurmCluster]:
     """A small cluster with slurmdbd and MariaDB: 2 nodes of 2 processors."""
     _need_slurm(accounting=True)
-    with slurm_cluster(2, 2, "--profile=acct") as cluster:
+    with shared_cluster(2, 2, "--profile=acct") as cluster:
         yield cluster

@@ -74,6 +74,11 @@ class PostgresServer:
         self._sql(f'CREATE DATABASE "{name}" {options}')
         return self.url(name)
 
+    def copy(self, template: str, url: str) -> None:
+        """Make the database of `url` anew as `template` is, which nobody is connected to."""
+        name, of = (one.partition("@/")[2].partition("?")[0] for one in (url, template))
+        self._sql(f'DROP DATABASE "{name}"', f'CREATE DATABASE "{name}" TEMPLATE "{of}"')
+
     def start(self) -> None:
         with open(self._home / "log", "ab") as log:
             self._process = subprocess.Popen(
@@ -145,11 +150,10 @@ class PostgresServer:
         if made.returncode != 0:
             raise RuntimeError(f"initdb failed: {made.stderr}")
 
-    def _sql(self, statement: str) -> None:
+    def _sql(self, *statements: str) -> None:
+        words = [str(self._bin / "psql"), "-qX", "-h", str(self._home), "-U", SUPERUSER, "-d", "postgres"]
         subprocess.run(
-            [str(self._bin / "psql"), "-qX", "-h", str(self._home), "-U", SUPERUSER, "-d", "postgres", "-c", statement],
-            check=True,
-            capture_output=True,
+            [*words, *(word for statement in statements for word in ("-c", statement))], check=True, capture_output=True
         )
 
     def _as_its_user(self) -> list[str]:

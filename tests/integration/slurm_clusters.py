@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,8 +79,8 @@ class SlurmCluster:
         rows = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
         return dict(line.split() for line in rows)
 
-    def empty(self) -> None:
-        """Cancel every job and wait until no processor is held any more."""
+    def empty(self, timeout_s: float = 120) -> None:
+        """Cancel every job and wait until no processor is held any more, and each can be had."""
         live = "PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
         ids = self.run("squeue", "--noheader", f"--states={live}", "--format=%A").split()
         if ids:
@@ -92,6 +92,7 @@ class SlurmCluster:
                 and self.run("sinfo", "--noheader", "--partition=batch", "--format=%C").split() == [idle]
             ),
             "the jobs of a test did not end",
+            timeout_s,
         )
 
     def release_unlaunched(self) -> int:
@@ -166,6 +167,41 @@ def slurm_cluster(nodes: int = 8, cpus: int = 4, *options: str, more: str = "") 
     finally:
         _cluster("down", directory)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+_Shape = tuple[int, int, tuple[str, ...], str]
+_kept: dict[_Shape, tuple[SlurmCluster, ExitStack]] = {}
+KEPT = 3
+"""Clusters without a test that a process of pytest keeps: an idle one costs some memory and a hundredth of a core."""
+
+
+@contextmanager
+def shared_cluster(nodes: int, cpus: int, *options: str, more: str = "") -> Iterator[SlurmCluster]:
+    """:func:`slurm_cluster` for tests that leave it as they find it, but for jobs, whichever file they stand in.
+
+    Given back it is emptied and looked at. One that is not well is taken down, and the next test has a new one.
+    """
+    shape = (nodes, cpus, options, more)
+    kept = _kept.pop(shape, None)
+    if kept is None:
+        stack = ExitStack()
+        kept = stack.enter_context(slurm_cluster(nodes, cpus, *options, more=more)), stack
+    cluster, stack = kept
+    try:
+        yield cluster
+        cluster.empty(60)
+    except BaseException:
+        stack.close()
+        raise
+    _kept[shape] = kept
+    if len(_kept) > KEPT:
+        take_down(*list(_kept)[:-KEPT])
+
+
+def take_down(*shapes: _Shape) -> None:
+    """Take down what is kept of these shapes; of all of them at the end of a run."""
+    for shape in shapes or list(_kept):
+        _kept.pop(shape)[1].close()
 
 
 def _cluster(command: str, directory: Path, *options: str) -> None:

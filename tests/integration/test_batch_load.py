@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.batch_counts import elastic_manager, occupy, poll_load, submit_until
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("batch-load")]
 POLLS = 4
@@ -17,7 +17,7 @@ POLLS = 4
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(8, 4) as cluster:
+    with shared_cluster(8, 4) as cluster:
         yield cluster
 
 

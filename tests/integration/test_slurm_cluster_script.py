@@ -16,7 +16,7 @@ import pytest
 
 from clusters import netns
 from tests.fakes.hosts import missing_hosts
-from tests.integration.slurm_clusters import SCRIPT, missing_slurm, slurm_cluster
+from tests.integration.slurm_clusters import SCRIPT, missing_slurm, shared_cluster, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm())]
 
@@ -84,6 +84,16 @@ def test_a_shell_that_only_exported_the_variable_is_spared() -> None:
         finally:
             bystander.kill()
             bystander.wait()
+
+
+def test_a_shared_one_is_given_again_empty_unless_something_went_wrong() -> None:
+    with shared_cluster(1, 1, "--profile=easy") as first:
+        first.sbatch("--time=5", script="sleep 300")
+    with pytest.raises(LookupError), shared_cluster(1, 1, "--profile=easy") as again:
+        assert again.directory == first.directory
+        assert again.run("squeue", "--noheader", "--states=RUNNING,PENDING,COMPLETING") == ""
+        raise LookupError
+    assert not first.directory.exists()
 
 
 def test_wrong_use_is_told_in_one_sentence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, text
+from sqlalchemy import Engine, inspect, text
 
 import ejbd.store
 from ejbd.errors import Code, EjbError
@@ -42,16 +43,23 @@ def test_migrations_and_models_agree(store_url: str) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("table", sorted(t.name for t in Base.metadata.sorted_tables))
-def test_sqlite_tables_are_word_for_word_those_of_the_models(table: str, tmp_path: Path) -> None:
-    """compare_metadata does not see everything (AUTOINCREMENT, constraint names): the text does, quotes aside."""
-    by_models = migration_engine(parse_url(f"sqlite:///{tmp_path / 'models.sqlite'}"))
+@pytest.fixture(scope="module")
+def both(sqlite_with_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
+    """A database by the models, and one by the migrations; nothing is written to them."""
+    by_models = migration_engine(parse_url(f"sqlite:///{tmp_path_factory.mktemp('models') / 'models.sqlite'}"))
     Base.metadata.create_all(by_models)
-    by_migrations = migration_engine(parse_url(f"sqlite:///{tmp_path / 'migrations.sqlite'}"))
-    schema.upgrade(by_migrations.url)
+    by_migrations = migration_engine(parse_url(f"sqlite:///{sqlite_with_tables}"))
+    yield [by_models, by_migrations]
+    by_models.dispose()
+    by_migrations.dispose()
+
+
+@pytest.mark.parametrize("table", sorted(t.name for t in Base.metadata.sorted_tables))
+def test_sqlite_tables_are_word_for_word_those_of_the_models(table: str, both: list[Engine]) -> None:
+    """compare_metadata does not see everything (AUTOINCREMENT, constraint names): the text does, quotes aside."""
     query = text("SELECT sql FROM sqlite_master WHERE tbl_name = :table AND sql IS NOT NULL ORDER BY name")
     texts = []
-    for engine in (by_models, by_migrations):
+    for engine in both:
         with engine.connect() as connection:
             texts.append(
                 [
@@ -59,7 +67,6 @@ def test_sqlite_tables_are_word_for_word_those_of_the_models(table: str, tmp_pat
                     for row in connection.scalars(query, {"table": table})
                 ]
             )
-        engine.dispose()
     assert texts[0] == texts[1] != []
 
 

@@ -191,7 +191,7 @@ class Lives(RuleBasedStateMachine):
         assert self.session.scalar(select(func.count()).select_from(Event)) == self.events
 
 
-TestLives = Lives.TestCase
+TestLives = pytest.mark.slow(Lives.TestCase)
 TestLives.settings = settings(
     max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -150,6 +150,7 @@ def test_scenario_4() -> None:
     assert scenario_4(at_optimal(0.21), True, 1).failed > 0
 
 
+@pytest.mark.slow
 def test_the_command_makes_tables_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "LAWS", {"Beta": LAWS["Beta"]})
     monkeypatch.setattr(reproduce, "SHARES", (0.5,))

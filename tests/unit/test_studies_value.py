@@ -101,6 +101,7 @@ def test_an_unchanged_simulation_changes_no_cell(source: Source) -> None:
     assert cells and all(cell.change_percent == 0 and cell.later == 0 for cell in cells)
 
 
+@pytest.mark.slow
 def test_the_page_begins_with_the_answer_in_two_sentences(value: Value, tmp_path: Path) -> None:
     page, *rest = write_page(tmp_path, [value], "ejb sim value busy.swf")
     text = page.read_text()
@@ -117,6 +118,7 @@ def test_the_page_begins_with_the_answer_in_two_sentences(value: Value, tmp_path
         assert [row["jobs"] for row in csv.DictReader(table)] == ["all", "elastic", "others"]
 
 
+@pytest.mark.slow
 def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path) -> None:
     others = replace(value.groups["others"], after_s=1.5 * value.groups["others"].before_s)
     everybody = replace(value.groups["all"], after_s=1.2 * value.groups["all"].before_s)
@@ -128,6 +130,7 @@ def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path) -> None:
     assert "it stops paying where over-subscription costs a factor (Delta) of 1 on busy, 1 on again" in text
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_log_or_what_sacct_printed(source: Source, tmp_path: Path) -> None:
     accounts = tmp_path / "jobs.txt"
     lines = ["JobID|User|Submit|Start|End|NNodes|NCPUS|TimelimitRaw|State"]

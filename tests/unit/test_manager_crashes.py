@@ -1,0 +1,275 @@
+"""The daemon dies at every crash point, at every time that a life of a job comes there, and another one goes on.
+
+In the fake world, so that a death takes milliseconds and all of them are tried. What only a real process can show (what
+is on disk after SIGKILL, a real batch system's answers, a worker's own) is in tests/acceptance/test_crash_matrix.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ejbd.config import Elasticity
+from ejbd.core.view import BatchState
+from ejbd.manager.crashpoints import CrashPoint
+from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.store.store import Store
+from tests.fakes.crashes import Counting, Operator, Trap, caught_by, nothing_lost_or_doubled
+from tests.fakes.live import LiveWorld
+from tests.unit.test_manager_gaps import crowded
+from tests.unit.test_manager_speculating import OWN_S, learn, past
+
+pytestmark = pytest.mark.database
+
+Life = Callable[[Path, Store, Trap], Awaitable[None]]
+
+
+async def submitted(operator: Operator, **spec: object) -> str:
+    """A job, asked for until it is answered, always with the same key."""
+    live = operator.live
+    given = {
+        "name": "heat",
+        "kind": JobKind.COMMAND,
+        "argv": ("./heat",),
+        "processes": 16,
+        "walltime_s": 100.0,
+        "cwd": str(live.folder),
+        "output": "ejb-%j.out",
+        "engine": "application",
+    }
+    reading = Reading(JobSpec(**(given | spec)))  # type: ignore[arg-type]
+    return (await operator.ask(lambda: live.manager.submit(reading, "ada", "the-one-submission", "hash"))).id
+
+
+ONCE_AND_TWICE = {
+    **dict.fromkeys(("job.received", "job.waiting", "job.running", "job.ending", "job.completed"), 1),
+    **dict.fromkeys(("lead.appointed", "launch.asked", "decision.start", "decision.expand", "launch.ended"), 1),
+    **dict.fromkeys(("epoch.stopping", "epoch.stopped", "epoch.ended"), 1),
+    **dict.fromkeys(("epoch.launching", "epoch.running", "worker.registered"), 2),
+    "subjob.planned": 3,
+}
+
+# -- lives: each comes to an end with nothing lost or doubled, wherever the daemon dies -------------------------------
+
+
+async def grows_and_ends(folder: Path, store: Store, trap: Trap, waited_for: bool = False) -> None:
+    """16 ranks begin on 4 processors, grow to 8, and end; J0 waits all the while, and is cancelled at the end."""
+    live = LiveWorld(folder, store, lambda_s=5.0)
+    operator = Operator(live, trap)
+    job = await submitted(operator)
+    first, second = f"ejb-{job}.1", f"ejb-{job}.2"
+
+    def runs_on(processors: int) -> bool:
+        epochs = live.epochs(job)
+        return bool(epochs) and (epochs[-1].state, epochs[-1].processors) == ("running", processors)
+
+    await operator.until(lambda: runs_on(4), lambda tag: tag == first)
+    await operator.until(lambda: runs_on(8), lambda tag: tag in (first, second))
+    live.batch.free = 0
+    if waited_for:
+        live.batch.awaited.add(live.batch.of(f"ejb-{job}.0").id)
+    assert live.epochs(job)[-1].restart_from == live.epochs(job)[-2].number, "nothing is computed twice"
+    await operator.ranks_end(live.epochs(job)[-1].number)
+    await operator.until(lambda: live.job(job).state == "completed")
+    assert live.job(job).exit_code == 0 and len(live.launches(job)) == 1 and live.job(job).incarnation == 1
+    told = Counter(live.kinds(job))
+    assert {kind: told[kind] for kind in ONCE_AND_TWICE} == ONCE_AND_TWICE, "each step once, as without a death"
+    j0 = f"ejb-{job}.0"
+    if waited_for:
+        await operator.until(lambda: live.batch.of(j0).processors == 1)
+        end = live.manager.spool.end_file(job, f"{job}.0")
+        assert end.read_text() == "0\n" and live.batch.of(j0).state is BatchState.PENDING
+        live.batch.start(j0)
+        await operator.poll()
+        live.batch.end(j0)
+    await nothing_lost_or_doubled(operator, job)
+    assert live.batch.of(j0).state is (BatchState.COMPLETED if waited_for else BatchState.CANCELLED)
+
+
+async def grows_and_is_waited_for(folder: Path, store: Store, trap: Trap) -> None:
+    """Another job waits for its end, so that J0 ends as it did."""
+    await grows_and_ends(folder, store, trap, waited_for=True)
+
+
+async def does_without_j0(folder: Path, store: Store, trap: Trap) -> None:
+    """J0 starts when the job is nearly done elsewhere: it is put back into the queue, and cancelled at the end."""
+    live = LiveWorld(folder, store)
+    operator = Operator(live, trap)
+    live.batch.free = 8
+    job = await submitted(operator)
+    j0, first = f"ejb-{job}.0", f"ejb-{job}.1"
+    await operator.until(lambda: live.job(job).state == "running", lambda tag: tag == first)
+    live.batch.free = 0
+    await operator.poll(196)
+    live.batch.start(j0)
+    await operator.until(lambda: live.batch.of(j0).state is BatchState.HELD)
+    await operator.turn()
+    await operator.ranks_end(1)
+    await operator.until(lambda: live.job(job).state == "completed")
+    await nothing_lost_or_doubled(operator, job)
+    assert live.batch.of(j0).state is BatchState.CANCELLED and live.job(job).incarnation == 1
+
+
+async def is_given_more_time(folder: Path, store: Store, trap: Trap, keep_place: str = "off") -> None:
+    """The time of its first run is over; the second, with the next walltime, ends well."""
+    learn(store)
+    live = LiveWorld(folder, store, elasticity=Elasticity.OFF, keep_place=keep_place)
+    operator = Operator(live, trap)
+    job = await submitted(operator, walltime_s=OWN_S, learned=True, rerunnable=True, app="heat")
+    first, second = f"ejb-{job}.0", f"ejb-{job}.1"
+    await operator.until(lambda: operator.has_begun(first), lambda tag: tag == first)
+    await operator.turn()
+    await operator.turn()
+    live.clock.now += live.batch.of(first).walltime_s or 0.0
+    live.batch.end(first, BatchState.TIMEOUT, None)
+    await operator.until(lambda: operator.has_begun(second), lambda tag: tag == second)
+    await operator.turn()
+    live.clock.now += 60
+    live.batch.end(second)
+    await operator.until(lambda: live.job(job).state == "completed")
+    await nothing_lost_or_doubled(operator, job)
+    ran = [one for one in live.batch.jobs.values() if one.start_s is not None]
+    sequence = (live.job(job).walltimes or {})["sequence_s"]
+    assert [one.walltime_s for one in ran] == sequence[:2], "each run once"
+    assert live.kinds(job).count("job.again") == 1
+    assert ("subjob.adopted" in live.kinds(job)) == (keep_place == "on")
+    assert [run.outcome for run in past(store)] == ["completed"], "and known once"
+
+
+async def keeps_its_place(folder: Path, store: Store, trap: Trap) -> None:
+    """What comes with the next walltime stands by, and is let begin by the time-out."""
+    await is_given_more_time(folder, store, trap, keep_place="on")
+
+
+async def tries_a_gap(folder: Path, store: Store, trap: Trap) -> None:
+    """It is sent into a gap, its time there is over, and it runs where it has waited all the while."""
+    live = crowded(folder, store)
+    operator = Operator(live, trap)
+    job = await submitted(operator, processes=4, walltime_s=OWN_S, learned=True, rerunnable=True, app="heat")
+    own, attempt = f"ejb-{job}.0", f"ejb-{job}.1"
+    await operator.until(lambda: any(one.name == attempt for one in live.batch.live()))
+    live.batch.start(attempt)
+    live.batch.free = 0
+    await operator.turn()
+    assert live.batch.of(own).blocked, "it would begin twice"
+    live.clock.now += live.batch.of(attempt).walltime_s or 0.0
+    live.batch.end(attempt, BatchState.TIMEOUT, None)
+    live.batch.others.clear()
+    await operator.until(lambda: operator.has_begun(own), lambda tag: tag == own)
+    await operator.turn()
+    live.clock.now += 60
+    live.batch.end(own)
+    await operator.until(lambda: live.job(job).state == "completed")
+    await nothing_lost_or_doubled(operator, job)
+    assert [run.outcome for run in past(store)] == ["completed"]
+    ran = [one.name for one in live.batch.jobs.values() if one.start_s is not None]
+    assert sorted(ran) == [own, attempt], "each run once"
+
+
+async def has_begun_alone(folder: Path, store: Store, trap: Trap, is_over: bool = False) -> None:
+    """Its J0's workers have begun it while no daemon was there; the next one takes it up, before or after its end."""
+    live = LiveWorld(folder, store)
+    operator = Operator(live, trap)
+    live.batch.free = 0
+    job = await submitted(operator, engine="none")
+    j0 = f"ejb-{job}.0"
+    await operator.until(lambda: any(one.name == j0 for one in live.batch.live()))
+    live.batch.start(j0)
+    live.clock.now += 15
+    alone = live.manager.spool.subjob_dir(job, f"{job}.0") / "alone"
+    order = json.loads(json.loads((alone / "order.json").read_text())["order"])
+    (alone / "own").write_text(json.dumps({"begun": {"order": order["id"], "at_s": live.clock.now, "node": "n1"}}))
+    os.link(alone / "own", alone / "claim.json")
+    live.clock.now += 20
+    if is_over:
+        live.batch.end(j0, BatchState.FAILED, 3)
+    await live.restart()
+    if not is_over:
+        await operator.until(lambda: live.job(job).state == "running")
+        live.batch.end(j0, BatchState.FAILED, 3)
+    await operator.until(lambda: live.job(job).state == "failed")
+    await nothing_lost_or_doubled(operator, job)
+    assert live.job(job).exit_code == 3 and live.kinds(job).count("job.alone") == 1 and len(live.subjobs(job)) == 1
+
+
+async def has_begun_and_ended_alone(folder: Path, store: Store, trap: Trap) -> None:
+    await has_begun_alone(folder, store, trap, is_over=True)
+
+
+SUBMISSION = (
+    CrashPoint.JOB_AFTER_COMMIT,
+    CrashPoint.SUBMIT_BEFORE_BEGIN,
+    CrashPoint.SUBMIT_AFTER_BEGIN,
+    CrashPoint.SUBMIT_AFTER_CALL,
+    CrashPoint.SUBMIT_AFTER_RECORD,
+)
+CANCELLATION = (
+    CrashPoint.CANCEL_BEFORE_BEGIN,
+    CrashPoint.CANCEL_AFTER_BEGIN,
+    CrashPoint.CANCEL_AFTER_CALL,
+    CrashPoint.CANCEL_AFTER_RECORD,
+)
+TICK = (CrashPoint.TICK_BEFORE_COMMIT, CrashPoint.TICK_AFTER_COMMIT)
+WORKER = (CrashPoint.OPERATION_AFTER_LEASE, CrashPoint.REPORT_BEFORE_COMMIT, CrashPoint.REPORT_AFTER_COMMIT)
+BEGINNING = (CrashPoint.BEGIN_BEFORE_CALL, CrashPoint.BEGIN_AFTER_CALL)
+# What each life is killed at; that it comes there is looked at.
+LIVES: dict[Life, tuple[CrashPoint, ...]] = {
+    grows_and_ends: (*SUBMISSION, *CANCELLATION, *TICK, *WORKER, CrashPoint.END_AFTER_ASKING),
+    grows_and_is_waited_for: (CrashPoint.END_AFTER_ASKING, CrashPoint.END_AFTER_CALL),
+    does_without_j0: (CrashPoint.ASIDE_AFTER_CALL, CrashPoint.CANCEL_AFTER_CALL),
+    is_given_more_time: (*SUBMISSION, CrashPoint.AGAIN_BEFORE_COMMIT),
+    keeps_its_place: (*SUBMISSION, *TICK, *BEGINNING, CrashPoint.STANDBY_BEFORE_COMMIT, CrashPoint.AGAIN_BEFORE_COMMIT),
+    tries_a_gap: (*SUBMISSION, *BEGINNING, CrashPoint.STAY_AFTER_CALL, CrashPoint.TICK_AFTER_COMMIT),
+    has_begun_alone: (CrashPoint.ALONE_BEFORE_COMMIT, CrashPoint.TICK_AFTER_COMMIT),
+    has_begun_and_ended_alone: (CrashPoint.ALONE_BEFORE_COMMIT,),
+}
+CASES = [pytest.param(life, point, id=f"{life.__name__}-{point.value}") for life in LIVES for point in LIVES[life]]
+# Looks and reports come again and again, the first of them closest to what happens; EJB_TEST_CRASHES=all: all of them.
+TIMES = (1, 2, 4, 8)
+_TIMES: dict[Life, Counter[str]] = {}
+
+
+@contextmanager
+def new_store(folder: Path, tables: Path) -> Iterator[Store]:
+    folder.mkdir()
+    shutil.copyfile(tables, folder / "ejbd.sqlite")
+    store = Store(f"sqlite:///{folder / 'ejbd.sqlite'}")
+    yield store
+    store.close()
+
+
+async def times(life: Life, folder: Path, tables: Path) -> Counter[str]:
+    """How often an undisturbed life comes to each point."""
+    if life not in _TIMES:
+        with new_store(folder / "undisturbed", tables) as store, caught_by(counting := Counting()):
+            await life(folder / "undisturbed", store, counting)
+        _TIMES[life] = counting.times
+    return _TIMES[life]
+
+
+@pytest.mark.parametrize(("life", "point"), CASES)
+async def test_a_death_at_any_time_loses_and_doubles_nothing(
+    life: Life, point: CrashPoint, tmp_path: Path, sqlite_with_tables: Path
+) -> None:
+    often = (await times(life, tmp_path, sqlite_with_tables))[point.value]
+    assert often, f"it never comes to {point.value}"
+    some = os.environ.get("EJB_TEST_CRASHES") != "all"
+    for nth in [at for at in (TIMES if some else range(1, often + 1)) if at <= often]:
+        folder = tmp_path / str(nth)
+        with new_store(folder, sqlite_with_tables) as store, caught_by(trap := Trap(point, nth)):
+            try:
+                await life(folder, store, trap)
+            except Exception as error:
+                raise AssertionError(f"killed at {point.value} for the {nth}. time: {error}") from error
+        assert trap.deaths == 1
+
+
+def test_no_crash_point_is_left_out() -> None:
+    assert {point for points in LIVES.values() for point in points} == set(CrashPoint)
