@@ -135,7 +135,7 @@ def test_the_elements_of_an_array_that_was_cancelled_before_it_began_are_cancell
     assert arrays.which(subjob.elements) == {"cancelled": "1-2,4", "waiting": "3"}
     assert arrays.as_one(subjob, [waiting(BatchState.CANCELLED)]) is None  # nobody knows of the third
     subjob.elements = arrays.rest_ended(subjob, BatchState.CANCELLED)
-    assert arrays.which(subjob.elements) == {"cancelled": "1-4"}
+    assert subjob.elements is not None and arrays.which(subjob.elements) == {"cancelled": "1-4"}
     unseen = Subjob(batch_id="9", processors=2, tag="", elements=arrays.new_elements("1-2"))
     unseen.elements = arrays.rest_ended(unseen, BatchState.CANCELLED)
     assert unseen.elements is not None and arrays.which(unseen.elements) == {"cancelled": "1-2"}
