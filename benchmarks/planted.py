@@ -52,7 +52,7 @@ FAULTS = (
     Fault(
         "doubles-stay",
         "dropped act",
-        "doubles.look(self._context(), self._view, self._roster.tags())",
+        "carry_out(ctx, doubles.look(ctx, self._view, self._roster.tags()))",
         "pass",
         ("unit/test_manager_journey",),
     ),
