@@ -13,22 +13,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
 from sqlalchemy import select
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager.acts import intents, lastwords, numbers
-from ejbd.manager.acts.carrying import carry_out, do
+from ejbd.manager.acts import intents, lastwords, numbers, submitted
+from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
 from ejbd.manager.crashpoints import CrashPoint, reach
-from ejbd.manager.effects import Conclude
-from ejbd.manager.effects.ends import Again, SubmissionRefused
-from ejbd.manager.facts import drains, queues
+from ejbd.manager.facts import drains
 from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.batchjob import passing, pbsvariables, standing, subjobrequests, variables
 from ejbd.manager.facts.batchjob.exithook import hook_for
@@ -36,28 +35,23 @@ from ejbd.manager.facts.batchjob.fitting import request_of
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import for_another_attempt
-from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
-from ejbd.manager.facts.queues import Failing
 from ejbd.manager.hands import orders
 from ejbd.manager.hands.spool import Spool, write_atomically
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.protocol.proofs import new_secret
-from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.queues import queuepause
-from ejbd.store.models import Intent, Job, Subjob, Worker
+from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move_intent, move_subjob, wake
-from ejbd.wire.kinds import AS_ASKED, EventKind, IntentKind, SubjobRole
+from ejbd.store.transitions import move_intent, move_subjob
+from ejbd.wire.kinds import AS_ASKED, IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
 
-PROOFS_OF_ABSENCE = 2
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
-POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
 
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN)
@@ -214,7 +208,7 @@ class Executor:
             begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
         except EjbError as error:
             trouble = error
-            await self.store.write(lambda s: self._postpone(s, intent.id, trouble))
+            await self.store.write(lambda s: submitted.postpone(self.context(s), intent.id, trouble))
             return
         if begun is None:
             return
@@ -226,14 +220,16 @@ class Executor:
             batch_id = await self.batch.submit(identity, request)
         except SubmitOutcomeUnknown as error:
             message = error.sentence()
-            await self.record([intent.id], lambda s: self._unknown(s, intent.id, message))
+            await self.record([intent.id], lambda s: submitted.unknown(self.context(s), intent.id, message))
             return
         except BatchError as error:
             failure = error
-            await self.record([intent.id], lambda s: self._refused(s, intent.id, failure))
+            await self.record([intent.id], lambda s: submitted.refused(self.context(s), intent.id, failure))
             return
         reach(CrashPoint.SUBMIT_AFTER_CALL)
-        await self.record([intent.id], lambda s: self._submitted(s, intent.id, batch_id, "submitted"), patient=True)
+        await self.record(
+            [intent.id], lambda s: submitted.submitted(self.context(s), intent.id, batch_id, "submitted"), patient=True
+        )
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
 
     def _make_files(self, id: int) -> _Files:
@@ -349,128 +345,6 @@ class Executor:
         words = (("--qos", settings.subjob_qos), ("--account", settings.subjob_account))
         return [f"{option}={value}" for option, value in words if value]
 
-    def _submitted(self, session: Session, id: int, batch_id: str, how: str) -> None:
-        now = self.clock()
-        intent = session.get_one(Intent, id)
-        subjob = session.get_one(Subjob, intent.subjob_id)
-        move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
-        job = session.scalars(select(Job).where(Job.id == intent.job_id).options(defer(Job.spec))).one()
-        carry_out(self.context(session), queuepause.succeeded(session, job, Failing.SUBMISSIONS, now))
-        intent.batch_id = subjob.batch_id = batch_id
-        numbers.known(session, subjob)
-        if subjob.state == SubjobState.PLANNED:
-            subjob.submit_s = now
-            move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
-            if session.scalars(select(Worker.id).where(Worker.subjob_id == subjob.id, Worker.alive)).first():
-                wake(session, STARTED_TOPIC)  # its worker was faster than the answer to its submission
-        # A cancellation or a hold that came while the submission was under way could not name the batch job.
-        waiting = select(Intent).where(Intent.subjob_id == subjob.id, Intent.batch_id.is_(None))
-        for later in session.scalars(waiting):
-            later.batch_id = batch_id
-            wake(session, INTENTS_TOPIC)
-
-    def _unknown(self, session: Session, id: int, message: str) -> None:
-        now = self.clock()
-        intent = session.get_one(Intent, id)
-        move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
-        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        carry_out(self.context(session), queuepause.failed(session, job, Failing.SUBMISSIONS, message, now))
-        intent.not_before_s = now + self.settings.limits.settle_s
-        intent.absences = 0
-        wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
-
-    def _refused(self, session: Session, id: int, error: BatchError) -> None:
-        """The batch system surely has not taken it."""
-        now, said = self.clock(), error.sentence()
-        intent = session.get_one(Intent, id)
-        subjob = session.get_one(Subjob, intent.subjob_id)
-        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        if self._refused_as_standby(session, intent, job, subjob, error, now):
-            return
-        world = JobWorld(self.context(session), job)
-        role = SubjobRole(subjob.role)
-        end = SubmissionRefused(
-            role,
-            error.transient,
-            error.own_fault,
-            intent.attempts,
-            job.failed_starts,
-            bool(job.members),
-            said,
-            error.of_account,
-        )
-        if not error.transient:
-            never_submitted(session, intent, IntentState.FAILED, now, said)
-            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
-        decided = do(world, Conclude(end))
-        if error.transient and isinstance(decided, Again) and not decided.whole:
-            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
-            until_s = now + decided.after_s
-            kept_back = queues.kept_back(session, now)
-            if kept_back.of(job):
-                until_s = min(until_s, kept_back.until_s or until_s)  # the queue's pause is what counts
-            intent.not_before_s = until_s
-        elif error.transient:
-            never_submitted(session, intent, IntentState.FAILED, now, said)
-            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
-        elif role is SubjobRole.SUBJOB and isinstance(decided, Again):
-            job.failed_starts += 1
-            job.not_before_s = now + decided.after_s
-
-    def _refused_as_standby(
-        self, session: Session, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float
-    ) -> bool:
-        """What was to stand by, or to go into a gap. It is no harm to the job or its queue: the next run comes after
-        the time-out then, and whoever stands by for a gap is let begin.
-
-        One that was adopted in between is submitted as what it is now.
-        """
-        said = error.sentence()
-        let = select(Intent).where(
-            Intent.subjob_id == subjob.id, Intent.kind == IntentKind.BEGIN, Intent.batch_id.is_(None)
-        )
-        adopted = session.scalars(let.where(Intent.state == IntentState.PENDING)).first()
-        if adopted is not None:
-            move_intent(session, adopted, IntentState.DROPPED, now)
-            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
-        elif subjob.role == SubjobRole.STANDBY and error.transient:
-            intents.repeat_later(session, [intent.id], said, now)
-        elif subjob.role == SubjobRole.STANDBY or is_attempt(job, subjob):
-            never_submitted(session, intent, IntentState.FAILED, now, said)
-            move_subjob(session, subjob, SubjobState.FAILED, now, reason=said)
-        else:
-            return False
-        return True
-
-    def _stays(self, session: Session, id: int) -> None:
-        intents.done(session, [id], self.clock())
-        subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
-        job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
-        world = JobWorld(self.context(session), job)
-        carry_out(world, gaps.stays(world, subjob))
-
-    def _did_not_stay(self, session: Session, id: int, message: str) -> None:
-        intents.failed(session, id, message, self.clock())
-        intent = session.get_one(Intent, id)
-        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        carry_out(self.context(session), gaps.cannot_stay(job, message))
-
-    def _postpone(self, session: Session, id: int, error: EjbError) -> None:
-        """The spool or the store did not take it: nothing has happened, try again later."""
-        now = self.clock()
-        intent = session.get_one(Intent, id)
-        intent.error = error.sentence()
-        intent.not_before_s = now + POSTPONED_S
-        wake(session, INTENTS_TOPIC)
-        add_event(
-            session,
-            EventKind.INTENT_POSTPONED,
-            now,
-            job_id=intent.job_id,
-            subjob_id=intent.subjob_id,
-            reason=intent.error,
-        )
-
     async def _look_up(self, unknown: Sequence[Intent]) -> None:
         """Adopt what is found under its tag; count an absence for the others."""
         ids = [intent.subjob_id for intent in unknown if intent.subjob_id is not None]
@@ -489,22 +363,13 @@ class Executor:
             return
         for id, tag in tags.items():
             batch_id = found.get(tag)
-            if batch_id is not None:
-                adopted = batch_id
-                await self.store.write(lambda s, id=id, b=adopted: self._submitted(s, id, b, "adopted"))  # type: ignore[misc]
-            else:
-                await self.store.write(lambda s, id=id: self._absent(s, id))  # type: ignore[misc]
+            await self.store.write(partial(self._found, id, batch_id))
 
-    def _absent(self, session: Session, id: int) -> None:
-        now = self.clock()
-        intent = session.get_one(Intent, id)
-        intent.absences += 1
-        intent.not_before_s = now + self.settings.limits.settle_s
-        if intent.absences >= PROOFS_OF_ABSENCE:
-            move_intent(session, intent, IntentState.PENDING, now, setback=True, reason="no job carries its tag")
-            intent.not_before_s = now
-            intent.absences = 0
-        wake(session, INTENTS_TOPIC)
+    def _found(self, id: int, batch_id: str | None, session: Session) -> None:
+        if batch_id is not None:
+            submitted.submitted(self.context(session), id, batch_id, "adopted")
+        else:
+            submitted.absent(self.context(session), id)
 
     # -- cancel, hold, release ----------------------------------------------------------------------------------------
 
@@ -552,13 +417,13 @@ class Executor:
             if again:
                 await self.record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
             elif stays:
-                await self.record([intent.id], lambda s: self._did_not_stay(s, intent.id, message))
+                await self.record([intent.id], lambda s: submitted.did_not_stay(self.context(s), intent.id, message))
             else:
                 await self.record([intent.id], lambda s: intents.failed(s, intent.id, message, self.clock()))
             return
         if stays:
             reach(CrashPoint.STAY_AFTER_CALL)
-            await self.record([intent.id], lambda s: self._stays(s, intent.id))
+            await self.record([intent.id], lambda s: submitted.stays(self.context(s), intent.id))
             return
         if begins:
             reach(CrashPoint.BEGIN_AFTER_CALL)
