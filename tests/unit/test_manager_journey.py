@@ -745,3 +745,20 @@ async def test_a_daemon_that_is_killed_in_a_submission_makes_it_once(
     for _ in range(5):
         await live.poll(6)
     assert len(live.batch.jobs) == 1 and live.intents("submit")[0].state == "done"
+
+
+async def test_what_was_handed_out_comes_again_only_when_its_lease_is_over(live: LiveWorld) -> None:
+    """The worker may be at it yet, whatever else there is for it by then."""
+    job = await running_on_first(live)
+    worker = live.workers[f"{job}.1"]
+
+    async def handed_out() -> list[int]:
+        return [one["seq"] for one in await live.manager.worker_operations(worker.subjob, worker.id, 0, 0)]
+
+    await live.manager.signal(job, "USR1", "ranks", "ada")
+    (first,) = await handed_out()
+    await live.manager.signal(job, "USR2", "ranks", "ada")
+    (second,) = await handed_out()
+    assert second > first and await handed_out() == []
+    live.clock.now += live.settings.limits.lease_s + 1
+    assert await handed_out() == [first, second]
