@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
+from tests.groups import name_groups
 from tests.integration.slurm_clusters import take_down
 from tests.store_fixtures import (
     postgres_server,
@@ -70,9 +71,10 @@ def _turn(item: pytest.Item) -> int:
     return min((LONG_GROUPS.index(name) for name in names if name in LONG_GROUPS), default=len(LONG_GROUPS))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What works on a database of its own is left out of the quick loop: whole lives of jobs in a manager, mostly."""
     for item in items:
         if "store_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
     items.sort(key=_turn)
+    name_groups(config, items)

@@ -125,7 +125,7 @@ def test_jobs_whose_j0_starts_while_nobody_is_there_run_as_under_sbatch(cluster:
     nothing_left(daemon, SlurmSite(cluster, daemon.folder), script)
 
 
-COMPLETES_S = 12
+COMPLETES_S = 8  # well below the silence after which workers are given up: a daemon is back within a second or two
 
 
 def completing(cluster: SlurmCluster, id: str) -> Callable[[], bool]:

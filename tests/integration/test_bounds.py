@@ -49,3 +49,27 @@ def test_a_run_with_sigint_ignored_ends_and_kills_what_hangs(tmp_path: Path, ign
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "WaitedTooLong: not through after 10 s" in done.stdout
     assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
+
+
+def test_a_group_is_run_by_one_process(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.groups import name_groups\n"
+        "def pytest_collection_modifyitems(config, items): name_groups(config, items)\n"
+    )
+    (tmp_path / "test_them.py").write_text(
+        "import os, pytest\n"
+        "@pytest.mark.xdist_group('one')\n"
+        "@pytest.mark.parametrize('at', range(6))\n"
+        "def test_it(at): open('pids', 'a').write(f'{os.getpid()}\\n')\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    subprocess.run(
+        [*words, "--rootdir", str(tmp_path), str(tmp_path)],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert len(set((tmp_path / "pids").read_text().split())) == 1
