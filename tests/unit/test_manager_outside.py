@@ -114,6 +114,34 @@ async def test_everything_cancelled_behind_the_back_stays_cancelled(live: LiveWo
     assert live.batch.live() == []
 
 
+async def test_a_job_cancelled_on_j0_stays_so_while_an_epilog_outlasts_the_silence_of_its_workers(
+    live: LiveWorld,
+) -> None:
+    live.batch.free = 0
+    job = await live.submit(engine="application")
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    await live.work()
+    assert live.job(job).state == "running"
+    silence_s = live.settings.limits.worker_silence_s
+    for _ in range(3):  # scancel: its workers are gone, and the Epilog takes its time
+        completing(live, f"ejb-{job}.0")
+        await live.poll(0.5 * silence_s, heartbeats=False)
+    assert live.job(job).state == "running"
+    live.batch.end(f"ejb-{job}.0", BatchState.CANCELLED, None)
+    await live.poll(5)
+    assert live.job(job).state == "cancelled" and live.batch.live() == []
+
+
+async def test_a_subjob_that_never_ends_completing_is_given_up_at_last(live: LiveWorld) -> None:
+    job = await running(live)
+    for times in range(6):
+        completing(live, f"ejb-{job}.1")
+        await live.poll(live.settings.limits.worker_silence_s, heartbeats=False)
+        assert times > 2 or "worker.lost" not in live.kinds(job)
+    assert "worker.lost" in live.kinds(job)
+
+
 async def test_whoever_cancels_j0_cancels_the_job_wherever_it_runs(live: LiveWorld) -> None:
     """J0's number is what SLURM_JOB_ID says: `scancel $SLURM_JOB_ID` in a script is meant for all of the job."""
     job = await running(live)

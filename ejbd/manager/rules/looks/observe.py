@@ -51,6 +51,7 @@ from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, EpochState, JobState
 from ejbd.wire.kinds import AS_ASKED, EventKind, OperationKind, SubjobRole
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
+COMPLETING_S = 300.0  # how long an Epilog may take before the silence of a subjob's workers counts all the same
 SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
 
 
@@ -359,6 +360,15 @@ def _suspended(ctx: Context) -> frozenset[str]:
     return frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.state == SubjobState.SUSPENDED)))
 
 
+def _on_their_way_out(ctx: Context) -> frozenset[str]:
+    """Subjobs that the batch system is ending (Slurm: COMPLETING). Their workers are gone, and how they ended is told
+    soon: where a user has cancelled J0, silence that was taken for a loss would submit the job again."""
+    ending = [job.id for job in ctx.view.jobs if job.state is BatchState.ENDING] if ctx.view is not None else []
+    return (
+        frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.batch_id.in_(ending)))) if ending else frozenset()
+    )
+
+
 def find_silent_workers(ctx: Context) -> Effects[None]:
     """Workers that have not been heard of for too long, though their subjob is said to run."""
     limit = ctx.settings.limits.worker_silence_s
@@ -368,13 +378,13 @@ def find_silent_workers(ctx: Context) -> Effects[None]:
         .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
         .options(defer(Job.spec))
     )
-    stopped = _suspended(ctx)
+    stopped, leaving = _suspended(ctx), _on_their_way_out(ctx)
     for worker, job in list(ctx.session.execute(query)):
         if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
             yield KeepIn("seen", worker.id, ctx.now)
         silent_s = ctx.now - ctx.seen.get(worker.id, ctx.now)
         yield from _note_silence(ctx, worker, silent_s)
-        if silent_s <= limit:
+        if silent_s <= limit + (COMPLETING_S if worker.subjob_id in leaving else 0.0):
             continue
         world = JobWorld(ctx, job)
 
