@@ -133,12 +133,17 @@ async def test_a_job_cancelled_on_j0_stays_so_while_an_epilog_outlasts_the_silen
     assert live.job(job).state == "cancelled" and live.batch.live() == []
 
 
-async def test_a_subjob_that_never_ends_completing_is_given_up_at_last(live: LiveWorld) -> None:
-    job = await running(live)
-    for times in range(6):
-        completing(live, f"ejb-{job}.1")
-        await live.poll(live.settings.limits.worker_silence_s, heartbeats=False)
-        assert times > 2 or "worker.lost" not in live.kinds(job)
+async def test_a_subjob_that_is_ended_for_ever_is_given_up_at_last(live: LiveWorld) -> None:
+    live.batch.free = 0
+    job = await live.submit(engine="application", walltime_s=5000.0)
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    await live.work()
+    silence_s = live.settings.limits.worker_silence_s
+    for times in range(12):
+        completing(live, f"ejb-{job}.0")
+        await live.poll(0.5 * silence_s, heartbeats=False)
+        assert times > 5 or "worker.lost" not in live.kinds(job)
     assert "worker.lost" in live.kinds(job)
 
 
