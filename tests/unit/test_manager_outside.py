@@ -140,7 +140,7 @@ async def test_a_subjob_that_is_ended_for_ever_is_given_up_at_last(live: LiveWor
     await live.begin(f"{job}.0")
     await live.work()
     silence_s = live.settings.limits.worker_silence_s
-    for times in range(12):
+    for times in range(14):
         completing(live, f"ejb-{job}.0")
         await live.poll(0.5 * silence_s, heartbeats=False)
         assert times > 5 or "worker.lost" not in live.kinds(job)
