@@ -135,8 +135,8 @@ def test_the_command_makes_the_tables_and_plays_nothing_twice(tmp_path: Path) ->
     words = ["reproduce", "learned", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--limit", "120"]
     page, document, table = (Path(line) for line in ejb_sim(*words).stdout.split())
     plays = json.loads(document.read_text())["plays"]
-    assert len(plays) == 16 and len({(one["scheduler"], one["walltimes"]) for one in plays}) == 16
-    assert len(table.read_text().splitlines()) == 17 and "| KTH | EASY | user's request |" in page.read_text()
+    assert len(plays) == 19 and len({(one["scheduler"], one["walltimes"]) for one in plays}) == 19
+    assert len(table.read_text().splitlines()) == 20 and "| KTH | EASY | user's request |" in page.read_text()
     fresh = [{**one, "turnaround_s": 3600.0} for one in plays]
     document.write_text(json.dumps({"rows_of_each_log": 120, "plays": fresh}))
     ejb_sim(*words)
