@@ -200,6 +200,8 @@ def reproduce(
     runs: Annotated[int, typer.Option("--runs", min=1, help="That are averaged (speculative).")] = 50,
     quick: Annotated[bool, typer.Option("--quick", help="Few cells on the first rows of each log (guard).")] = False,
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Simulations at one time (guard).")] = 1,
+    made: Annotated[int, typer.Option("--made", min=0, help="Made-up logs of each model, too (guard).")] = 0,
+    tuned: Annotated[bool, typer.Option("--tuned", help="Those that its constants were chosen on (guard).")] = False,
 ) -> None:
     """Make every table and figure of a paper's evaluation, the paper's values beside ours; or our own."""
     if what == "speculative":
@@ -230,11 +232,15 @@ def reproduce(
             paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
         from ejbd.studies.paper.guard import reproduce_guard
+        from ejbd.studies.paper.madeup import reproduce_made
 
-        if traces is None:
-            raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces")
+        if traces is None and not made:
+            hint = "or how many logs are to be made up of each model (--made)"
+            raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
         with shown():
-            paths = reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
+            paths = reproduce_made(out_dir, made, tuned=tuned) if made else []
+            if traces is not None:
+                paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     else:
         raise EjbError(
             Code.INVALID, f"{what!r} is not known here", hint="there are sc15, speculative, learned, overhead and guard"
