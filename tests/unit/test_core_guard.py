@@ -370,7 +370,8 @@ def test_an_over_subscribed_job_gives_back_what_it_holds_once_a_waiting_one_fits
 
 def test_what_comes_free_for_the_head_is_not_lent_again_before_the_others_give_back_the_rest() -> None:
     """At 100 six come free. With the four that the second holds over-subscribed they are what the head, its J0, waits
-    for: it moves there, and the third gets the two that are over. Lent to the third first, the second was done at 7516 and the third at 10455.
+    for: it moves there, and the third gets the two that are over. Lent to the third first, the second was done at 7516
+    and the third at 10455.
     """
     rows: list[Row] = [(0, 6, 5000, 100), (1, 8, 5000, 5000), (2, 8, 6000, 6000)]
     outcome = played(workload(rows, 10), replace(LIVE, lambda_s=10))

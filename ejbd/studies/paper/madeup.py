@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +82,8 @@ def reproduce_made(out: Path, logs: int, *, tuned: bool = False, jobs: int = JOB
         seed = (TUNED_SEED if tuned else JUDGED_SEED) + number
         path = kept / f"{model.value}-{seed}-{jobs}.json"
         if not path.exists():
-            found = [cell.to_json() for cell in _play(model, number, seed, jobs)]
+            cells_left = (len(names) - done) * len(SHARES) * len(DELTAS) * len(LAMBDAS_S)
+            found = [cell.to_json() for cell in _play(model, number, seed, jobs, cells_left)]
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps(found), encoding="utf-8")
             fresh.replace(path)
@@ -95,12 +95,12 @@ def _cell(row: dict[str, Any]) -> Cell:
     return Cell(**{**row, "all_s": tuple(row["all_s"]), "others_s": tuple(row["others_s"])})
 
 
-def _play(model: Model, number: int, seed: int, jobs: int) -> Iterator[Cell]:
+def _play(model: Model, number: int, seed: int, jobs: int, again: int) -> Iterator[Cell]:
     processors, load, most = SHAPES[number % len(SHAPES)]
     log = generate(model, jobs=jobs, processors=processors, seed=seed, load=load, overestimate=most)
     workload = workload_of(log, model.value, processors=processors)
     wide = workload.jobs.processors >= NARROWEST
-    easy = run(workload, Policy.EASY, again=math.inf).end - workload.jobs.submit
+    easy = run(workload, Policy.EASY).end - workload.jobs.submit
     for share in SHARES:
         candidates = wide & (np.random.default_rng(seed).random(jobs) < share)
         for delta in DELTAS:
@@ -108,7 +108,7 @@ def _play(model: Model, number: int, seed: int, jobs: int) -> Iterator[Cell]:
                 given = BundlingParameters(
                     suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=delta, lambda_s=lambda_s
                 )
-                outcome = run(workload, Policy.EJB, parameters=given, candidates=candidates, again=math.inf)
+                outcome = run(workload, Policy.EJB, parameters=given, candidates=candidates, again=again)
                 after, elastic = outcome.end - workload.jobs.submit, outcome.elastic != 0
                 yield Cell(
                     model.value, seed, processors, load, share, delta, lambda_s,
