@@ -200,6 +200,9 @@ def reproduce(
     runs: Annotated[int, typer.Option("--runs", min=1, help="That are averaged (speculative).")] = 50,
     quick: Annotated[bool, typer.Option("--quick", help="Few cells on the first rows of each log (guard).")] = False,
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Simulations at one time (guard).")] = 1,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="A way to choose walltimes, may be given again (learned).")
+    ] = None,
     made: Annotated[int, typer.Option("--made", min=0, help="Made-up logs of each model, too (guard).")] = 0,
     tuned: Annotated[bool, typer.Option("--tuned", help="Those that its constants were chosen on (guard).")] = False,
 ) -> None:
@@ -222,7 +225,7 @@ def reproduce(
         if traces is None:
             raise EjbError(Code.INVALID, "learned is made of the logs; say where they are", where="--traces")
         with shown():
-            paths = reproduce_learned(traces, out_dir, limit=limit)
+            paths = reproduce_learned(traces, out_dir, limit=limit, only=only or [])
     elif what == "overhead":
         from ejbd.studies.speculative.overhead import reproduce_overhead
 

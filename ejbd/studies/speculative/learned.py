@@ -45,20 +45,22 @@ HEAD = (
 )  # fmt: skip
 
 
-def reproduce_learned(traces: Path, out: Path, *, limit: int | None = None) -> list[Path]:
+def reproduce_learned(traces: Path, out: Path, *, limit: int | None = None, only: Sequence[str] = ()) -> list[Path]:
     """Play every log in every way and write learned.md, learned.json and learned.csv to `out`, anew after each play.
 
     What `out` has is not played again, so that what was interrupted goes on. `limit`: the first rows of each log only.
-    Raises EjbError where none of the logs is in `traces`, or `out` has plays of something else.
+    `only`: these ways, beside the user's request. Raises EjbError for one that is not known, where none of the logs is
+    in `traces`, or `out` has plays of something else.
     """
     paths = [out / f"learned.{end}" for end in ("md", "json", "csv")]
     plays: dict[tuple[str, str, str], dict[str, Any]] = _before(paths[1], limit)
     logs = logs_in(traces)
-    total, done = len(logs) * (len(SCHEDULERS) * len(WAYS) + len(UNDER_EASY)), 0
+    chosen = {scheduler: _chosen(scheduler, only) for scheduler in SCHEDULERS}
+    total, done = len(logs) * sum(len(ways) for ways in chosen.values()), 0
     for known, path in logs:
         workload = load(Source(path, known.processors, limit=limit))
         for scheduler in SCHEDULERS:
-            for name in (*WAYS, *(UNDER_EASY if scheduler == EASY else ())):
+            for name in chosen[scheduler]:
                 progress.tell(f"{known.name}, {scheduler}, {name}", done / total)
                 done += 1
                 key = known.name, scheduler, name
@@ -68,6 +70,19 @@ def reproduce_learned(traces: Path, out: Path, *, limit: int | None = None) -> l
                     _write(paths, list(plays.values()), limit)
     _write(paths, list(plays.values()), limit)
     return paths
+
+
+def _chosen(scheduler: str, only: Sequence[str]) -> list[str]:
+    """The ways that are played under a scheduler: all that it has, or the user's request and those that are named."""
+    every = [*WAYS, *(UNDER_EASY if scheduler == EASY else ())]
+    for name in only:
+        if name not in WAYS and name not in UNDER_EASY:
+            hint = "there are " + "; ".join((*WAYS, *UNDER_EASY))
+            raise EjbError(Code.INVALID, f"{name!r} is no way to choose walltimes", where="--only", hint=hint)
+    found = [name for name in every if name in only]
+    if not only:
+        return every
+    return [OWN, *(name for name in found if name != OWN)] if found else []
 
 
 def play(workload: Workload, name: str, scheduler: str) -> Played:
