@@ -175,12 +175,16 @@ def test_with_how_long_moves_room_is_borrowed_has_no_step_in_delta_degree_or_run
 
 
 def test_what_a_suspended_run_has_to_be_worth_grows_without_a_step() -> None:
-    def worth(lambda_s: float) -> float:
-        return worth_suspending_s(replace(LIVE, lambda_s=lambda_s).rules)
+    """With runs of 10,000 s no move of 1500 s and more is worth it."""
 
-    assert [worth(lambda_s) for lambda_s in (0, 50, 100, 600, 1000)] == [0, 50, 200, 7200, 12_000]
-    grown = [worth(lambda_s) for lambda_s in range(1000)]
-    assert all(0 <= after - before < 25 for before, after in pairwise(grown))
+    def worth(lambda_s: float, runs_s: float = RUNS_S) -> float:
+        return worth_suspending_s(replace(LIVE, lambda_s=lambda_s, runs_s=runs_s).rules)
+
+    assert [worth(lambda_s, 1e12) for lambda_s in (0, 50, 100, 600, 1000)] == pytest.approx([0, 50, 200, 7200, 12_000])
+    assert worth(750) == pytest.approx(2 * 12 * 750)
+    assert worth(1500) == worth(2000) == math.inf
+    grown = [worth(lambda_s) for lambda_s in range(1400)]
+    assert all(0 <= after - before < 0.1 * max(100, after) for before, after in pairwise(grown))
     assert worth_suspending_s(replace(OFF, lambda_s=1000).rules) == 1000
 
 
@@ -237,12 +241,12 @@ def test_room_that_ends_is_not_taken_over_subscribed_with_a_long_move_either() -
 
 
 def test_with_long_moves_a_run_that_is_to_be_suspended_is_worth_twelve_of_them() -> None:
-    slow, quick = replace(LIVE, lambda_s=600), replace(LIVE, lambda_s=100)  # 600 + 12 * 600 = 7800; 100 + 2 * 100
-    assert starts(slow, (16, 7801), requested=9000).kind is DecisionKind.START
-    assert starts(slow, (16, 7800), requested=9000).kind is DecisionKind.NOTHING
+    quick, slow = (replace(LIVE, lambda_s=lambda_s, runs_s=1e9) for lambda_s in (100, 600))
+    assert starts(slow, (16, 7801), requested=9000).kind is DecisionKind.START, "600 + 12 * 600"
+    assert starts(slow, (16, 7799), requested=9000).kind is DecisionKind.NOTHING
     assert starts(replace(slow, guard=Guard.OFF), (16, 1300), requested=9000).kind is DecisionKind.START
     assert starts(quick, (16, 301), requested=9000).kind is DecisionKind.START, "with short ones two of them"
-    assert starts(quick, (16, 300), requested=9000).kind is DecisionKind.NOTHING
+    assert starts(quick, (16, 299), requested=9000).kind is DecisionKind.NOTHING
 
 
 def test_a_dear_start_waits_for_its_full_width_and_says_why() -> None:

@@ -9,7 +9,8 @@ offered: else what comes free for the head of the queue is borrowed again, and t
 Until it is back, whoever waits has waited for the checkpoint. How much that is depends on how long work lasts on this
 cluster: with runs of a day nobody minds ten minutes, with runs of an hour everybody does. So room is borrowed while a
 move takes a small part of that at most, the smaller the higher the degree and its Delta are (:func:`longest_move_s`);
-and at full width for a while only where it makes the work of several moves (:func:`worth_suspending_s`). Neither has a
+and at full width for a while only where it makes the work of several moves, the more the longer they are beside that
+(:func:`worth_suspending_s`). Neither has a
 step in lambda, start-up or Delta.
 
 Kernels for both worlds.
@@ -29,7 +30,8 @@ UNKNOWN_RUNS_S = 9000.0  # how long they are thought to last before any has ende
 DEAREST = 1.8  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
 SHORT_S = 300.0  # what is over by then may be borrowed at any price
 PART_FOR_PLANS = 0.003  # of that: what room costs somebody beside the move, by walltimes that end later
-WORTH_MOVES_AT_MOST = 12.0  # what a suspended run makes, of a move: the two that it takes are at most a seventh of it
+PART_FOR_SUSPENDING = 0.15  # of how long runs last: with longer moves no run is begun that is to be suspended
+WORTH_MOVES_AT_MOST = 12.0  # what a suspended run makes, of a short move: its two are at most a seventh of it all
 WORTH_ONE_S = 50.0  # with moves of so long, and shorter ones, it makes one; with longer ones so many times as many
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
 COMPUTES_S = 1.0  # at least, after a start or a move: who gets the room may not start in it, and it is taken again
@@ -43,11 +45,16 @@ def dearness(degree: int, rules: Rules) -> float:
 
 
 @kernel
+def lasting(rules: Rules) -> float:
+    """How long runs last here, in seconds, as far as that is known."""
+    return rules.runs_s if rules.runs_s > 0.0 else UNKNOWN_RUNS_S
+
+
+@kernel
 def longest_move_s(degree: int, rules: Rules) -> float:
     """With how long moves room is borrowed at a degree; at none where it is negative."""
-    runs_s = rules.runs_s if rules.runs_s > 0.0 else UNKNOWN_RUNS_S
     left = max(0.0, DEAREST - dearness(degree, rules)) / (DEAREST - 1.0)
-    return (PART_OF_RUNS * left / math.sqrt(degree / 2.0) - PART_FOR_PLANS) * runs_s
+    return (PART_OF_RUNS * left / math.sqrt(degree / 2.0) - PART_FOR_PLANS) * lasting(rules)
 
 
 @kernel
@@ -70,7 +77,12 @@ def is_dear(degree: int, seconds: float, rules: Rules) -> bool:
 def worth_suspending_s(rules: Rules) -> float:
     """How much work at full speed a run that is to be suspended has to make at least, in seconds."""
     move_s = rules.lambda_s + rules.start_up_s
-    return move_s if rules.guard == 0 else min(WORTH_MOVES_AT_MOST, max(1.0, move_s / WORTH_ONE_S)) * move_s
+    if rules.guard == 0:
+        return move_s
+    left = 1.0 - move_s / (PART_FOR_SUSPENDING * lasting(rules))
+    if left <= 0.0:
+        return math.inf
+    return min(WORTH_MOVES_AT_MOST, max(1.0, move_s / WORTH_ONE_S)) * move_s / left
 
 
 @kernel
