@@ -206,6 +206,15 @@ def reproduce(
         bool, typer.Option("--quick", help="Play few cells on the first rows of each log (guard).")
     ] = False,
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard).")] = 1,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Choose walltimes this way; may be given again (learned).")
+    ] = None,
+    made: Annotated[
+        int, typer.Option("--made", min=0, help="Play so many made-up logs of each model, too (guard).")
+    ] = 0,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="Play the logs that the guard's constants were chosen on (guard).")
+    ] = False,
 ) -> None:
     """Make every table and figure of a paper's evaluation, with the paper's values beside ours; or make our own."""
     if what == "speculative":
@@ -226,7 +235,7 @@ def reproduce(
         if traces is None:
             raise EjbError(Code.INVALID, "learned is made of the logs; say where they are", where="--traces")
         with shown():
-            paths = reproduce_learned(traces, out_dir, limit=limit)
+            paths = reproduce_learned(traces, out_dir, limit=limit, only=only or [])
     elif what == "overhead":
         from ejbd.studies.speculative.overhead import reproduce_overhead
 
@@ -236,11 +245,15 @@ def reproduce(
             paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
         from ejbd.studies.paper.guard import reproduce_guard
+        from ejbd.studies.paper.madeup import reproduce_made
 
-        if traces is None:
-            raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces")
+        if traces is None and not made:
+            hint = "or how many logs are to be made up of each model (--made)"
+            raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
         with shown():
-            paths = reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
+            paths = reproduce_made(out_dir, made, tuned=tuned) if made else []
+            if traces is not None:
+                paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     else:
         raise EjbError(
             Code.INVALID, f"{what!r} is not known here", hint="there are sc15, speculative, learned, overhead and guard"

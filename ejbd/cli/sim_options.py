@@ -40,6 +40,9 @@ class ModelName(StrEnum):
     lublin = "lublin"
     uniform = "uniform"
     bursty = "bursty"
+    wide_heavy = "wide-heavy"
+    long_heavy = "long-heavy"
+    short_heavy = "short-heavy"
 
 
 class KindName(StrEnum):

@@ -140,7 +140,8 @@ class Parameters:
     """What every policy is asked with: what a queue says, a job's own word, and what was measured, in that order.
 
     `giving_back_s`: from when processors are not needed any more until they are free. `pace`: by how much longer than
-    in its own shape the application computes on subjobs, whatever their degree. Both are measured. Other fields
+    in its own shape the application computes on subjobs, whatever their degree. Both are measured. `runs_s`: how long
+    the work of this cluster lasts (:mod:`ejbd.core.lasting`); 0: it is not known. Other fields
     without a :class:`Parameter` are the batch system's: subjobs come in multiples of `processor_quantum`, their
     walltimes of `walltime_quantum_s`; `max_walltime_s` is the longest that the queue takes, and a slot that lasts that
     long is as good as one without an end. `node_limit`: all processes of a job have to stay on one node, and no node
@@ -192,6 +193,7 @@ class Parameters:
     ] = 0.0
     giving_back_s: float = 0.0
     pace: float = 1.0
+    runs_s: float = 0.0
     processor_quantum: int = 1
     walltime_quantum_s: float = 1.0
     max_walltime_s: float = UNLIMITED

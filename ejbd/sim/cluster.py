@@ -7,6 +7,7 @@ import math
 from ejbd.core.conservative import conservative_schedule
 from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
+from ejbd.core.lasting import FEWEST_RUNS, noted
 from ejbd.sim.heap import set_event
 from ejbd.sim.world import (
     BAD_FREE,
@@ -18,6 +19,10 @@ from ejbd.sim.world import (
     QUEUED,
     RELEASE_S,
     RIGID,
+    RUN_SQUARES,
+    RUN_WORK,
+    RUNS,
+    RUNS_S,
     STAYS_RIGID,
     TOTAL,
     UNIT,
@@ -197,8 +202,20 @@ def start_rigid(w: World, job: int) -> None:
 
 
 @kernel
+def learn_run(w: World, job: int) -> None:
+    """One more run is over: how long they last, as :func:`ejbd.core.lasting.noted` has it."""
+    w.clock[RUN_WORK], w.clock[RUN_SQUARES] = noted(
+        w.clock[RUN_WORK], w.clock[RUN_SQUARES], w.processors[job], w.run[job]
+    )
+    w.count[RUNS] += 1
+    if w.count[RUNS] >= FEWEST_RUNS:
+        w.clock[RUNS_S] = w.clock[RUN_SQUARES] / w.clock[RUN_WORK]
+
+
+@kernel
 def end_rigid(w: World, job: int) -> None:
     """A job ends, on its own or because its walltime is over."""
+    learn_run(w, job)
     now = w.clock[NOW]
     w.end[job] = now
     w.used[job] = w.processors[job] * (now - w.start[job])

@@ -9,7 +9,7 @@ from ejbd.core.bundling.candidates import (
     MOVE,
     placeholder_choice,
 )
-from ejbd.core.bundling.parameters import Rules, with_omax
+from ejbd.core.bundling.parameters import Rules, rules_of_one
 from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
 from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
@@ -21,6 +21,7 @@ from ejbd.sim.cluster import (
     dequeue,
     give_back,
     hold,
+    learn_run,
 )
 from ejbd.sim.heap import drop_event, set_event
 from ejbd.sim.world import (
@@ -34,6 +35,7 @@ from ejbd.sim.world import (
     ON_PLACE_HOLDER,
     RELEASE_S,
     RELEASING,
+    RUNS_S,
     SLACK_S,
     SPARE,
     TOO_MANY_ELASTIC,
@@ -61,8 +63,8 @@ def held_processors(w: World, job: int) -> int:
 
 @kernel
 def rules_of_job(w: World, job: int, rules: Rules) -> Rules:
-    """The rules as far as the memory of the job's ranks lets it follow them."""
-    return with_omax(rules, w.most_ranks[job])
+    """The rules as far as the memory of the job's ranks lets it follow them, with what has been learned of runs."""
+    return rules_of_one(rules, w.most_ranks[job], w.clock[RUNS_S])
 
 
 @kernel
@@ -320,6 +322,7 @@ def complete(w: World, job: int, rules: Rules) -> None:
 @kernel
 def _released(w: World, job: int) -> None:
     """The subjobs of a job that is done have ended."""
+    learn_run(w, job)
     w.used[job] += held_processors(w, job) * (w.clock[NOW] - w.as_of[job])
     _release_all(w, job)
     w.end[job] = w.clock[NOW]

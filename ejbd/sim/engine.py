@@ -107,10 +107,9 @@ def react(w: World, policy: int, rules: Rules) -> None:
                 become_elastic(w, job)
         if again:
             continue
+        give_back_room(w, rules)  # first: room that would do for somebody with what others give is not offered
         if w.count[VISITS] > 0 and w.count[FREE] > 0 and not (rules.guard != 0 and is_giving_back(w)):
             again = offer_slots(w, rules)
-        if not again:
-            give_back_room(w, rules)
 
 
 @kernel

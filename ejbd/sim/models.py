@@ -1,4 +1,4 @@
-"""Synthetic workloads: the model of Lublin & Feitelson (JPDC 2003) with its published parameters, and two plain ones.
+"""Synthetic workloads: the model of Lublin & Feitelson (JPDC 2003) with its published parameters, and five plain ones.
 
 The models give run times; requested times are those times a factor drawn between 1 and `overestimate` (the f-model of
 Mu'alem & Feitelson, TPDS 2001).
@@ -24,11 +24,16 @@ _LONGEST_GAP = 13.0
 
 class Model(StrEnum):
     """LUBLIN: Lublin & Feitelson's, all jobs of one type. UNIFORM: sizes, run times and gaps evenly distributed.
-    BURSTY: as UNIFORM, but jobs arrive in bursts of 20 with long gaps between them."""
+    BURSTY: as UNIFORM, but jobs arrive in bursts of 20 with long gaps between them. WIDE_HEAVY: as UNIFORM, but every
+    second job takes between half of the cluster and all of it. LONG_HEAVY, SHORT_HEAVY: as UNIFORM, but one job of five
+    runs for 6 to 24 hours, nine of ten for 1 to 60 s."""
 
     LUBLIN = "lublin"
     UNIFORM = "uniform"
     BURSTY = "bursty"
+    WIDE_HEAVY = "wide-heavy"
+    LONG_HEAVY = "long-heavy"
+    SHORT_HEAVY = "short-heavy"
 
 
 def generate(
@@ -52,6 +57,13 @@ def generate(
         gaps = dice.uniform(0.0, 2.0, jobs)
         if model is Model.BURSTY:
             gaps = np.where(np.arange(jobs) % 20 == 0, 20.0 * gaps, 0.02 * gaps)
+        if model is Model.WIDE_HEAVY:
+            wide = dice.integers(max(1, processors // 2), processors + 1, jobs)
+            width = np.where(dice.random(jobs) < 0.5, wide, width)
+        if model is Model.LONG_HEAVY:
+            run = np.where(dice.random(jobs) < 0.2, dice.integers(21_600, 86_400, jobs), run).astype(np.float64)
+        if model is Model.SHORT_HEAVY:
+            run = np.where(dice.random(jobs) < 0.9, dice.integers(1, 61, jobs), run).astype(np.float64)
         scale = float((width * run).mean()) / processors / (0.8 * float(gaps.mean()))
         submit = np.cumsum(gaps * scale)
     if load is not None and jobs > 1:

@@ -271,11 +271,11 @@ def give_back_room(w: World, rules: Rules) -> None:
     )  # fmt: skip
     for index in range(count):
         if w.giving.gives[index] >= 0:
-            _suspend(w, w.giving.job[index], rules)
+            suspend_for_another(w, w.giving.job[index], rules)
 
 
 @kernel
-def _suspend(w: World, job: int, rules: Rules) -> None:
+def suspend_for_another(w: World, job: int, rules: Rules) -> None:
     """All that the job holds is given back once its ranks are checkpointed."""
     advance(w, job, rules)
     now = w.clock[NOW]

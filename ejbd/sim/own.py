@@ -15,8 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ejbd.core.bundling.candidates import GO_ON, MOVE, START_OVER
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
 from ejbd.core.bundling.parameters import LEAST_WORK, BundlingParameters, rules_of
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
+from ejbd.core.lending import Borrower, Lending, Waiting
 from ejbd.core.parameters import Parameters
 from ejbd.core.policy import Policy as ElasticPolicy
 from ejbd.core.policy import Situation, UnknownPolicy
@@ -31,7 +33,16 @@ from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, hel
 from ejbd.sim.engine import BATCH_TIES, next_time, take_event
 from ejbd.sim.invariants import check
 from ejbd.sim.metrics import Outcome
-from ejbd.sim.offering import add_subjob, begin_on_slots, begin_to_grow, check_and_plan_next, find_slots, sort_visits
+from ejbd.sim.offering import (
+    add_subjob,
+    begin_on_slots,
+    begin_to_grow,
+    check_and_plan_next,
+    find_slots,
+    is_giving_back,
+    sort_visits,
+    suspend_for_another,
+)
 from ejbd.sim.run import Policy, Ties, outcome_of, refuse_fault
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import (
@@ -45,6 +56,7 @@ from ejbd.sim.world import (
     QUEUED,
     RIGID,
     RUNNING,
+    RUNS_S,
     STAYS_RIGID,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
@@ -180,7 +192,10 @@ class _Asking:
                 w.count[FRESH] += 1
                 if w.candidate[job] != STAYS_RIGID and w.start[job] < 0.0:
                     become_elastic(w, job)
-            if not again and w.count[VISITS] > 0 and w.count[FREE] > 0:
+            if again:
+                continue
+            self.give_back()
+            if w.count[VISITS] > 0 and w.count[FREE] > 0 and not is_giving_back(w):
                 again = self.offer_slots()
 
     def question(self, situation: Situation, job: int, slots: tuple[BackfillSlot, ...]) -> Question:
@@ -196,14 +211,54 @@ class _Asking:
 
     def parameters_of(self, job: int) -> Parameters:
         """As far as the memory of the job's ranks lets it follow them."""
-        if self.w.most_ranks[job] >= self.parameters.omax:
+        omax, runs_s = min(self.parameters.omax, self.w.most_ranks[job]), self.w.clock[RUNS_S]
+        if (omax, runs_s) == (self.parameters.omax, self.parameters.runs_s):
             return self.parameters
-        return replace(self.parameters, omax=self.w.most_ranks[job])
+        return replace(self.parameters, omax=omax, runs_s=runs_s)
+
+    def asked(self, question: Question) -> Decision:
+        """Its answer, if it is one."""
+        decision = self.ask(question)
+        if not isinstance(decision, Decision):
+            _refuse(question, f"{decision!r} is no decision")
+        return decision
+
+    def give_back(self) -> None:
+        """Of a policy that is named: jobs are asked for what they borrow, as the manager asks them."""
+        w, policy = self.w, self.named
+        if policy is None or w.count[QUEUED] == 0:
+            return
+        now, coming = w.clock[NOW], 0
+        found: dict[str, int] = {}
+        borrowers: list[Borrower] = []
+        for job in [w.visits[index] for index in range(w.count[VISITS])]:
+            if w.mode[job] != RUNNING:
+                continue
+            if w.leaving[job] > 0:
+                coming += sum(w.held.processors[w.row[job]][at] for at in range(w.leaving[job]))
+            elif w.stalled[job] + COMPUTES_S <= now:
+                advance(w, job, self.rules)
+                state = self.question(Situation.ASKED_BACK, job, ()).state
+                borrower = of_job(policy, self.parameters_of(job)).borrows(state, now)
+                if borrower is not None:
+                    found[borrower.job] = job
+                    borrowers.append(borrower)
+        if not borrowers:
+            return
+        waiting = tuple(
+            Waiting(str(self.numbers[job]), "", w.processors[job], w.walltime[job], served=w.mode[job] == RUNNING)
+            for job in [w.queue[at] for at in range(min(w.count[QUEUED], LOOKED_AT))]
+        )
+        lending = Lending(waiting, w.count[FREE] + coming, coming, tuple(borrowers))
+        for job in found.values():
+            question = replace(self.question(Situation.ASKED_BACK, job, ()), lending=lending)
+            if self.asked(question).kind is DecisionKind.SUSPEND:
+                suspend_for_another(w, job, self.rules)
 
     def placeholder_started(self, job: int) -> bool:
         advance(self.w, job, self.rules)
         question = self.question(Situation.PLACEHOLDER_STARTED, job, ())
-        decision = self.ask(question)
+        decision = self.asked(question)
         choice = _PLACEHOLDER.get(decision.kind)
         if choice is None or (choice == GO_ON and not question.state.subjobs):
             allowed = ", ".join(kind.value for kind, code in _PLACEHOLDER.items() if code != GO_ON or choice is None)
@@ -230,7 +285,7 @@ class _Asking:
             advance(w, job, self.rules)
             waits = w.mode[job] == WAITING
             question = self.question(Situation.WAIT if waits else Situation.RUNNING, job, slots)
-            decision = self.ask(question)
+            decision = self.asked(question)
             if decision.requests:
                 self.give(job, question, decision, waits)
                 took, slots = True, self.slots()
@@ -264,6 +319,11 @@ class _Asking:
                 add_subjob(w, job, request.processors, request.length_s, math.inf, self.rules)
         if w.count[FAULT] == 0:
             check_and_plan_next(w, job, self.rules)
+
+
+def of_job(policy: ElasticPolicy, parameters: Parameters) -> ElasticPolicy:
+    """The policy with what it is asked about one job with."""
+    return policy if parameters is policy.parameters else type(policy)(parameters)
 
 
 def _refuse_misfits(question: Question, requests: tuple[SubjobRequest, ...], held: int, most_ranks: int) -> None:

@@ -22,13 +22,14 @@ STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 
 UNBOUNDED = 2**31  # ranks a processor: more than anybody has
 
-# Entries of `count`. UNIT: reservations are of whole units.
-TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT = range(14)
-COUNTS = 14
-# Entries of `clock`. WEIGHED: see :class:`Learned`. The last seven are the costs of candidates, :class:`Costs`, and its
-# margins.
+# Entries of `count`. UNIT: reservations are of whole units. RUNS: that have ended.
+TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT, RUNS = range(15)
+COUNTS = 15
+# Entries of `clock`. WEIGHED: see :class:`Learned`. Then come the costs of candidates, :class:`Costs`, and its
+# margins, and what is learned of how long runs last (:mod:`ejbd.core.lasting`).
 NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
-CLOCKS = 12
+RUNS_S, RUN_WORK, RUN_SQUARES = range(12, 15)
+CLOCKS = 15
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.bundling.parameters import BundlingParameters, Order, Rules, rules_of, with_omax
+from ejbd.core.bundling.parameters import BundlingParameters, Order, Rules, rules_of, rules_of_one
 from ejbd.core.memory import NONE_FITS, ranks_by_memory
 from ejbd.errors import EjbError
 from ejbd.sim.elastic import held_processors
@@ -152,13 +152,14 @@ def test_checking_finds_a_placement_without_its_memory() -> None:
         refuse_fault(w)
 
 
-def test_the_rules_of_a_job_differ_in_nothing_but_o_max() -> None:
+def test_the_rules_of_a_job_differ_in_nothing_but_o_max_and_what_is_known_of_runs() -> None:
     rules = rules_of(BundlingParameters(suspend=True, order=Order.LEAST_WORK, omax=16, lambda_s=7.0))
     names = Rules._fields  # type: ignore[attr-defined]
     for omax, found in ((3, 3), (16, 16), (99, 16)):
-        bound = with_omax(rules, omax)
+        bound = rules_of_one(rules, omax, 1234.0)
+        own = {"omax": found, "runs_s": 1234.0}
         assert {name: getattr(bound, name) for name in names} == {
-            name: found if name == "omax" else getattr(rules, name) for name in names
+            name: own.get(name, getattr(rules, name)) for name in names
         }
 
 

@@ -14,7 +14,7 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy, run
 from ejbd.sim.swf import write_swf
 from ejbd.sim.workload import workload_of
-from ejbd.studies.paper import guard
+from ejbd.studies.paper import guard, madeup
 from ejbd.studies.paper.guard import Cell, verdict
 from tests.fakes.ejb_sim import ejb_sim
 
@@ -67,3 +67,34 @@ def test_a_folder_without_logs_is_said_so(tmp_path: Path) -> None:
     said = ejb_sim("reproduce", "guard", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), code=2).stderr
     assert "has none of the logs CTC-SP2-1996" in said
     assert "--traces" in ejb_sim("reproduce", "guard", "--out", str(tmp_path), code=2).stderr
+
+
+def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, values in (("DELTAS", (1.0, 1.5)), ("LAMBDAS_S", (0.0, 120.0)), ("SHARES", (1.0,))):
+        monkeypatch.setattr(madeup, name, values)
+    paths = madeup.reproduce_made(tmp_path, 1, jobs=40)
+    assert [path.name for path in paths] == ["made.md", "made.json", "made.csv"]
+    found = json.loads(paths[1].read_text())
+    assert len(found["cells"]) == len(Model) * 4 and {cell["seed"] for cell in found["cells"]} == {madeup.JUDGED_SEED}
+    one = madeup.Cell(**found["cells"][0])
+    log = generate(Model(one.model), jobs=40, processors=64, seed=one.seed, load=0.95, overestimate=10.0)
+    load = workload_of(log, "made", processors=64)
+    given = BundlingParameters(
+        delta=one.delta, lambda_s=one.lambda_s, suspend=True, order=Order.LEAST_WORK, guard=Guard.ON
+    )
+    easy, ejb = run(load, Policy.EASY, plain=True), run(load, Policy.EJB, parameters=given, plain=True)
+    assert one.everybody == pytest.approx(
+        100 * ((ejb.end - load.jobs.submit).sum() / (easy.end - load.jobs.submit).sum() - 1)
+    )
+    rows = [line.split(",") for line in paths[2].read_text().splitlines()[1:]]
+    harm = [max(float(row[7].split()[0]), float(row[9].split()[0])) for row in rows]
+    assert harm == sorted(harm, reverse=True)
+    page = paths[0].read_text()
+    assert page.startswith(f"# The guard against EASY on made-up logs\n\n{found['verdict']}") and "did not see" in page
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "made").iterdir()}
+    madeup.reproduce_made(tmp_path, 1, jobs=40)
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing was simulated again"
+    tuned = json.loads(madeup.reproduce_made(tmp_path, 1, jobs=40, tuned=True)[1].read_text())
+    assert {cell["seed"] for cell in tuned["cells"]} == {madeup.TUNED_SEED}

@@ -135,11 +135,22 @@ def test_the_command_makes_the_tables_and_plays_nothing_twice(tmp_path: Path) ->
     words = ["reproduce", "learned", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--limit", "120"]
     page, document, table = (Path(line) for line in ejb_sim(*words).stdout.split())
     plays = json.loads(document.read_text())["plays"]
-    assert len(plays) == 16 and len({(one["scheduler"], one["walltimes"]) for one in plays}) == 16
-    assert len(table.read_text().splitlines()) == 17 and "| KTH | EASY | user's request |" in page.read_text()
+    assert len(plays) == 19 and len({(one["scheduler"], one["walltimes"]) for one in plays}) == 19
+    assert len(table.read_text().splitlines()) == 20 and "| KTH | EASY | user's request |" in page.read_text()
     fresh = [{**one, "turnaround_s": 3600.0} for one in plays]
     document.write_text(json.dumps({"rows_of_each_log": 120, "plays": fresh}))
     ejb_sim(*words)
     assert json.loads(document.read_text())["plays"] == fresh, "what was there is taken as it is"
     refused = ejb_sim(*words[:-1], "100", code=None)
     assert refused.returncode != 0 and "120 rows" in refused.stderr
+
+
+def test_some_ways_alone_can_be_played_beside_the_request(tmp_path: Path) -> None:
+    write_swf(tmp_path / "KTH-SP2-1996-made.swf", generate(Model.LUBLIN, jobs=60, processors=100, seed=3, load=0.9))
+    words = ["reproduce", "learned", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--only"]
+    document = Path(ejb_sim(*words, "request, sent into windows").stdout.split()[1])
+    plays = json.loads(document.read_text())["plays"]
+    assert [(one["scheduler"], one["walltimes"]) for one in plays] == [
+        ("EASY", "user's request"), ("EASY", "request, sent into windows"),
+    ]  # fmt: skip
+    assert "is no way to choose walltimes" in ejb_sim(*words, "guess", code=2).stderr

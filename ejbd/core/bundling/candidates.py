@@ -77,7 +77,7 @@ def wait_options(
     longer slot (cases 1 and 2); then two subjobs on every two of those slots (case 3). What is taken has to last for
     `work_left_s`; of that the one which is done first by `weighed_left_s` wins, of equals the first. Where nothing
     carries the job to its end and `suspend` is on, one more option is to use a slot until it ends: the one that makes
-    the most work, if that is worth more than a move (where moves are long and the guard is on: than twelve).
+    the most work, if that is worth more than a move (where moves are long and the guard is on: than up to twelve).
     """
     resume = rules.start_up_s + (rules.lambda_s if work_s > 0.0 else 0.0)
     steps = 0
@@ -106,11 +106,11 @@ def wait_options(
         fits = _fits(options.length[steps], slot_durations[slot], rules)
         options.verdict[steps] = FEASIBLE if fits else TOO_LATE
         options.spent[steps] = processors * (needed + rules.giving_back_s)
-        if fits and comes_late(reached, needed, rules):
-            options.verdict[steps] = LATE
-            fits = False
-        elif fits and is_dear(reached, needed, rules):
+        if fits and is_dear(reached, needed, rules):
             options.verdict[steps] = DEAR
+            fits = False
+        elif fits and comes_late(reached, needed, rules):
+            options.verdict[steps] = LATE
             fits = False
         weighed_s = round_up(resume + stretch_by(reached, rules.delta) * weighed_left_s, 1.0)
         if fits and (best < 0 or weighed_s < least_s):
@@ -126,10 +126,10 @@ def wait_options(
     for base in range(pairs):
         for wide in range(base + 1, steps):
             _two_subjobs(base, wide, count, resume, work_left_s, slot_durations, rules, options)
-            if options.verdict[count] == FEASIBLE and comes_late(options.degree[base], math.inf, rules):
-                options.verdict[count] = LATE
-            elif options.verdict[count] == FEASIBLE and is_dear(options.degree[base], math.inf, rules):
+            if options.verdict[count] == FEASIBLE and is_dear(options.degree[base], math.inf, rules):
                 options.verdict[count] = DEAR
+            elif options.verdict[count] == FEASIBLE and comes_late(options.degree[base], math.inf, rules):
+                options.verdict[count] = LATE
             if options.verdict[count] == FEASIBLE:
                 short = slot_durations[options.slot[wide]]
                 weighed_s = round_up(
@@ -144,7 +144,7 @@ def wait_options(
         most = worth_suspending_s(rules)
         for step in range(steps):
             duration = slot_durations[options.slot[step]]
-            if comes_late(options.degree[step], duration, rules) or is_dear(options.degree[step], duration, rules):
+            if comes_late(options.degree[step], duration, rules):
                 continue
             made = (duration - rules.lambda_s - resume) / stretch_by(options.degree[step], rules.delta)
             if made > most:

@@ -71,7 +71,7 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
         DecisionKind.SUSPEND,
         state.job,
         now,
-        _why(state.job, to, held, lending, sum(one is to for one in found.values())),
+        _why(state, to, held, lending, sum(one is to for one in found.values())),
         cancel=leaves,
         timeline=(moves, waits) if end > begin else (waits,),
         begin_s=begin,
@@ -80,15 +80,16 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
     )
 
 
-def _why(job: str, to: Waiting, held: int, lending: Lending, givers: int) -> str:
+def _why(state: ElasticState, to: Waiting, held: int, lending: Lending, givers: int) -> str:
     """`job 123 of alice, which waits first, fits into the 8 processors that this job holds over-subscribed`."""
     who = f"job {to.id} of {to.user}"
     if to.of:
-        who = f"J0 of {'this job' if to.of == job else f'job {to.of}'} ({to.id})"
+        who = f"J0 of {'this job' if to.of == state.job else f'job {to.of}'} ({to.id})"
     place = lending.waiting.index(to) + 1
     waits = "which waits first" if place == 1 else f"number {place} of those who wait"
     processors = "processor" if held == 1 else f"{held} processors"
-    into = f"the {processors} that this job holds over-subscribed"
+    how = "over-subscribed" if state.processors < state.processes else "for a while only"
+    into = f"the {processors} that this job holds {how}"
     if lending.available > 0:
         into += f" and the {lending.available} that are free"
     if givers > 1:

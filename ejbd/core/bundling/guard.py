@@ -2,58 +2,99 @@
 
 Over-subscribed ranks do less in a processor-second than a job in its own shape, so that what they take from somebody
 who could use it makes the whole cluster slower, even where it is right for their own job. So they only borrow: as soon
-as a waiting job would fit into what an over-subscribed job holds, the job is checkpointed and gives it back
-(:func:`give_back`), and nobody takes any room meanwhile. Where a move is so long that giving back would come too late
-to be of use to anybody, room is not taken over-subscribed in the first place (:func:`comes_late`), nor at full width
-for a while only, if much of that while would go into moves (:func:`worth_suspending_s`). And where over-subscribed
-ranks do too little in a processor-second, even borrowing harms (:func:`is_dear`): a subjob that takes longer has a
-walltime that ends later, by which the batch system plans later starts for who waits, and lets others pass.
+as a waiting job would fit into what a job holds over-subscribed, or for a while only, that one is checkpointed and
+gives it back (:func:`give_back`), and nobody takes any room meanwhile. Who gives back is asked before any room is
+offered: else what comes free for the head of the queue is borrowed again, and the head waits for a checkpoint.
+
+Until it is back, whoever waits has waited for the checkpoint. How much that is depends on how long work lasts on this
+cluster: with runs of a day nobody minds ten minutes, with runs of an hour everybody does. So room is borrowed while a
+move takes a small part of that at most, the smaller the higher the degree and its Delta are (:func:`longest_move_s`);
+and at full width for a while only where it makes the work of several moves, the more the longer they are beside that
+(:func:`worth_suspending_s`). Neither has a
+step in lambda, start-up or Delta.
 
 Kernels for both worlds.
 """
 
 from __future__ import annotations
 
+import math
+
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.progress import stretch_by
 
-LONGEST_MOVE_S = 300.0  # start-up and all: with longer moves what is borrowed comes back too late
-DEAREST = 1.6  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
-WORTH_LONG_MOVES = 12.0  # what a suspended run makes, of a move: the two that it takes are at most a seventh of it all
+LONGEST_MOVE_S = 300.0  # that a checkpoint may take until room which was promised to somebody has to be there
+PART_OF_RUNS = 0.06  # how long a move may take at degree 2 and Delta 1, start-up and all, of how long runs last here
+UNKNOWN_RUNS_S = 9000.0  # how long they are thought to last before any has ended: real logs have 30,000 and more
+DEAREST = 1.8  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
+SHORT_S = 300.0  # what is over by then may be borrowed at any price
+PART_FOR_PLANS = 0.003  # of that: what room costs somebody beside the move, by walltimes that end later
+PART_FOR_SUSPENDING = 0.15  # of how long runs last: with longer moves no run is begun that is to be suspended
+WORTH_MOVES_AT_MOST = 12.0  # what a suspended run makes, of a short move: its two are at most a seventh of it all
+WORTH_ONE_S = 50.0  # with moves of so long, and shorter ones, it makes one; with longer ones so many times as many
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
 COMPUTES_S = 1.0  # at least, after a start or a move: who gets the room may not start in it, and it is taken again
 LOOKED_AT = 100  # those who wait, from the head of the queue on
 
 
 @kernel
+def dearness(degree: int, rules: Rules) -> float:
+    """Delta at a degree, measured by the pace at full width."""
+    return stretch_by(degree, rules.delta) / (degree * stretch_by(1, rules.delta))
+
+
+@kernel
+def lasting(rules: Rules) -> float:
+    """How long runs last here, in seconds, as far as that is known."""
+    return rules.runs_s if rules.runs_s > 0.0 else UNKNOWN_RUNS_S
+
+
+@kernel
+def longest_move_s(degree: int, rules: Rules) -> float:
+    """With how long moves room is borrowed at a degree; at none where it is negative."""
+    left = max(0.0, DEAREST - dearness(degree, rules)) / (DEAREST - 1.0)
+    return (PART_OF_RUNS * left / math.sqrt(degree / 2.0) - PART_FOR_PLANS) * lasting(rules)
+
+
+@kernel
 def comes_late(degree: int, seconds: float, rules: Rules) -> bool:
     """Whether room that is taken at this degree for so long could not be given back in time."""
-    return rules.guard != 0 and degree > 1 and min(seconds, rules.lambda_s + rules.start_up_s) > LONGEST_MOVE_S
+    if rules.guard == 0 or degree <= 1 or seconds <= SHORT_S:
+        return False
+    return rules.lambda_s + rules.start_up_s > longest_move_s(degree, rules)
 
 
 @kernel
 def is_dear(degree: int, seconds: float, rules: Rules) -> bool:
-    """Whether over-subscription at this degree costs too much to borrow room for so long."""
-    if rules.guard == 0 or degree <= 1 or seconds <= LONGEST_MOVE_S:
+    """Whether over-subscription at this degree costs too much to borrow room for so long, whatever a move takes."""
+    if rules.guard == 0 or degree <= 1 or seconds <= SHORT_S:
         return False
-    return stretch_by(degree, rules.delta) >= DEAREST * degree * stretch_by(1, rules.delta)
+    return dearness(degree, rules) >= DEAREST
 
 
 @kernel
 def worth_suspending_s(rules: Rules) -> float:
     """How much work at full speed a run that is to be suspended has to make at least, in seconds."""
     move_s = rules.lambda_s + rules.start_up_s
-    return move_s if rules.guard == 0 or move_s <= LONGEST_MOVE_S else WORTH_LONG_MOVES * move_s
+    if rules.guard == 0:
+        return move_s
+    left = 1.0 - move_s / (PART_FOR_SUSPENDING * lasting(rules))
+    if left <= 0.0:
+        return math.inf
+    return min(WORTH_MOVES_AT_MOST, max(1.0, move_s / WORTH_ONE_S)) * move_s / left
 
 
 @kernel
 def may_give_back(processes: int, held: int, done_s: float, room_s: float, rules: Rules) -> bool:
-    """Whether a job may be made to give back what it holds: over-subscribed, for longer than that is worth.
+    """Whether a job may be made to give back what it holds: over-subscribed, or for a while only, for longer than that
+    is worth.
 
-    `done_s`, `room_s`: in how many seconds it will be done, and its last subjob ends.
+    `done_s`, `room_s`: in how many seconds it will be done (infinite: not on what it holds), and its last subjob ends.
     """
-    return rules.guard != 0 and 0 < held < processes and min(done_s, room_s) > WORTH_MOVES * rules.lambda_s
+    if rules.guard == 0 or held <= 0 or (held >= processes and done_s < math.inf):
+        return False
+    return min(done_s, room_s) > WORTH_MOVES * rules.lambda_s
 
 
 @kernel

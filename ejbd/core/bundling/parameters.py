@@ -86,8 +86,8 @@ class BundlingParameters(Parameters):
         Parameter(
             says="elastic jobs must not cost the others: over-subscribed ones give back what they hold as soon as a "
             "waiting job would fit into it; `auto`: where `suspend` is on",
-            more="and nobody takes over-subscribed room whose moves take longer than 5 minutes, or at a degree whose "
-            "Delta is 1.6 or more (docs/policies.md); the paper's algorithm has no guard",
+            more="and nobody takes over-subscribed room whose moves are long beside the runs of this cluster, the "
+            "shorter the higher Delta is (docs/policies.md); the paper's algorithm has no guard",
             queue=Guard.ON,
             simulated=Guard.AUTO,
         ),
@@ -144,17 +144,16 @@ def rules_of(parameters: Parameters) -> Rules:
 
 
 @kernel
-def with_omax(rules: Rules, omax: int) -> Rules:
-    """The same rules with O_max no higher than `omax`, which is a job's own."""
-    if rules.omax <= omax:
-        return rules
+def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
+    """The same rules with O_max no higher than `omax`, which is a job's own, and what is known of runs by now."""
     return Rules(
-        omax=omax,
+        omax=min(rules.omax, omax),
         lambda_s=rules.lambda_s,
         delta=rules.delta,  # type: ignore[arg-type]
         start_up_s=rules.start_up_s,
         giving_back_s=rules.giving_back_s,
         pace=rules.pace,
+        runs_s=runs_s,
         processor_quantum=rules.processor_quantum,
         walltime_quantum_s=rules.walltime_quantum_s,
         max_walltime_s=rules.max_walltime_s,

@@ -15,7 +15,9 @@ from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.settings import Source, load
 from ejbd.sim.workload import Workload
 from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.speculative.gapplay import GapPlay
 from ejbd.studies.speculative.learning import Way, learned, longest_of_ten, mean_of_two, own, quantile, t_optimal
+from ejbd.studies.speculative.raiseplay import RaisePlay
 from ejbd.studies.speculative.traces import LearningPlay, Played
 
 OWN, TRUE = "user's request", "true run time"
@@ -29,43 +31,67 @@ WAYS: dict[str, Callable[[], Way]] = {
     "0.99 quantile, by user, width and request": partial(learned, quantile(0.99)),
     TRUE: own,
 }
-SCHEDULERS = ("EASY", "EJB")
+SENT, SENT_KEPT, RAISED = "request, sent into windows", "request, sent, work kept", "mean of two, raised to the request"
+UNDER_EASY: dict[str, Callable[[Workload], Played]] = {  # the batch system's own jobs, so there is no such row of EJB
+    SENT: lambda workload: GapPlay(workload).play(),
+    SENT_KEPT: lambda workload: GapPlay(workload, keeps=True).play(),
+    RAISED: lambda workload: RaisePlay(workload).play(),
+}
+EASY = "EASY"
+SCHEDULERS = (EASY, "EJB")
 HEAD = (
     "log", "scheduler", "walltimes", "turnaround (h)", "beside the request", "bounded slowdown", "utilisation",
     "wasted (processor-h)", "overhead of wide jobs", "runs killed",
 )  # fmt: skip
 
 
-def reproduce_learned(traces: Path, out: Path, *, limit: int | None = None) -> list[Path]:
+def reproduce_learned(traces: Path, out: Path, *, limit: int | None = None, only: Sequence[str] = ()) -> list[Path]:
     """Play every log in every way and write learned.md, learned.json and learned.csv to `out`, anew after each play.
 
     What `out` has is not played again, so that what was interrupted goes on. `limit`: the first rows of each log only.
-    Raises EjbError where none of the logs is in `traces`, or `out` has plays of something else.
+    `only`: these ways, beside the user's request. Raises EjbError for one that is not known, where none of the logs is
+    in `traces`, or `out` has plays of something else.
     """
     paths = [out / f"learned.{end}" for end in ("md", "json", "csv")]
     plays: dict[tuple[str, str, str], dict[str, Any]] = _before(paths[1], limit)
     logs = logs_in(traces)
-    total, done = len(logs) * len(SCHEDULERS) * len(WAYS), 0
+    chosen = {scheduler: _chosen(scheduler, only) for scheduler in SCHEDULERS}
+    total, done = len(logs) * sum(len(ways) for ways in chosen.values()), 0
     for known, path in logs:
         workload = load(Source(path, known.processors, limit=limit))
         for scheduler in SCHEDULERS:
-            for name, make in WAYS.items():
+            for name in chosen[scheduler]:
                 progress.tell(f"{known.name}, {scheduler}, {name}", done / total)
                 done += 1
                 key = known.name, scheduler, name
                 if key not in plays:
-                    played = play(workload, name, make(), scheduler)
+                    played = play(workload, name, scheduler)
                     plays[key] = dict(zip(("log", "scheduler", "walltimes"), key, strict=True)) | played.to_json()
                     _write(paths, list(plays.values()), limit)
     _write(paths, list(plays.values()), limit)
     return paths
 
 
-def play(workload: Workload, name: str, way: Way, scheduler: str) -> Played:
+def _chosen(scheduler: str, only: Sequence[str]) -> list[str]:
+    """The ways that are played under a scheduler: all that it has, or the user's request and those that are named."""
+    every = [*WAYS, *(UNDER_EASY if scheduler == EASY else ())]
+    for name in only:
+        if name not in WAYS and name not in UNDER_EASY:
+            hint = "there are " + "; ".join((*WAYS, *UNDER_EASY))
+            raise EjbError(Code.INVALID, f"{name!r} is no way to choose walltimes", where="--only", hint=hint)
+    found = [name for name in every if name in only]
+    if not only:
+        return every
+    return [OWN, *(name for name in found if name != OWN)] if found else []
+
+
+def play(workload: Workload, name: str, scheduler: str) -> Played:
     """One log with one way to ask."""
+    if name in UNDER_EASY:
+        return UNDER_EASY[name](workload)
     if name == TRUE:
         workload = replace(workload, jobs=workload.jobs._replace(walltime=workload.jobs.run))
-    return LearningPlay(workload, way, elastic=scheduler == "EJB").play()
+    return LearningPlay(workload, WAYS[name](), elastic=scheduler == "EJB").play()
 
 
 def _before(path: Path, limit: int | None) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -60,6 +60,24 @@ class Played:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def figures(jobs: Jobs, processors: int, world: World, killed: int, attempts: int, asked: float) -> Played:
+    """Of a log in which no job is elastic. `asked`: processor-seconds of all attempts, `killed` of which were."""
+    ends, used = np.asarray(world.end, dtype=np.float64), float(np.sum(np.asarray(world.used)))
+    turnaround = ends - jobs.submit
+    own = float((jobs.processors * jobs.run).sum())
+    span = float(ends.max() - jobs.submit.min())
+    return Played(
+        float(turnaround.mean()),
+        float(np.maximum(1.0, turnaround / np.maximum(jobs.run, BOUND_S)).mean()),
+        own / (processors * span),
+        (used - own) / 3600.0,
+        (used - own) / own,
+        killed / attempts,
+        attempts,
+        asked / 3600.0,
+    )
+
+
 @dataclass(slots=True)
 class _Life:
     """A job of the log: its walltimes, which of them is asked for, and the work that is saved."""
