@@ -5,7 +5,8 @@ was executing when the daemon died is unknown, and an unknown submission is look
 repeated: found, it is adopted; not found twice, with a pause in between, it never happened.
 
 The database may fail between a call and its record, too. What is known is kept in memory and recorded as soon as the
-database takes it; an intent that is marked as executing while nobody is at it is unknown, as after a crash.
+database takes it. An intent that is marked as executing, and on which no call is under way, is unknown, as after a
+crash.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ log = structlog.get_logger(__name__)
 PROOFS_OF_ABSENCE = 2
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
-POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
+POSTPONED_S = pause_s(3)  # after a submission for which files or a row could not be written
 
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN)
@@ -87,11 +88,11 @@ class Executor:
     clock: Callable[[], float]
     _allowance: float = 1.0  # submissions that may be made at once
     _allowed_s: float = 0.0
-    _at_it: set[int] = field(default_factory=set)  # intents that a call is under way for, or whose outcome is here:
+    _at_it: set[int] = field(default_factory=set)  # intents with a call under way, or an outcome that waits here:
     _unrecorded: dict[tuple[int, ...], Callable[[Session], None]] = field(default_factory=dict)
 
     def recover(self, session: Session, why: str = "the daemon ended in the middle of it") -> None:
-        """What is executing, and nobody is at it, may or may not have happened: at start-up that is all there is."""
+        """What is executing without a call under way may or may not have happened. At start-up no call is."""
         now = self.clock()
         drop_stranded(session, now)
         for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
@@ -209,7 +210,7 @@ class Executor:
     async def _submit(self, intent: Intent) -> None:
         reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
         try:
-            # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
+            # Files first, and not on the store's writer: all else waits for it while a disk is slow.
             files = await asyncio.to_thread(self._make_files, intent.id)
             begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
         except EjbError as error:
@@ -377,7 +378,7 @@ class Executor:
         carry_out(self.context(session), queuepause.failed(session, job, Failing.SUBMISSIONS, message, now))
         intent.not_before_s = now + self.settings.limits.settle_s
         intent.absences = 0
-        wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
+        wake(session, INTENTS_TOPIC)  # no task waits yet for the end of this pause
 
     def _refused(self, session: Session, id: int, error: BatchError) -> None:
         """The batch system surely has not taken it."""
@@ -420,8 +421,9 @@ class Executor:
     def _refused_as_standby(
         self, session: Session, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float
     ) -> bool:
-        """What was to stand by, or to go into a gap. It is no harm to the job or its queue: the next run comes after
-        the time-out then, and whoever stands by for a gap is let begin.
+        """What was to stand by, or to go into a gap. It is no harm to the job or its queue.
+
+        The next run comes after the time-out then, and a job that stands by for a gap is let begin.
 
         One that was adopted in between is submitted as what it is now.
         """
@@ -566,7 +568,7 @@ class Executor:
 
 
 def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:
-    """The batch job after whose time-out a subjob may begin; "" where it need not wait for any."""
+    """The batch job that has to time out before a subjob may begin; "" where it need not wait for any."""
     if subjob.role != SubjobRole.STANDBY:
         return ""
     return next((s.batch_id or "" for s in world.open_subjobs if s.role == SubjobRole.RIGID), "")

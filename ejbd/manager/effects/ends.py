@@ -178,9 +178,9 @@ class PlaceholderEnded:
 
 @dataclass(frozen=True, slots=True)
 class NothingCameOfIt:
-    """A subjob that did not start in time, whose workers did not come, or that ended before a placement ran on it.
+    """A subjob that did not start in time, got no workers, or ended before a placement ran on it.
 
-    `started`: the batch system had started it, and nobody has taken it away.
+    `started`: the batch system had started it, and it was not taken away.
     """
 
     failed_starts: int
