@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PAUSES_S = (1.0, 5.0, 15.0, 60.0, 300.0)
-"""The one ladder of pauses. Each further failure in a row climbs a rung; from the last one nobody climbs on."""
+"""The one ladder of pauses. Each further failure in a row climbs a rung, up to the last one."""
 
 
 PLACEMENT_PAUSE_S = 30.0  # the longest before another placement: it holds its processors meanwhile
@@ -38,5 +38,5 @@ def placement_pause_s(setbacks: int) -> float:
 
 
 def move_pause_s(move_s: float) -> float:
-    """How long before another move where a checkpoint failed that stopped nobody; `move_s`: what a move costs."""
+    """How long before another move where a checkpoint failed and all ranks run on; `move_s`: what a move costs."""
     return pause_s(1, first_s=max(10.0, move_s))

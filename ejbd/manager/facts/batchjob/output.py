@@ -47,7 +47,7 @@ def check_output(spec: JobSpec, user: str) -> None:
     """Raise EjbError (INVALID) where an output file can surely not be written, as far as the daemon's host shows.
 
     Only what is on a file system of the working directory counts: what is mounted elsewhere may look different on the
-    nodes. A folder whose name holds the number or the node is not known yet.
+    nodes. A folder that is named by the number or the node is not known yet.
     """
     for pattern in filter(None, (spec.output, spec.error)):
         folder = Path(spec.cwd) / Path(pattern).parent
@@ -62,7 +62,7 @@ def check_output(spec: JobSpec, user: str) -> None:
 class Outputs:
     """:func:`check_output` for many jobs that come at once: a folder that they share is looked at once for them all.
 
-    Nobody is answered by a look that began before he asked: a folder may have been made in between.
+    No question is answered by a look that began before it: a folder may have been made in between.
     """
 
     def __init__(self) -> None:

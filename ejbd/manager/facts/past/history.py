@@ -31,7 +31,7 @@ KEPT = 32  # moves and runs of one application; speeds of it at one degree; over
 MOST_SPEEDS = 256  # that are looked at
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
-SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
+SPOOL_MOVES = 50  # the newest moves, of all users, that tell how fast the spool is
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
@@ -44,10 +44,10 @@ _One = TypeVar("_One")
 
 @dataclass
 class Remembered:
-    """What was read of the history. Whoever learns of a change puts a new one in its place, and never changes the old:
+    """What was read of the history. After a change a new one takes its place, and the old one is never changed.
 
-    a transaction that began before fills the one that it was given, which nobody looks at any more. Several threads do
-    so at once: single keys are set and got, and what was got is kept, since another may clear all of it meanwhile.
+    A transaction that began before fills the one that it was given, and that one is not read any more. Several threads
+    do so at once: single keys are set and got. What was got is kept, since another may clear all of it meanwhile.
     """
 
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class History:
         wake(self._session, LEARNT_TOPIC)
 
     def bytes_per_s(self) -> float | None:
-        """How fast the spool is written; None where nobody has tried."""
+        """How fast the spool is written; None where it was not tried."""
         if self._remembered.speed is None:
             self._remembered.speed = measured_speed(self._session) or self._spool_speed
         return self._remembered.speed
@@ -260,6 +260,6 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def measured_speed(session: Session) -> float | None:
-    """Bytes a second that the spool took from checkpoints of late, whoever wrote them; None where none tells."""
+    """Bytes a second that the spool took from checkpoints of late, of all users; None where none tells."""
     query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPOOL_MOVES)
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])

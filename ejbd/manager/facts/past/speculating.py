@@ -91,8 +91,10 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
 
 
 def _own(ctx: Context, taken: Admission, user: str, settings: QueueSettings) -> Wanted | None:
-    """The same where its own walltime is asked for, of an elastic job: planned with what was learned is only who is
-    saved where he outlives his plan, and to weigh moves by it needs nothing."""
+    """The same where its own walltime is asked for, of an elastic job.
+
+    What was learned plans only a job that is saved where it outlives its plan. Moves may be weighed by it in any job.
+    """
     spec, own_s = taken.spec, taken.spec.walltime_s or inf
     begun_again = taken.engine in moving_engines() and (spec.kind is not JobKind.SCRIPT or spec.restartable)
     planned = taken.elastic and settings.plan_by == "learned" and begun_again
@@ -241,7 +243,7 @@ def _resuming(law: Law, question: Wanted, resumed: tuple[float, float]) -> dict[
 
 
 def _allowed(sequence_s: Sequence[float], question: Wanted) -> tuple[float, ...]:
-    """The sequence in whole quanta, none above the limit, which comes last: nobody has less time than he asked for."""
+    """The sequence in whole quanta, up to the limit, which comes last: no job has less time than it asked for."""
     limit_s = question.limit_s
     found: list[float] = []
     for walltime in sequence_s:

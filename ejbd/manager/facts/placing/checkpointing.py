@@ -31,7 +31,7 @@ from ejbd.wire.kinds import EventKind
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
 LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
-MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that nobody but an MPI reads
+MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that only an MPI reads
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
 
@@ -97,7 +97,7 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
 
 
 def check_mpi(settings: Settings, spec: JobSpec) -> None:
-    """Raises EjbError (UNSUPPORTED) for an MPI that nobody knows."""
+    """Raises EjbError (UNSUPPORTED) for an MPI that is not known."""
     if spec.mpi not in ("auto", "none"):
         profile_named(settings, spec.mpi)
 

@@ -93,7 +93,7 @@ def profile_named(settings: Settings, name: str) -> Profile:
 
 
 def is_open_mpi(settings: Settings, name: str) -> bool:
-    """Whether `--mpi NAME` means one mpirun for all ranks. Never raises: a name that nobody knows does not."""
+    """Whether `--mpi NAME` means one mpirun for all ranks. Never raises: a name that is not known does not."""
     if name in ("auto", "none"):
         return False
     try:
