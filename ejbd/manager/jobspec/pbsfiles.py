@@ -49,7 +49,7 @@ class Names:
 
 
 def from_home(given: Iterable[Given], home: str | None) -> tuple[Given, ...]:
-    """The settings, with files in the user's `home` where they begin with `~/` (None: nobody knows it)."""
+    """The settings, with files in the user's `home` where they begin with `~/` (None: not known)."""
     return tuple(
         replace(one, value=posixpath.join(home.replace("%", "%%"), (one.value or "").removeprefix(_HOME)))
         if home and one.name in FILES and (one.value or "").startswith(_HOME)

@@ -303,7 +303,7 @@ def _depend(text: str, where: str, found: _Found) -> None:
         kind, *jobs = clause.split(":")
         numbers = [_JOB.fullmatch(job) for job in jobs]
         if kind not in _DEPENDENCIES or not jobs or not all(numbers):
-            _keep(found, BY_LETTER["W"], f"depend={text}", where, "nobody but PBS can tell when it is met")
+            _keep(found, BY_LETTER["W"], f"depend={text}", where, "only PBS can tell when it is met")
             return
         clauses.append(":".join([kind, *(match["number"] for match in numbers if match)]))
     found.give("dependency", ",".join(clauses), where)

@@ -93,7 +93,7 @@ class JobRequest:
 
     `cwd` is an absolute path, `env` the submitter's environment, `script_name` what the job is called by default.
     `script_path` is where the script was read from (None: from no file), `umask` and `limits` (soft ones by their
-    names, -1 is unlimited) are the submitter's, as far as they are known. `numbered`: he knows the job by its number.
+    names, -1 is unlimited) are the submitter's, as far as they are known. `numbered`: the user knows the job by number.
     """
 
     cwd: str

@@ -50,7 +50,7 @@ _BACKGROUND_HINT = "remove the & so that launches run one after another, or pass
 
 
 def is_shell(script: str) -> bool:
-    """Whether the first line names a shell whose language this module reads."""
+    """Whether the first line names a shell, of those that this module can read."""
     words = script.split("\n", 1)[0].removeprefix("#!").split()
     if words and words[0].rpartition("/")[2] == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
