@@ -23,7 +23,7 @@ from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed,
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
-NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
+NEWS = 0.02  # the part by which a speed has to change before it is told, unless its stretch has doubled
 
 
 def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operation]) -> Effects[None]:
@@ -91,7 +91,7 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
 def _keep_speed(
     world: JobWorld, epoch: Epoch, id: int | None, units: float, seconds: float, total: float | None
 ) -> Effects[int]:
-    """Write a stretch into its row; the row's id. A new figure is told to everybody, the same once more to nobody."""
+    """Write a stretch into its row; the row's id. A new figure is told, the same once more is not."""
     ctx = world.ctx
     row = ctx.session.get(Speed, id) if id is not None else None
     if row is None:
@@ -205,7 +205,7 @@ def _beside_launches(world: JobWorld) -> float:
 
 
 def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> Effects[None]:
-    """Keep a run that is long enough to say something; tell everybody if there is one to be set beside it."""
+    """Keep a run that is long enough to say something; tell it if there is one to be set beside it."""
     ctx, job = world.ctx, world.job
     if max(full_s, sum(over.values())) < LEAST_RUN_S:
         return

@@ -17,7 +17,7 @@ from ejbd.manager.facts.past.history import hops
 from ejbd.store.models import Epoch, Event, Job, Overhead, Subjob
 from ejbd.wire.kinds import EventKind, JobKind
 
-NEWS = 0.05  # the part by which what is expected has to change before everybody is told
+NEWS = 0.05  # the part by which what is expected has to change before it is told
 
 
 def note_start_up(world: JobWorld, epoch: Epoch) -> Effects[None]:
@@ -66,7 +66,7 @@ def _left(world: JobWorld, subjob: Subjob) -> float | None:
 
 
 def _keep(world: JobWorld, hop: Hop, subjob: Subjob, seconds: float, processors: int | None = None) -> Effects[None]:
-    """Write one down. What changes nothing that is planned with is told to nobody."""
+    """Write one down. It is told only where it changes what is planned with."""
     ctx, job = world.ctx, world.job
     application = job.application if hop is Hop.LAUNCH else ""
     before = ctx.history.hops(hop, job.queue, application)

@@ -42,7 +42,7 @@ def new_array(job_id: str, array: str) -> dict[str, Any]:
 
 
 def one_by_one(spec: JobSpec) -> JobSpec:
-    """The job as each element is submitted: nobody but EJB knows of the array.
+    """The job as each element is submitted: only EJB knows of the array.
 
     Raises EjbError (INVALID) for indices that cannot be read.
     """

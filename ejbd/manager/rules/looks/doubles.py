@@ -46,7 +46,7 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
     for id, stranger in suspects.items():
         subjob = known.get(stranger.mark)
         if subjob is None:
-            continue  # not from this database: another daemon's, or somebody's joke
+            continue  # not from this database: another daemon's, or a user's joke
         if id == subjob.batch_id and subjob.role == SubjobRole.RIGID:
             yield from _tell(
                 ctx, subjob, id, EventKind.SUBJOB_RERUN

@@ -1,4 +1,4 @@
-"""The lead: the one worker of a job that runs the user's script and writes his output files.
+"""The lead: the one worker of a job that runs the user's script and writes the output files.
 
 The shell of a script lives and dies with the subjob that it began in. Unless the script says `#EJB restartable` that
 subjob is its *anchor* and is kept until the script ends, even when the ranks have moved elsewhere. A restartable script

@@ -21,9 +21,9 @@ from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 
 def signals_in_time(world: JobWorld) -> Effects[None]:
-    """Send the signal that the job asked for, once for each batch job at whose end its time is over.
+    """Send the signal that the job asked for, once for each batch job that ends with the job's time.
 
-    At the last look before it is due, so that it may come a poll early, and is never late for a poll. While no launch
+    At the last poll before it is due, so that it may come a poll early, and is never late for a poll. While no launch
     runs it waits for one, as it does while ranks are on their way.
     """
     asked = world.job.spec.get("signal")
