@@ -3,7 +3,7 @@
 A subjob that has started tells so by its worker, seconds before the timer would find it; a worker that leaves tells
 that processors are about to be free. Early looks are few whatever happens: some in a row, and in the long run one for
 every two of the timer's, so that a poll with what comes in between is three commands at most. After any look the timer
-begins anew. All times are the event loop's, which nobody sets.
+begins anew. All times are the event loop's: its clock is never set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Looks:
             self._asked.set()
 
     def begun(self, now_s: float) -> None:
-        """A look begins, whoever made it: it sees all that was told until now."""
+        """A look begins, for whatever reason: it sees all that was reported until now."""
         self._last_s = now_s
         if self._asked_s <= now_s:
             self._asked_s = math.inf

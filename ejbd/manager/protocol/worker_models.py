@@ -215,7 +215,7 @@ class RankPlacement(Wire):
 class MpiLaunch(Wire):
     """Wire-up of ranks: their variables, the addresses that they come from, and a library that they load first.
 
-    `sure`: the program is seen to be of an MPI; of another one nobody knows.
+    `sure`: the program is seen to be of an MPI; of another one that is not known.
     """
 
     env: dict[str, str]

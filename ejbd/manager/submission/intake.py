@@ -129,7 +129,7 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
                 answers.append(_again(known[named], submission.request_hash))
                 continue
             taken = admit(ctx, submission.job)
-        except Exception as refused:  # or a fault, which is nobody else's
+        except Exception as refused:  # or a fault, which is this job's alone
             answers.append(refused)
             continue
         id = new_id()
