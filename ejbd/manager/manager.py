@@ -1,8 +1,8 @@
 """The live world: one asyncio process that observes, decides and acts.
 
-Everything that changes state is a function of one transaction and runs on the store's one writer thread, one after the
-other: polls, reports of workers, requests of users, results of the executor. The event loop only waits, for the timer,
-the batch system, workers and users.
+Everything that changes state is a function of one transaction and runs on the store's one writer thread. Polls, reports
+of workers, requests of users and results of the executor come one after the other. The event loop only waits, for the
+timer, the batch system, workers and users.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Carries intents out: the only place that acts on the batch system.
 
 An intent is marked as executing before the call and gets its result after it, each in a commit of its own. Whatever
-was executing when the daemon died is unknown, and an unknown submission is looked up by its tag before it is ever
-repeated: found, it is adopted; not found twice, with a pause in between, it never happened.
+was executing when the daemon died is unknown. An unknown submission is looked up by its tag before it is ever repeated.
+Found, it is adopted. Not found twice, with a pause in between, it never happened.
 
 The database may fail between a call and its record, too. What is known is kept in memory and recorded as soon as the
 database takes it. An intent that is marked as executing, and on which no call is under way, is unknown, as after a
@@ -139,8 +139,8 @@ class Executor:
                     self._let_go([intent.id])
 
         # All are waited for, whatever becomes of one: none is still under way when the next pass begins.
-        # One job's subjobs go one after the other, the longest first: a shorter one that came to the batch system
-        # before would take the place that was meant for the longer.
+        # One job's subjobs go one after the other, the longest first. A shorter one that came before it would take
+        # the place that was meant for the longer.
         async def in_turn(of_one_job: Sequence[Intent]) -> None:
             for intent in of_one_job:
                 await one(intent)

@@ -40,9 +40,8 @@ def add_subjob(
     """Plan a subjob of so many places (ejbd.core.needs). Its ranks may run for `length_s`.
 
     Up to `slack_s` more is asked for, and never more than `limit_s`. The slack is for what the plan does not count:
-    workers that come up, and an application that is slower than was thought. Its last lambda, or what the last
-    checkpoint is expected to take if that is more, is not for ranks but for that checkpoint, so that none is killed by
-    its subjob's end.
+    workers that come up, and an application that is slower than was thought. Its last lambda is not for ranks but for
+    the last checkpoint, or as long as that is expected to take, if that is more. So none is killed by its subjob's end.
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0

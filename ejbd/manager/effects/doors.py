@@ -341,8 +341,10 @@ class NoteGivenBack(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NoteStartUp(Effect):
-    """All ranks of an epoch run: its new subjobs took so long until their workers answered, and, where nothing was
-    restarted, the ranks so long from then on."""
+    """All ranks of an epoch run: its new subjobs took so long until their workers answered.
+
+    Where nothing was restarted, the ranks took so long from then on.
+    """
 
     epoch: Epoch
 

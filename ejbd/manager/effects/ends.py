@@ -35,9 +35,9 @@ class Final:
 class Again:
     """What ended is tried again, not before `after_s` seconds from now.
 
-    `setback`: it counts as one, and a job may have so many. `whole`: it is not only what ended, but the job that goes
-    back into the batch system's queue, with its work as of the last checkpoint; `walltime_s`: the job's new walltime
-    (None: as before).
+    `setback`: it counts as one, and a job may have so many. `whole`: not only what ended goes back into the batch
+    system's queue, but the job, with its work as of the last checkpoint. `walltime_s`: the job's new walltime (None: as
+    before).
     """
 
     after_s: float = 0.0

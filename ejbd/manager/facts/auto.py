@@ -1,7 +1,7 @@
 """Whether a queue's waiting jobs may be started early now: with `elasticity=auto` by its length, and not for a moment.
 
-A waiting job has its J0 in the batch system's queue whether it is on or off, so that no job loses its place by a
-switch. Jobs that are off merely ask for no room, and those that run go on.
+A waiting job has its J0 in the batch system's queue whether it is on or off: no job loses its place by a switch. Jobs
+that are off merely ask for no room, and those that run go on.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ SUBMISSION_PAUSE_S = 60.0  # the longest without one trial submission: no job wa
 def pause_s(failures: int, *, free: int = 0, first_s: float = 0.0, most_s: float = PAUSES_S[-1]) -> float:
     """How long to wait after so many failures in a row (seconds).
 
-    The first `free` of them cost nothing. Then comes a pause of `first_s` (where that is more than the lowest rung),
-    and with each further failure the next rung of :data:`PAUSES_S` above it; never more than `most_s`, unless `first_s`
-    itself is.
+    The first `free` of them cost nothing. Then comes a pause of `first_s` (where that is more than the lowest rung).
+    With each further failure comes the next rung of :data:`PAUSES_S` above it. No pause is longer than `most_s`, unless
+    `first_s` itself is.
     """
     paying = failures - free
     if paying <= 0:

@@ -276,8 +276,8 @@ SITE_ENGINES = "ejb_worker/engines/site.py"
 def build_worker() -> bytes:
     """The worker package as one runnable zip file; the same sources give the same bytes.
 
-    Beside each source is its bytecode, which a Python of the daemon's version on the nodes takes as it is: compiling
-    was half of what a worker's start cost. Any other Python passes over it and reads the source.
+    Beside each source is its bytecode. A Python of the daemon's version on the nodes takes it as it is: compiling was
+    half of what a worker's start cost. Any other Python passes over it and reads the source.
     """
     source = io.BytesIO()
     modules = tuple(one.module for one in site_engines().values())

@@ -1,11 +1,11 @@
 """The launches that can be seen in a shell script, and what an elastic job could not hold.
 
-This is a look, not an interpreter: it follows quotes, comments, substitutions, here-documents and the grouping of
-commands, and says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
+This is a look, not an interpreter. It follows quotes, comments, substitutions, here-documents and the grouping of
+commands. It says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
 in a function that is called in the background) the shims refuse at run time.
 
-It takes time in proportion to the script's length, whatever that holds: every place is passed once, and nothing that
-was passed is looked through again (tests/unit/test_jobspec_growth.py).
+It takes time in proportion to the script's length, whatever that holds. Every place is passed once, and not read again
+(tests/unit/test_jobspec_growth.py).
 """
 
 from __future__ import annotations

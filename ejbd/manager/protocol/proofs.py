@@ -75,7 +75,7 @@ class Sessions:
     """The sessions of this process, and how far each has counted. Knows no clock.
 
     An offer is kept nowhere until it is used: it proves itself. Of more than `most` sessions the one unused for longest
-    is forgotten, and with it every older offer that is not in use: its holder is offered another.
+    is forgotten. Every older offer that is not in use goes with it: its holder is offered another.
     """
 
     def __init__(self, most: int = MOST_SESSIONS) -> None:

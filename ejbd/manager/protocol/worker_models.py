@@ -203,8 +203,10 @@ class Accepted(Wire):
 
 
 class RankPlacement(Wire):
-    """One rank of this worker, the index of its (first) processor, all of them if they are several, and the variables
-    that tell it which it is."""
+    """One rank of this worker, with its (first) processor's index, and all of them if they are several.
+
+    `variables` tell the rank which one it is.
+    """
 
     rank: Count
     processor: Count

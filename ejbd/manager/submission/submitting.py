@@ -95,8 +95,10 @@ class Submissions:
         return replace(answer, notes=(*notes, *([said] if said else ())))
 
     async def _admitted(self, submission: Submission) -> _Look:
-        """How a job would be taken now, and what its walltime would be learned of; and, where that needs to be known by
-        now, what was answered before."""
+        """How a job would be taken now, and what its walltime would be learned of.
+
+        And what was answered before, where that needs to be known by now.
+        """
         before, taken, learnt = await self._looks.ask(submission)
         if before is None and taken.elastic:
             try:

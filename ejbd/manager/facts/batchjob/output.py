@@ -25,9 +25,13 @@ def expand(
     element: tuple[str, int] | None = None,
     server: str = "",
 ) -> str:
-    """Expand %j %J (the batch system's number), %A and %a (of an `element`: its array's number, and its index; else as
-    %j, and 0), %x (name), %u (user), %N (first node), %n %t %s (0), %S (the server's name with a dot before it, of PBS)
-    and %%; %i, which only the default name has, is EJB's own id. Others stay.
+    """Expand the `%` signs of an output pattern. Others stay.
+
+    - %j and %J are the batch system's number, %x the name, %u the user, %N the first node.
+    - %n, %t and %s are 0, and %% is %.
+    - %A and %a are the number of an `element`'s array and its index; without one as %j, and 0.
+    - %S is PBS's server, with a dot before its name.
+    - %i is EJB's own id, and only the default name has it.
     """
     array, index = element if element is not None else (number, 0)
     values = {"i": job_id, "j": number, "J": number, "A": array, "x": name, "u": user, "N": node, "S": server, "%": "%"}

@@ -63,8 +63,8 @@ _SUBJOB = select(
 class Roster:
     """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making.
 
-    Beside them stands what was found out about a job from its rows alone, which holds until one of them changes:
-    `resting` (:mod:`ejbd.manager.poll.round`), and `seen`, what the view showed of a job that was left alone for it
+    Beside them stands what was found out about a job from its rows alone. It holds until one of them changes.
+    `resting` is of :mod:`ejbd.manager.poll.round`. `seen` is what the view showed of a job that was left alone for it
     (:mod:`ejbd.manager.rules.looks.observe`).
     """
 

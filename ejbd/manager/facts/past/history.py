@@ -1,10 +1,13 @@
-"""What is remembered of an application beyond one job: what its moves cost (:class:`ejbd.store.models.Move`), how fast
-it got on (:class:`ejbd.store.models.Speed`), how long its runs took (:class:`ejbd.store.models.Run`), and what its
-starts and ends took beside (:class:`ejbd.store.models.Overhead`; these of its queue, too).
+"""What is remembered of an application beyond one job.
 
-An *application* is what its next job is expected to behave like: the same user, as many processes, the same checkpoint
-engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the script
-that it runs); that of a batch script is the job's name, since the script itself changes with every parameter.
+- What its moves cost: :class:`ejbd.store.models.Move`.
+- How fast it got on: :class:`ejbd.store.models.Speed`.
+- How long its runs took: :class:`ejbd.store.models.Run`.
+- What its starts and ends took beside: :class:`ejbd.store.models.Overhead`, and these of its queue, too.
+
+An *application* is what its next job is expected to behave like. It has the same user, as many processes, the same
+checkpoint engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the
+script that it runs). That of a batch script is the job's name, since the script itself changes with every parameter.
 """
 
 from __future__ import annotations
@@ -238,8 +241,10 @@ def runs_of(session: Session, application: str, limit: int = 10) -> list[Run]:
 
 
 def whole_runs(session: Session, application: str) -> list[WholeRun]:
-    """Runs at full width throughout, newest first, of which is known whether EJB ran them: the application's own, and
-    those of its commands that were passed through."""
+    """Runs at full width throughout, newest first, where it is known whether EJB ran them.
+
+    They are the application's own, and those of its commands that were passed through.
+    """
     return [
         WholeRun(row.work, row.full_s, row.elastic)
         for row in runs_of(session, application, MOST_RUNS)

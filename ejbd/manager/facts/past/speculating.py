@@ -1,7 +1,7 @@
 """Walltimes that are learned: the first is asked for at submission, the next after a time-out.
 
-What was worked out is kept with the job, as plain values (`Job.walltimes`): the law, the sequence, which of it is asked
-for now, or why the user's own request stands.
+What was worked out is kept with the job, as plain values (`Job.walltimes`). These are the law, the sequence, which of
+it is asked for now, or why the user's own request stands.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _OWN_ENDS = {  # options that leave the walltime, or the end, to the batch syste
 class Wanted:
     """A job that is to have a learned walltime, with what is known of its application. `by`: `job` or `queue`.
 
-    `own_s`: what its user asked for (infinite: nothing); `limit_s`: never more than this; `resumed`: what a checkpoint
-    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one; `request`: its
-    own stands in any case; `planned`: the run time is wanted to plan with, and `weighed`: its law to weigh moves by.
+    `own_s`: what its user asked for (infinite: nothing). `limit_s`: never more than this. `resumed`: what a checkpoint
+    and a restart take (seconds), where an engine resumes it. `why_not`: what keeps it from having one. `request`: its
+    own stands in any case. `planned`: the run time is wanted to plan with. `weighed`: its law is, to weigh moves by.
     """
 
     application: Application
@@ -65,8 +65,10 @@ class Wanted:
 
 
 def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
-    """What a learned walltime of this job would be made of, or the run time that it is planned with; None where its
-    own counts for both."""
+    """What a learned walltime of this job, or the run time that it is planned with, would be made of.
+
+    None where its own counts for both.
+    """
     spec = taken.spec
     settings = ctx.queue_settings(taken.queue.partition(",")[0])
     if spec.learned is False:
@@ -296,8 +298,10 @@ def note_for(walltimes: dict[str, Any] | None) -> str:
 
 
 def next_of(walltimes: dict[str, Any] | None) -> tuple[dict[str, Any], float, float] | None:
-    """What is kept once the next walltime is asked for, how long the job could run by the one before and can by that
-    one; None where none is left."""
+    """What is kept once the next walltime is asked for; how long the job could run by the one before; and can by it.
+
+    None where none is left.
+    """
     sequence = (walltimes or {}).get("planned_s") or run_times(walltimes)
     at = (walltimes or {}).get("at", 0)
     if walltimes is None or at + 1 >= len(sequence):

@@ -127,7 +127,7 @@ def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> 
     """The profile for a launch, and whether it surely is an MPI program's.
 
     `auto` looks at the program's own libraries. Where it sees none (a script, Python, a container), ranks are wired up
-    all the same, as they are under srun: without it each rank of an MPI program would be rank 0 of 1.
+    all the same, as under srun. Without it each rank of an MPI program would be rank 0 of 1.
     """
     if spec.mpi == "none":
         return None, False

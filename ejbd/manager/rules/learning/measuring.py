@@ -70,8 +70,8 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
     """What an epoch's ranks wrote at `at_s` by the clock of the file that they wrote it into.
 
     Only differences within the epoch count, so that no clocks are compared and what was done before is left out. What
-    is told first may have been written before the epoch: the first one after it, when the ranks compute for certain,
-    is where counting begins. Where the figures go back, or mean something else by now, it begins again.
+    is reported first may have been written before the epoch. So counting begins with the first one after it, when the
+    ranks compute for certain. Where the figures go back, or mean something else by now, it begins again.
     """
     last = epoch.progress
     told: dict[str, Any] = {"done": done, "total": total, "at_s": at_s, "from_done": None, "from_s": None, "row": None}
@@ -173,8 +173,8 @@ def learn_of_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
 def _note_run(world: JobWorld) -> Effects[None]:
     """An elastic job has come to its end, and well: keep how long its ranks computed, and how over-subscribed.
 
-    Not where anything was done twice (a setback), where ranks went on with a checkpoint that failed, or where the
-    daemon was away for a time and cannot tell when something ended.
+    Not where anything was done twice (a setback), or where ranks went on with a checkpoint that failed. Nor where the
+    daemon was away for a time, and cannot tell when something ended.
     """
     ctx, job = world.ctx, world.job
     if job.setbacks or job.incarnation > 1 or job.start_s is None or ctx.up_since > job.start_s:

@@ -120,8 +120,11 @@ def of_whole(session: Session, conditions: str) -> str:
 
 
 def of_elements(session: Session, spec: JobSpec, indices: Iterable[int]) -> dict[int, str]:
-    """What these elements of an array wait for, index by index (aftercorr): the element of the other array that has
-    the same index, or, where it has none, the other array. Empty where they wait for nothing of their own."""
+    """What these elements of an array wait for, index by index (aftercorr).
+
+    It is the element of the other array that has the same index, or, where it has none, the other array. Empty where
+    they wait for nothing of their own.
+    """
     if When.AFTERCORR not in spec.wants.dependency:
         return {}
     found = Depends.read(divided(session, spec)[1])

@@ -1,7 +1,7 @@
 """Arrays of EJB's own: one job stands for all elements, and each becomes a job of its own when there is use for it.
 
-What is no job yet is a range of indices in the array's row, so that storing an array costs the same however large it
-is. An element's row and what is left of that range are one transaction: none is lost or made twice.
+What is no job yet is a range of indices in the array's row. So storing an array costs the same
+however large it is. An element's row and what is left of that range are one transaction: none is lost or made twice.
 """
 
 from __future__ import annotations

@@ -127,8 +127,10 @@ def _waits_again(world: JobWorld, subjob: Subjob) -> Effects[None]:
 
 
 def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
-    """When a subjob started, by our own clock: not before it was asked for or was last seen waiting, and not later than
-    now, whatever the batch system's clock shows."""
+    """When a subjob started, by our own clock, whatever the batch system's clock shows.
+
+    It was not before the subjob was asked for or last seen waiting, and not later than now.
+    """
     if seen.start_s is None:
         return ctx.now
     asked_s = subjob.submit_s if subjob.submit_s is not None else subjob.created_s

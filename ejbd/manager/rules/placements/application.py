@@ -1,9 +1,9 @@
 """How an application is carried through its placements: launch, checkpoint and stop, restart elsewhere, end.
 
-:func:`advance` looks at one job and does whatever can be done next; it is called after every poll and after every
-report of a worker, and does nothing where there is nothing to do. An application never has two live placements: a
-new epoch is made only when no rank of the old one can be running, and subjobs that are left are released only when
-the new epoch runs (architecture: Epochs).
+:func:`advance` does whatever can be done next for one job. It is called after every poll and after every report of a
+worker, and does nothing where there is nothing to do. An application never has two live placements: a new epoch is made
+only when no rank of the old one can be running. Subjobs that are left are released only when the new epoch runs
+(architecture: Epochs).
 """
 
 from __future__ import annotations

@@ -124,8 +124,11 @@ def _state(world: JobWorld) -> ElasticState:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """Of the daemon's own subjobs: those that wait to start, by their batch id, and `planned` ones, which were not
-    submitted yet, each with its queue and processors; tags of running ones that are being left; jobs that have any."""
+    """The daemon's own subjobs, as far as they count.
+
+    `subjobs`: those that wait to start, by batch id, with queue and processors. `planned`: the same of those that were
+    not submitted yet. `leaving`: tags of running ones that are being left. `served`: jobs that have any.
+    """
 
     subjobs: dict[str, tuple[str, int]]
     planned: list[tuple[str, int]]

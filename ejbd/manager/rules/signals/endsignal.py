@@ -1,7 +1,7 @@
 """--signal: ranks or script are told some time before the end of their job's time.
 
-That is the end of what the job cannot leave: of J0 once it is there, of the subjob in which its shell lives, and of all
-that it is on where it cannot be moved. Where ranks can go on elsewhere no end is near, and nothing is sent.
+That is the end of what the job cannot leave: J0 once it is there, and the subjob in which its shell lives. For a job
+that cannot be moved, it is all that it is on. Where ranks can go on elsewhere no end is near, and nothing is sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checkpoints against lost nodes: the ranks are stopped, saved, and started again where they were.
 
-It is a move that leads nowhere else, so that every engine that can move can do it, and each one is measured as a move
-is. Nothing is saved where a move or an end is near that saves as well or makes it useless.
+It is a move that leads nowhere else. So every engine that can move can do it, and each one is measured as a move is.
+Nothing is saved where a move or an end is near that saves as well or makes it useless.
 """
 
 from __future__ import annotations
