@@ -1,8 +1,8 @@
 """The live world: one asyncio process that observes, decides and acts.
 
-Everything that changes state is a function of one transaction and runs on the store's one writer thread, one after the
-other: polls, reports of workers, requests of users, results of the executor. The event loop only waits, for the timer,
-the batch system, workers and users.
+Everything that changes state is a function of one transaction and runs on the store's one writer thread. Polls, reports
+of workers, requests of users and results of the executor come one after the other. The event loop only waits, for the
+timer, the batch system, workers and users.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
 SUBSCRIBERS = Subscribers(asked=(ask_policy, take_next), told=(learn_of_end, note_run, queuepause.note_end))
-"""Who is asked and told when something ends."""
+"""What is asked and told when something ends."""
 
 
 class Manager:
@@ -286,9 +286,9 @@ class Manager:
             await self.store.write(lambda s, one=one: run(self._context(s), gaps.send, one))  # type: ignore[misc]
 
     async def _mind_the_clock(self) -> None:
-        """Somebody has set the machine's clock: tell it, and let every interval that is under way last as it would.
+        """Where the machine's clock was set: tell it, and let intervals that are under way last as they would.
 
-        Raises EjbError where the database does not take it; until it does, time goes on as if nobody had.
+        Raises EjbError where the database does not take it. Until it does, time goes on as if no clock were set.
         """
         by_s = self.clock.drift()
         if not by_s:
@@ -300,7 +300,7 @@ class Manager:
             nonlocal stepped
             shift(session, by_s)
             add_event(session, EventKind.CLOCK_SET, self.clock() + by_s, by_s=by_s)
-            self.clock.step(by_s)  # with the rows, for whoever writes next
+            self.clock.step(by_s)  # with the rows, for the next transaction
             self._memory.shift(by_s)
             self._hearing.shift(by_s)
             stepped = True
@@ -320,7 +320,7 @@ class Manager:
         self._work.set()
 
     def _asks(self, subjob: SubjobRow) -> bool:
-        """Whether to ask now how a job ended: of one that nobody has known for long, once a minute is enough."""
+        """Whether to ask now how a job ended: of one that was not known for long, once a minute is enough."""
         since = subjob.missing_since_s
         if since is None or self.clock() - since <= 2 * self.settings.limits.missing_grace_s:
             return True
@@ -369,7 +369,7 @@ class Manager:
                     next_s = await self._executor.run_due()
                 if more:
                     next_s = self.clock()
-                elif self._backlog:  # whoever comes now waits behind others, and wakes nobody
+                elif self._backlog:  # a submission that comes now waits behind others, and wakes no task
                     next_s = min(self.clock() + RETRY_S, self.clock() + RETRY_S if next_s is None else next_s)
             except EjbError as error:
                 log.error("executor", error=error.sentence())
@@ -432,7 +432,7 @@ class Manager:
     # -- requests of users --------------------------------------------------------------------------------------------
 
     def refuse_others(self, user: str) -> None:
-        """Raise EjbError (FORBIDDEN) for a user whose jobs this daemon does not run."""
+        """Raise EjbError (FORBIDDEN) for a user that this daemon runs no jobs of."""
         self._submissions.refuse_others(user)
 
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
@@ -520,7 +520,7 @@ class Manager:
         return next(q for q in await self.queues() if q["name"] == name)
 
     async def drains(self) -> list[dict[str, Any]]:
-        """What is drained for operators, who is still there, and when the nodes should be free."""
+        """What is drained for operators, the jobs that are still there, and when the nodes should be free."""
         view = await self._view()
         return await self.store.read(lambda s: known_drains.told(self._context(s), view))
 
@@ -563,7 +563,7 @@ class Manager:
         if any(task.done() and task.get_name() == "executor" for task in self._tasks):
             found.append(Fault(Code.INTERNAL, "the task that acts on the batch system has ended", "restart ejbd", True))
         if self.batch_error:
-            hint = "nobody's job fails for it; the daemon asks again with every poll"
+            hint = "no job fails for it; the daemon asks again with every poll"
             found.append(Fault(Code.BATCH_UNAVAILABLE, self.batch_error, hint))
         elif self.view is None and not found:
             found.append(Fault(Code.BATCH_UNAVAILABLE, "the batch system has not answered yet", "ask again in seconds"))
@@ -613,7 +613,7 @@ def _with_files(session: Session) -> set[str]:
 
 
 async def _every(period_s: float, what: Callable[[], Awaitable[None]]) -> None:
-    """Do something again and again, by the event loop's clock, which nobody sets; never twice at a time."""
+    """Do something again and again, by the event loop's clock, which is never set; never twice at a time."""
     loop = asyncio.get_running_loop()
     due_s = loop.time() + period_s
     while True:

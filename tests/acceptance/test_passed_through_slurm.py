@@ -306,7 +306,7 @@ def test_the_end_that_nobody_saw_is_told_by_the_exit_file_or_is_unknown(place: P
     found = place.daemon.wait(jobs["command"], timeout_s=60)
     assert (found["state"], found["exit_code"]) == ("failed", 3)
     unknown = place.daemon.wait(jobs["sh"], "unknown", timeout_s=60)
-    assert "nobody knows how it ended" in unknown["reason"]
+    assert "how it ended is not known" in unknown["reason"]
     assert place.ejb("cancel", jobs["sh"]).returncode == 0
     assert place.daemon.job(jobs["sh"])["state"] == "cancelled"
 

@@ -1,11 +1,12 @@
 """Carries intents out: the only place that acts on the batch system.
 
 An intent is marked as executing before the call and gets its result after it, each in a commit of its own. Whatever
-was executing when the daemon died is unknown, and an unknown submission is looked up by its tag before it is ever
-repeated: found, it is adopted; not found twice, with a pause in between, it never happened.
+was executing when the daemon died is unknown. An unknown submission is looked up by its tag before it is ever repeated.
+Found, it is adopted. Not found twice, with a pause in between, it never happened.
 
 The database may fail between a call and its record, too. What is known is kept in memory and recorded as soon as the
-database takes it; an intent that is marked as executing while nobody is at it is unknown, as after a crash.
+database takes it. An intent that is marked as executing, and on which no call is under way, is unknown, as after a
+crash.
 """
 
 from __future__ import annotations
@@ -81,11 +82,11 @@ class Executor:
     clock: Callable[[], float]
     _allowance: float = 1.0  # submissions that may be made at once
     _allowed_s: float = 0.0
-    _at_it: set[int] = field(default_factory=set)  # intents that a call is under way for, or whose outcome is here:
+    _at_it: set[int] = field(default_factory=set)  # intents with a call under way, or an outcome that waits here:
     _unrecorded: dict[tuple[int, ...], Callable[[Session], None]] = field(default_factory=dict)
 
     def recover(self, session: Session, why: str = "the daemon ended in the middle of it") -> None:
-        """What is executing, and nobody is at it, may or may not have happened: at start-up that is all there is."""
+        """What is executing without a call under way may or may not have happened. At start-up no call is."""
         now = self.clock()
         drop_stranded(session, now)
         for intent in session.scalars(select(Intent).where(Intent.state == IntentState.EXECUTING)):
@@ -132,8 +133,8 @@ class Executor:
                     self._let_go([intent.id])
 
         # All are waited for, whatever becomes of one: none is still under way when the next pass begins.
-        # One job's subjobs go one after the other, the longest first: a shorter one that came to the batch system
-        # before would take the place that was meant for the longer.
+        # One job's subjobs go one after the other, the longest first. A shorter one that came before it would take
+        # the place that was meant for the longer.
         async def in_turn(of_one_job: Sequence[Intent]) -> None:
             for intent in of_one_job:
                 await one(intent)
@@ -203,7 +204,7 @@ class Executor:
     async def _submit(self, intent: Intent) -> None:
         reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
         try:
-            # Files first, and not on the store's writer, which everybody waits for while a disk is slow.
+            # Files first, and not on the store's writer: all else waits for it while a disk is slow.
             files = await asyncio.to_thread(self._make_files, intent.id)
             begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
         except EjbError as error:
@@ -431,7 +432,7 @@ class Executor:
 
 
 def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:
-    """The batch job after whose time-out a subjob may begin; "" where it need not wait for any."""
+    """The batch job that has to time out before a subjob may begin; "" where it need not wait for any."""
     if subjob.role != SubjobRole.STANDBY:
         return ""
     return next((s.batch_id or "" for s in world.open_subjobs if s.role == SubjobRole.RIGID), "")

@@ -1,4 +1,4 @@
-"""One job's fault is its own: it undoes nothing of the others', and stops nobody."""
+"""One job's fault is its own: it undoes nothing of the other jobs', and stops none of them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = structlog.get_logger(__name__)
 def guarded(world: JobWorld, action: Callable[[JobWorld], None]) -> None:
     """Run `action(world)` so that a fault in it undoes and stops nothing but itself.
 
-    Trouble of the database (a full disk, a lost connection) is no fault of anybody's: whatever is under way is given up
-    with it, and the next look repeats it.
+    Trouble of the database (a full disk, a lost connection) is no job's fault. Whatever is under way is given up with
+    it, and the next poll repeats it.
     """
     session = world.ctx.session
     nested = session.begin_nested()

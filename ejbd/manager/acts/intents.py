@@ -48,7 +48,7 @@ def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], f
     urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), (Subjob.role == SubjobRole.STANDBY, 2), else_=1)
     query = ready.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
     if queues.any_paused(session):
-        # Whose turn has not come yet is the trial before who was refused; a place in the queue before room.
+        # Jobs that were not tried yet come before those that were refused, and a place in the queue before room.
         urgent_first = case((Subjob.role.in_((SubjobRole.SUBJOB, SubjobRole.STANDBY)), 1), else_=0)
         kept_back = queues.kept_back(session, now)
         query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
@@ -88,7 +88,7 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         if intent.state != IntentState.PENDING or intent.batch_id is None:
             continue
         subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
-        # A controller that lost its state gives out the same ids again: what bears ours now may be anybody's.
+        # A controller that lost its state gives out the same ids again: ours may be on another user's batch job now.
         seen = listed.get(intent.batch_id)
         reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
         of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN)

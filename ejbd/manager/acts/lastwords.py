@@ -1,7 +1,7 @@
-"""J0s that are not needed any more: what becomes of the number that others took for the job's.
+"""J0s that are not needed any more: their number was taken for the job's.
 
-Whoever waits for a job in the batch system waits for its J0. It therefore ends as the job did, or is cancelled where
-nothing waits for it; one that starts while the job goes on without it is set aside until then.
+A batch job that waits for a job in the batch system waits for its J0. J0 therefore ends as the job did, or is cancelled
+where nothing waits for it. One that starts while the job goes on without it is set aside until then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _AsItsJob:
-    """A J0 whose job is over. `held`: it has to be released to begin. `runs`: as far as is known."""
+    """A J0 of a job that is over. `held`: it has to be released to begin. `runs`: as far as is known."""
 
     job: str
     subjob: str
@@ -53,7 +53,7 @@ def _as_its_job(session: Session, id: int) -> _AsItsJob:
 async def end(executor: Executor, ends: Sequence[Intent]) -> None:
     """J0s of jobs that are over: cancelled, or left to end as their job did where another job waits for them.
 
-    Who waits is asked at this moment: a job's last line may have submitted what depends on it.
+    What waits is asked at this moment: a job's last line may have submitted what depends on it.
     """
     for identity, batch_ids in (await executor.begin_to_cancel(ends)).items():
         begun = list(batch_ids)

@@ -10,8 +10,10 @@ from ejbd.store.models import Move, Obstacle, Overhead, Run, Speed
 
 
 def remember(session: Session, row: Move | Speed | Run | Obstacle | Overhead) -> None:
-    """Keep what was learnt, and forget the application's oldest of that kind (of speeds those at the same degree, of
-    overheads those of the same hop in the same queue)."""
+    """Keep what was learnt, and forget the application's oldest of that kind.
+
+    Of speeds those at the same degree are one kind, of overheads those of the same hop in the same queue.
+    """
     session.add(row)
     session.flush()
     table = type(row)

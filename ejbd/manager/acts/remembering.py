@@ -1,4 +1,4 @@
-"""Changes what the daemon keeps in memory. It belongs to the writer, on whose thread this runs."""
+"""Changes what the daemon keeps in memory. It belongs to the writer, and this runs on the writer's thread."""
 
 from __future__ import annotations
 

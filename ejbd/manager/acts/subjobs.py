@@ -37,12 +37,11 @@ def add_subjob(
     anchor: bool = False,
     delay_s: float = 0.0,
 ) -> Subjob:
-    """Plan a subjob of so many places (ejbd.core.needs), whose ranks may run for `length_s`.
+    """Plan a subjob of so many places (ejbd.core.needs). Its ranks may run for `length_s`.
 
     Up to `slack_s` more is asked for, and never more than `limit_s`. The slack is for what the plan does not count:
-    workers that come up, and an application that is slower than was thought. Its last lambda, or what the last
-    checkpoint is expected to take if that is more, is not for ranks but for that checkpoint, so that none is killed by
-    its subjob's end.
+    workers that come up, and an application that is slower than was thought. Its last lambda is not for ranks but for
+    the last checkpoint, or as long as that is expected to take, if that is more. So none is killed by its subjob's end.
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
@@ -149,7 +148,7 @@ def _has_begun(world: JobWorld, subjob: Subjob) -> bool:
 def release_at_end(world: JobWorld, subjob: Subjob, why: str) -> None:
     """Give a subjob back at the end of its job.
 
-    Jobs of the batch system may wait for J0, whose number the job goes by: it ends as the job did, in its state and its
+    Jobs of the batch system may wait for J0, since the job goes by its number. J0 ends in the job's state and with its
     code, unless the job has none of its own.
     """
     code = end_code(world.job)

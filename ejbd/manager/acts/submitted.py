@@ -25,7 +25,7 @@ from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 PROOFS_OF_ABSENCE = 2
-POSTPONED_S = pause_s(3)  # a submission whose files or row could not be written
+POSTPONED_S = pause_s(3)  # after a submission for which files or a row could not be written
 
 
 def submitted(ctx: Context, id: int, batch_id: str, how: str) -> None:
@@ -57,7 +57,7 @@ def unknown(ctx: Context, id: int, message: str) -> None:
     carry_out(ctx, queuepause.failed(session, job, Failing.SUBMISSIONS, message, now))
     intent.not_before_s = now + ctx.settings.limits.settle_s
     intent.absences = 0
-    wake(session, INTENTS_TOPIC)  # the pause is over at a time that nobody waits for yet
+    wake(session, INTENTS_TOPIC)  # no task waits yet for the end of this pause
 
 
 def refused(ctx: Context, id: int, error: BatchError) -> None:
@@ -100,8 +100,9 @@ def refused(ctx: Context, id: int, error: BatchError) -> None:
 
 
 def refused_as_standby(ctx: Context, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float) -> bool:
-    """What was to stand by, or to go into a gap. It is no harm to the job or its queue: the next run comes after
-    the time-out then, and whoever stands by for a gap is let begin.
+    """What was to stand by, or to go into a gap. It is no harm to the job or its queue.
+
+    The next run comes after the time-out then, and a job that stands by for a gap is let begin.
 
     One that was adopted in between is submitted as what it is now.
     """

@@ -21,7 +21,7 @@ Effects: TypeAlias = Generator[Effect, Any, T]
 """The effects that a rule asks for, one after the other, and what it returns in the end.
 
 A rule reads facts and yields effects; it writes nothing. Each effect is done before the rule goes on, so that what it
-reads next is as that effect has left it, and some answer: `subjob: Subjob = yield Ask(...)`. A rule that uses another
+reads next is as that effect has left it. Some answer: `subjob: Subjob = yield Ask(...)`. A rule that uses another
 of its own room says `yield from`; one of another room it reaches by that room's door, an effect too
 (:mod:`ejbd.manager.effects.doors`).
 """

@@ -78,7 +78,7 @@ class Consult(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AdoptAlone(Effect):
-    """Take up a job whose J0 has begun it by itself: what the batch system says of J0 is said of the job now."""
+    """Take up a job that its J0 has begun by itself: what the batch system says of J0 is said of the job now."""
 
     j0: Subjob
 
@@ -149,7 +149,7 @@ class GiveBack(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LeavesInTime(Effect):
-    """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
+    """Move off the subjobs that end next. Where no rank would stay, keep the work and wait again. False: not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class EnsurePlaceholder(Effect):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Effect):
-    """Whoever works in a subjob is told to end what runs there and to leave; a placement on it is over."""
+    """Workers in a subjob are told to end what runs there and to leave. A placement on it is over."""
 
     subjob: Subjob
     why: str
@@ -219,7 +219,7 @@ class GivesBackLate(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LeaveSubjob(Effect):
-    """A subjob has ended: nobody may be wanted there. `said`: the batch system's word, where it says more."""
+    """A subjob has ended: no ranks of the job are wanted there. `said`: the batch system's word, where it says more."""
 
     subjob: Subjob
     said: str = ""
@@ -248,7 +248,7 @@ class StartOver(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SignalsInTime(Effect):
-    """Send the signal that the job asked for, once for each batch job at whose end its time is over."""
+    """Send the signal that the job asked for, once for each batch job that ends with the job's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class LeaveEnding(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LeavesWhatEnds(Effect):
-    """Leave what was warned of, and a J0 whose end was moved forward, in time. Whether there was anything to leave."""
+    """Leave in time what was warned of, and a J0 that is to end earlier. Whether there was anything to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +341,10 @@ class NoteGivenBack(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NoteStartUp(Effect):
-    """All ranks of an epoch run: its new subjobs took so long until their workers answered, and, where nothing was
-    restarted, the ranks so long from then on."""
+    """All ranks of an epoch run: its new subjobs took so long until their workers answered.
+
+    Where nothing was restarted, the ranks took so long from then on.
+    """
 
     epoch: Epoch
 
@@ -397,7 +399,7 @@ class QueueSucceeded(Effect):
 
 @dataclass(frozen=True, slots=True)
 class TryStart(Effect):
-    """Subjobs of `job` are the trial of a queue whose pause is over. Until when the others wait (absolute seconds)."""
+    """A queue's pause is over, and subjobs of `job` are its trial. Until when the others wait (absolute seconds)."""
 
     job: Job
     now: float

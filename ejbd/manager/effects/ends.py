@@ -35,9 +35,9 @@ class Final:
 class Again:
     """What ended is tried again, not before `after_s` seconds from now.
 
-    `setback`: it counts as one, and a job may have so many. `whole`: it is not only what ended, but the job that goes
-    back into the batch system's queue, with its work as of the last checkpoint; `walltime_s`: the job's new walltime
-    (None: as before).
+    `setback`: it counts as one, and a job may have so many. `whole`: not only what ended goes back into the batch
+    system's queue, but the job, with its work as of the last checkpoint. `walltime_s`: the job's new walltime (None: as
+    before).
     """
 
     after_s: float = 0.0
@@ -178,9 +178,9 @@ class PlaceholderEnded:
 
 @dataclass(frozen=True, slots=True)
 class NothingCameOfIt:
-    """A subjob that did not start in time, whose workers did not come, or that ended before a placement ran on it.
+    """A subjob that did not start in time, got no workers, or ended before a placement ran on it.
 
-    `started`: the batch system had started it, and nobody has taken it away.
+    `started`: the batch system had started it, and it was not taken away.
     """
 
     failed_starts: int

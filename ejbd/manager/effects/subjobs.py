@@ -24,7 +24,7 @@ class MoveSubjob(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Ask(Effect):
-    """Plan a subjob of so many places, whose ranks may run for `length_s` (seconds), and answer its row.
+    """Plan a subjob of so many places, and answer its row. Its ranks may run for `length_s` (seconds).
 
     Up to `slack_s` more is asked for, and never more than `limit_s`. It is submitted not before `delay_s` from now.
     """

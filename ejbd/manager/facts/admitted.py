@@ -12,8 +12,8 @@ class Admission:
     """`spec` is the job as it is taken into `queue` (several with commas between, where it is passed through).
 
     `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing). `array`: the
-    indices of elements that become jobs of EJB's one by one (None: it is one job, also where that is an array of the
-    batch system's).
+    indices of elements that become jobs of EJB's one by one. None: it is one job, also as an array of the batch
+    system's.
     """
 
     spec: JobSpec

@@ -106,7 +106,7 @@ def note(
 
 
 def as_one(subjob: Subjob | Row[Any], rows: Sequence[BatchJobView]) -> BatchJobView | None:
-    """The whole as one batch job, as far as a listing and what was kept of earlier ones tell; None: nobody knows.
+    """The whole as one batch job, as far as a listing and what was kept of earlier ones tell; None: not known.
 
     It runs from its first element's start until none is left; then it is what the worst of them is.
     """
@@ -150,7 +150,7 @@ def as_one(subjob: Subjob | Row[Any], rows: Sequence[BatchJobView]) -> BatchJobV
 def _complete(kept: Mapping[str, Any], ended: Mapping[str, str], rows: Sequence[BatchJobView]) -> bool:
     """Whether the end of each element is known."""
     if kept["all"] is None:
-        return True  # a heterogeneous job, whose components end together, or an array that could not be read
+        return True  # a heterogeneous job (its components end together), or an array that could not be read
     known = RangeSet()
     for text in ended.values():
         known |= RangeSet(text)

@@ -1,6 +1,6 @@
 """Whether a queue's waiting jobs may be started early now: with `elasticity=auto` by its length, and not for a moment.
 
-What waits has its J0 in the batch system's queue whether it is on or off, so that switching loses nobody's place: jobs
+A waiting job has its J0 in the batch system's queue whether it is on or off: no job loses its place by a switch. Jobs
 that are off merely ask for no room, and those that run go on.
 """
 

@@ -1,4 +1,4 @@
-"""The daemon's time: seconds since the epoch that pass as they do on a clock that nobody sets."""
+"""The daemon's time: seconds since the epoch, as on a clock that is never set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ JUMP_S = 2.0  # by which the machine's clock may be off before it counts as set
 class SteadyClock:
     """Starts with the machine's own time of day and runs on by a monotonic clock.
 
-    Somebody may set the machine's clock meanwhile: every interval between two readings stays what it was. `drift` is by
-    how much the two differ since; `step` sets this one, too, once everything that was noted by it is put right.
+    The machine's clock may be set meanwhile: every interval between two readings stays what it was. `drift` is by how
+    much the two differ since. `step` sets this one, too, once everything that was noted by it is put right.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:

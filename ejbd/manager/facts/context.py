@@ -47,7 +47,7 @@ class Context:
     view: ClusterView | None = None
     memory: Memory = field(default_factory=Memory)  # the writer's own, or a snapshot of it
     plugin: tuple[str | None, str] | None = (
-        None  # of DMTCP, once somebody has asked (ejbd.manager.facts.placing.node_limit)
+        None  # of DMTCP, once it was asked for (ejbd.manager.facts.placing.node_limit)
     )
     spool_speed: float | None = None
     remembered: Remembered = field(default_factory=Remembered)  # what earlier transactions read of the history

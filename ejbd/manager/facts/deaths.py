@@ -94,7 +94,7 @@ def refusal_that_was_passed_over(world: JobWorld) -> str:
     return ""
 
 
-OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) whose output cannot be opened
+OUTPUT_LOST = 128 + 53  # what Slurm ends a job with (0:53) where its output cannot be opened
 
 
-CANCELLED_LAUNCH = 143  # of a launch whose shim the script ended
+CANCELLED_LAUNCH = 143  # of a launch where the script ended its shim

@@ -39,7 +39,7 @@ def elastic_on(session: Session) -> dict[str, list[str]]:
 
 
 def told(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
-    """Every drain: who is still there, and when the nodes should be free."""
+    """Every drain: the jobs that are still there, and when the nodes should be free."""
     query = select(Subjob).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
     ours = list(ctx.session.scalars(query))
     found = []

@@ -72,8 +72,10 @@ class JobRows:
 
     @property
     def frozen(self) -> bool:
-        """Whether the batch system has suspended part of what the job runs on: nothing there can answer, and what it
-        has is left alone until it runs on."""
+        """Whether the batch system has suspended part of what the job runs on.
+
+        Nothing there can answer, and what the job has is left alone until it runs on.
+        """
         epoch = self.live_epoch
         hit = {*self.job.members, *(epoch.members if epoch is not None else ())}
         return any(s.state == SubjobState.SUSPENDED and (s.anchor or s.id in hit) for s in self.open_subjobs)

@@ -165,8 +165,11 @@ class JobWorld(JobRows):
         return policy_named(self.ctx.queue_settings(self.job.queue).policy)(self.parameters())
 
     def cut_short(self, subjob: Subjob) -> bool:
-        """Whether a subjob has to be left before the job has had the walltime that it was asked for (an operator or a
-        preemption has shortened it, or no daemon was there when it started): that is not the application's doing."""
+        """Whether a subjob has to be left before the job has had the walltime that was asked for.
+
+        That is not the application's doing: an operator or a preemption has shortened it, or no daemon was there when
+        it started.
+        """
         asked = (subjob.start_s if subjob.start_s is not None else self.ctx.now) + subjob.walltime_s
         asked += missed_s(self, subjob)
         return walltime_end(subjob, self.ctx.now) < asked - CLOCKS_S and self.ctx.now < asked - CLOCKS_S

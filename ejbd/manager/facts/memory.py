@@ -1,4 +1,4 @@
-"""What a daemon remembers from one transaction to the next, and who may change it.
+"""What a daemon remembers from one transaction to the next, and what may change it.
 
 It belongs to the writer: functions of a transaction on its thread change it, one after the other. Those that only read
 run on threads of their own at the same time. Each of them gets a snapshot, so that nothing changes under its hands and
@@ -34,13 +34,13 @@ class Memory:
     offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
-    promises: Promises = field(default_factory=Promises)  # of room to those who wait
+    promises: Promises = field(default_factory=Promises)  # of room to waiting jobs
     gap_verdicts: Mapping[str, str] = field(default_factory=dict)  # job -> why it was not sent into a gap at last
     changed: dict[str, Changed] | None = None  # by subjobs, as told (None: not read yet)
     rests: bool = False  # the batch system's scheduling is switched off, as told
 
     def snapshot(self) -> Memory:
-        """As it is now, for one who only reads. A dict is copied in one step, without another thread between."""
+        """As it is now, for a reader. A dict is copied in one step, without another thread between."""
         return replace(
             self,
             seen=self.seen.copy(),
@@ -52,7 +52,7 @@ class Memory:
         )
 
     def shift(self, by_s: float) -> None:
-        """Somebody has set the clock."""
+        """The clock was set."""
         for id in list(self.seen):
             self.seen[id] += by_s
         self.fitting.update({key: since_s + by_s for key, since_s in self.fitting.items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PAUSES_S = (1.0, 5.0, 15.0, 60.0, 300.0)
-"""The one ladder of pauses. Each further failure in a row climbs a rung; from the last one nobody climbs on."""
+"""The one ladder of pauses. Each further failure in a row climbs a rung, up to the last one."""
 
 
 PLACEMENT_PAUSE_S = 30.0  # the longest before another placement: it holds its processors meanwhile
@@ -21,9 +21,9 @@ SUBMISSION_PAUSE_S = 60.0  # the longest without one trial submission: no job wa
 def pause_s(failures: int, *, free: int = 0, first_s: float = 0.0, most_s: float = PAUSES_S[-1]) -> float:
     """How long to wait after so many failures in a row (seconds).
 
-    The first `free` of them cost nothing. Then comes a pause of `first_s` (where that is more than the lowest rung),
-    and with each further failure the next rung of :data:`PAUSES_S` above it; never more than `most_s`, unless `first_s`
-    itself is.
+    The first `free` of them cost nothing. Then comes a pause of `first_s` (where that is more than the lowest rung).
+    With each further failure comes the next rung of :data:`PAUSES_S` above it. No pause is longer than `most_s`, unless
+    `first_s` itself is.
     """
     paying = failures - free
     if paying <= 0:
@@ -38,5 +38,5 @@ def placement_pause_s(setbacks: int) -> float:
 
 
 def move_pause_s(move_s: float) -> float:
-    """How long before another move where a checkpoint failed that stopped nobody; `move_s`: what a move costs."""
+    """How long before another move where a checkpoint failed and all ranks run on; `move_s`: what a move costs."""
     return pause_s(1, first_s=max(10.0, move_s))

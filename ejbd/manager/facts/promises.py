@@ -1,8 +1,8 @@
-"""Room that was given back to somebody who waits is kept for him until he has started; but not for ever.
+"""Room that was given back to a waiting job is kept for it until it has started, but not for ever.
 
 A promise is made by a decision to give back (:mod:`ejbd.manager.rules.planning.giving`). While it stands no elastic job
-takes any room on those nodes. Where it comes to nothing, since the batch system has its own reasons, neither he nor
-those who gave are asked again for a good while.
+takes any room on those nodes. It may come to nothing, since the batch system has its own reasons. Then neither the
+waiting job nor the givers are asked again for a good while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ejbd.wire.kinds import EventKind
 
 COMING_S = 2 * LONGEST_MOVE_S  # that a checkpoint and the way to free processors may take altogether
 START_POLLS, START_PASSES = 3.0, 4.0  # of ours and of the scheduler's: the longer has to do for a start
-IN_VAIN_PASSES = 60.0  # in which nobody gives to one who did not start, and who gave in vain gives nothing
+IN_VAIN_PASSES = 60.0  # in which a job that did not start is given nothing, and one that gave in vain gives nothing
 _REMEMBERED = 200  # decisions that a daemon which has just started looks back at
 
 
@@ -42,7 +42,7 @@ class Promise:
 
 @dataclass
 class Promises:
-    """Those that stand, by the batch job, and until when whom nobody asks or gives to, by batch job or job.
+    """Those that stand, by batch job. In vain, by batch job or job: until when it is given nothing, or gives nothing.
 
     In memory; what stood when a daemon ended is read from its decisions by the next one.
     """
@@ -52,12 +52,12 @@ class Promises:
     read: bool = False
 
     def snapshot(self) -> Promises:
-        """As they are now, for one who only reads."""
+        """As they are now, for a reader."""
         return replace(self, standing=self.standing.copy(), in_vain=self.in_vain.copy())
 
-    def make(self, to: str, who: str, giver: str, subjobs: Collection[str], processors: int, now: float) -> None:
+    def make(self, to: str, user: str, giver: str, subjobs: Collection[str], processors: int, now: float) -> None:
         """One more job gives to that batch job."""
-        old = self.standing.get(to) or Promise(to, who, (), (), 0, now)
+        old = self.standing.get(to) or Promise(to, user, (), (), 0, now)
         self.standing[to] = replace(
             old,
             givers=(*old.givers, giver),
@@ -94,7 +94,7 @@ class Promises:
                 self.in_vain |= dict.fromkeys((to, *one.givers), now + in_vain_s)
 
     def kept_for(self, view: ClusterView, queue: str) -> Promise | None:
-        """For whom the room of a queue is kept, if for anybody: one who waits for some of its nodes."""
+        """The promise that the room of a queue is kept for, if any: its job waits for some of the queue's nodes."""
         if not self.standing:
             return None
         nodes = {node.name for node in view.usable_nodes(queue)}
@@ -102,7 +102,7 @@ class Promises:
         return next((one for to, one in self.standing.items() if to in waits and _on(view, waits[to], nodes)), None)
 
     def shift(self, by_s: float) -> None:
-        """Somebody has set the clock."""
+        """The clock was set."""
         for to, one in self.standing.items():
             free_s = None if one.free_s is None else one.free_s + by_s
             self.standing[to] = replace(one, since_s=one.since_s + by_s, free_s=free_s)
@@ -115,17 +115,17 @@ class Promises:
         for row in reversed(found):
             to = row.data.get("given_to")
             if to is not None and row.job_id is not None:
-                who, held = _given(row.data["question"], to, row.job_id)
-                self.make(to, who, row.job_id, row.data["leaves"], held, row.at_s)
+                user, held = _given(row.data["question"], to, row.job_id)
+                self.make(to, user, row.job_id, row.data["leaves"], held, row.at_s)
 
 
 def _given(question: Mapping[str, Any], to: str, giver: str) -> tuple[str, int]:
-    """Whose the batch job is that something was given back to, and how many processors."""
+    """The user of the batch job that something was given back to, and how many processors."""
     if question.get("stands"):
         return str(question["stands"]["user"]), sum(int(one["processors"]) for one in question["state"]["subjobs"])
     lending = Lending.from_json(question["lending"])
-    who = next(one.user for one in lending.waiting if one.id == to)
-    return who, next(one.held for one in lending.borrowers if one.job == giver)
+    user = next(one.user for one in lending.waiting if one.id == to)
+    return user, next(one.held for one in lending.borrowers if one.job == giver)
 
 
 def _running(session: Session, ids: Collection[str]) -> tuple[set[str], set[str]]:

@@ -23,8 +23,9 @@ class Failing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """Queues, each with whose jobs, to which nothing is submitted now: `wholly`, and where only jobs that were tried
-    before wait.
+    """Queues that get no submissions now, each with the user and account of the pause ("": of all jobs).
+
+    `wholly`: no job is submitted. `but_for_new`: only jobs that were tried before wait.
 
     `until_s`: when the first of them is tried again.
     """
@@ -38,23 +39,23 @@ class KeptBack:
 
     def of(self, job: Job) -> bool:
         """Whether a job that was refused has to wait for the end of a pause."""
-        return any((job.queue, whose) in (*self.wholly, *self.but_for_new) for whose in ("", whose_is(job)))
+        return any((job.queue, part) in (*self.wholly, *self.but_for_new) for part in ("", whose_is(job)))
 
     def wholly_of(self, job: Job) -> bool:
         """Whether not even a job that was never tried is submitted."""
-        return any((job.queue, whose) in self.wholly for whose in ("", whose_is(job)))
+        return any((job.queue, part) in self.wholly for part in ("", whose_is(job)))
 
     def takes(self, *, tried: bool = False) -> ColumnElement[bool]:
         """Of jobs: those of which anything is submitted now (`tried`: again)."""
         kept = (
-            and_(Job.queue == name, true() if not whose else Job.user + "/" + Job.account == whose)
-            for name, whose in (self.but_for_new if tried else self.wholly)
+            and_(Job.queue == name, true() if not part else Job.user + "/" + Job.account == part)
+            for name, part in (self.but_for_new if tried else self.wholly)
         )
         return not_(or_(false(), *kept))
 
 
 def whose_is(job: Job) -> str:
-    """Whose pause may be one job's beside everybody's: its user's, in its account."""
+    """A job may wait for a pause of its own user in its own account, beside a pause for all: what names it."""
     return f"{job.user}/{job.account}"
 
 
@@ -112,7 +113,7 @@ def sentence(session: Session, job: Job, now: float) -> str:
     return ""
 
 
-def of_whom(whose: str) -> str:
-    """` for ada in account physics`; "" of everybody's pause."""
-    user, _, account = whose.rpartition("/")
-    return f" for {user} in {f'account {account}' if account else 'the default account'}" if whose else ""
+def of_whom(part: str) -> str:
+    """` for ada in account physics`; "" of a pause for all."""
+    user, _, account = part.rpartition("/")
+    return f" for {user} in {f'account {account}' if account else 'the default account'}" if part else ""

@@ -1,8 +1,8 @@
 """Which rules are asked, and told, when something ends: the doors for rules that are not the manager's own.
 
 A subscriber is a rule: a function of the job, the end and what becomes of it so far, that asks for effects. It runs in
-the transaction in which the end was seen, in a savepoint of its own (:mod:`ejbd.manager.acts.consulting`): what is
-written is durable together with the end, and a fault of it undoes that, is told as the job's fault, and changes nothing
+the transaction in which the end was seen, in a savepoint of its own (:mod:`ejbd.manager.acts.consulting`). What is
+written is durable together with the end. A fault of it undoes that, is reported as the job's fault, and changes nothing
 else.
 """
 

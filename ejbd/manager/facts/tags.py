@@ -18,8 +18,8 @@ CLOCKS_APART_S = 5.0  # that the batch system's clock and ours may be
 def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
     """Whether the batch job that bears a subjob's id is the subjob: a controller that lost its state gives ids again.
 
-    Its tag says so, whatever it is called by now. One whose comment somebody has changed is known by its age: what got
-    the id later was submitted later.
+    Its tag says so, whatever its name is by now. Where its comment was changed, it is known by its age: what got the id
+    later was submitted later.
     """
     if seen.foreign:
         return False

@@ -19,7 +19,7 @@ def usable_end(subjob: Subjob, now: float) -> float:
 def walltime_end(subjob: Subjob, now: float) -> float:
     """When the batch system ends a subjob, or its ranks have to be gone for another reason (absolute seconds)."""
     start = subjob.start_s if subjob.start_s is not None else now
-    # The batch system may have granted less, or somebody shortened it.
+    # The batch system may have granted less, or the time was shortened.
     told = [end for end in (subjob.end_s, subjob.leave_by_s) if end is not None]
     return min([start + subjob.walltime_s, *told])
 

@@ -1,8 +1,8 @@
-"""Standing orders: what the workers of a J0 may begin by themselves while no daemon is there, and who may begin it.
+"""Standing orders: what the workers of a J0 may begin by themselves while no daemon is there, and which may begin it.
 
 An order lies in J0's folder of the spool, signed with J0's secret. It is claimed by making the name `claim.json` there,
-which can be done once only: by a worker, with the word that the job has begun, or by the daemon, which links the order
-itself to that name, and so makes it void, before anything of the job begins. Whoever comes second sees who was first.
+which can be done once only. A worker does it with the word that the job has begun. The daemon makes the order void by
+linking it to that name, before anything of the job begins. The second one to come sees which was first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ejbd.files.userfiles import read_plain
 from ejbd.manager.hands.spool import Spool, write_atomically
 
 _MOST_BYTES = 1 << 20
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)  # where nobody can claim anything
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)  # where no claim can be made
 
 
 def _folder(spool: Spool, job: str, subjob: str) -> Path:

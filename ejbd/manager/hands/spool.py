@@ -51,7 +51,7 @@ def _spool_faults(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write `data` so that `path` is either what it was or all of it. Raises EjbError(SPOOL)."""
-    # A new file under a name that nobody can have prepared: a FIFO would hold us up, a link lead us elsewhere.
+    # A new file under a name that cannot be guessed: a FIFO put there would hold us up, a link lead us elsewhere.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with _spool_faults(path):
         try:
@@ -67,7 +67,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 class Spool:
-    """Paths and files below the spool folder (docs/worker-protocol.md says who reads them)."""
+    """Paths and files below the spool folder (docs/worker-protocol.md says what reads them)."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -85,7 +85,7 @@ class Spool:
         except OSError as error:
             why = f"{error.filename or self.root}: {error.strerror}"
         if why:
-            message = f"the spool is not this user's alone: {why}; who can write there could run anything as you"
+            message = f"the spool is not yours alone: {why}; a user that can write there could run anything as you"
             raise EjbError(Code.SPOOL, message, where=str(self.root), hint=hint)
 
     def claim_for(self, database: str, newly_named: bool, expected: Collection[str]) -> None:
@@ -215,7 +215,7 @@ class Spool:
         return self.job_dir(job) / "batch-script"
 
     def make_job(self, job: str, *, env: dict[str, str], script: str | None, command: dict[str, Any] | None) -> None:
-        """The job's folder with the user's environment, and his script or his one launch. Repeatable."""
+        """The job's folder with the user's environment, and the script or the one launch. Repeatable."""
         root = self._folder(self.job_dir(job))
         for name in ("subjobs", "epochs", "launches", "script"):
             self._folder(root / name)
@@ -226,7 +226,7 @@ class Spool:
         self._json(self.env_file(job), env)  # last: its presence says that the rest is there
 
     def make_subjob(self, job: str, subjob: str, secret: str, *, binding: str = "auto") -> Path:
-        """The subjob's folder with the file that tells its workers who they are. `binding`: `auto` or `none`."""
+        """The subjob's folder with the file that says what its workers work for. `binding`: `auto` or `none`."""
         root = self._folder(self.subjob_dir(job, subjob))
         content = {
             "protocol": int(PROTOCOL),
@@ -276,8 +276,8 @@ SITE_ENGINES = "ejb_worker/engines/site.py"
 def build_worker() -> bytes:
     """The worker package as one runnable zip file; the same sources give the same bytes.
 
-    Beside each source is its bytecode, which a Python of the daemon's version on the nodes takes as it is: compiling
-    was half of what a worker's start cost. Any other Python passes over it and reads the source.
+    Beside each source is its bytecode. A Python of the daemon's version on the nodes takes it as it is: compiling was
+    half of what a worker's start cost. Any other Python passes over it and reads the source.
     """
     source = io.BytesIO()
     modules = tuple(one.module for one in site_engines().values())
@@ -302,7 +302,7 @@ def build_worker() -> bytes:
 
 
 def _bytecode(name: str, source: bytes) -> bytes:
-    """A .pyc file that is never held against its source (PEP 552): both are in one file, whose digest is known."""
+    """A .pyc file that is never held against its source (PEP 552): both are in one file, and its digest is known."""
     head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
     return head + marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0))
 

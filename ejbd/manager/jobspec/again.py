@@ -1,9 +1,9 @@
 """Whether a script may be begun again from its first line, where the shell that ran it was lost with its node.
 
 Launches that had ended return their codes then, and the one that ran goes on from its checkpoint. What a script does
-beside them would be done twice, and nobody but its user knows whether it stands that. So it is begun again where it
-does nothing else that can be seen, or where he says so. As with launches only the text is looked at; here what is not
-known is in the way.
+beside them would be done twice, and only its user knows whether it stands that. So it is begun again where it does
+nothing else that can be seen, or where the user says so. As with launches only the text is read. Here what is not known
+is in the way.
 """
 
 from __future__ import annotations

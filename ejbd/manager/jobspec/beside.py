@@ -183,7 +183,7 @@ class Beside:
     _flows: bool = False  # what is piped into the next command tells of nodes
 
     def launch(self, argv: Sequence[str], written: Sequence[str]) -> None:
-        """A launch of `argv` (options of the launcher left out), whose output goes into the files `written`."""
+        """A launch of `argv` (options of the launcher left out). Its output goes into the files `written`."""
         words = without_wrappers(argv)
         self._flows = bool(words) and _base(words[0]) == "hostname"
         self._keep(written)

@@ -141,11 +141,11 @@ def read(request: JobRequest) -> Reading:
         rigid = (*rigid, f"--partition={partition.value}")
     array = settings.get("array")
     if array is not None and Indices.read(array.value or "") is None:
-        message = f"nobody but the batch system can read the indices {shortened(array.value or '')}"
+        message = f"only the batch system can read the indices {shortened(array.value or '')}"
         refusals.append(Refusal(array.where, message, "such as 0-99%10 or 1,3,5-9:2, or --elastic off"))
     end_signal = read_signal(settings["signal"]) if "signal" in settings else None
     if end_signal is not None and end_signal.reserved:
-        message = "an elastic job cannot keep R: of --signal: nobody but the batch system sees such room"
+        message = "an elastic job cannot keep R: of --signal: only the batch system sees such room"
         refusals.append(Refusal(settings["signal"].where, message))
     elif end_signal is not None and end_signal.script and request.script is None:
         message = "B: of --signal is for the shell of a script, and this is a command"
@@ -200,7 +200,7 @@ def read(request: JobRequest) -> Reading:
     return Reading(spec, tuple(refusals), tuple(notes))
 
 
-# A user who submits a script a thousand times, with other arguments each, has it read once.
+# A script that is submitted a thousand times, with other arguments each, is read once.
 _directives = lru_cache(maxsize=64)(read_directives)
 _seen = lru_cache(maxsize=64)(shell.read_script)
 
@@ -233,7 +233,7 @@ def _with_shell(request: JobRequest, pbs: PbsLines) -> str | None:
 
 
 def _line_before(refusal: Refusal) -> Refusal:
-    """With the line as its user counts it, in whose script there is no first line that names a shell."""
+    """With the line as its user counts it: the user's script has no first line that names a shell."""
     word, _, number = refusal.where.partition(" ")
     return replace(refusal, where=f"line {int(number) - 1}") if word == "line" and number.isdigit() else refusal
 
@@ -268,7 +268,7 @@ class _Options:
 
 
 def _sort_options(settings: dict[str, Given], refusals: list[Refusal]) -> tuple[_Options, list[str]]:
-    """The options that are handed on as words, and notes on those that nobody will act on."""
+    """The options that are handed on as words, and notes on those that are not acted on."""
     found = _Options()
     notes: list[str] = []
     for name, given in settings.items():

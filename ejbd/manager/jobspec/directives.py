@@ -1,8 +1,8 @@
 """The lines of a script that are for the batch system: #SBATCH as sbatch itself reads them, and #EJB likewise.
 
-Measured against sbatch 22.05: only lines that begin with the word count, and only before the first line that is neither
-empty nor a comment; quotes and backslashes group as in sbatch (a `#` that is not quoted begins a comment, even inside a
-word); the words of all lines make one argument list, which is read as by getopt_long.
+Measured against sbatch 22.05. Only lines that begin with the word count, and only before the first line that is neither
+empty nor a comment. Quotes and backslashes group as in sbatch: a `#` that is not quoted begins a comment, even inside a
+word. The words of all lines make one argument list, which is read as by getopt_long.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def check_environment(env: Mapping[str, str]) -> None:
 def exported(env: Mapping[str, str], export: str | None, where: str) -> dict[str, str]:
     """The variables that `--export` lets through (None: all). Raises EjbError (INVALID) for what is no such list.
 
-    ALL, NONE, NIL, or names and NAME=value separated by commas (a value with commas in quotes); names without ALL leave
+    ALL, NONE, NIL, or names and NAME=value separated by commas (a value with commas in quotes). Names without ALL leave
     out everything else but what a login sets.
     """
     own = {name: value for name, value in env.items() if name in REACHING or not name.startswith(_FOREIGN)}

@@ -24,7 +24,7 @@ class Given:
 class Refusal:
     """Why a job cannot be elastic. Passed through as an ordinary job it may run all the same.
 
-    `doubt`: it may well be that it can, but nobody can see it; a job that says elastic=on is believed.
+    `doubt`: it may well be that it can, but that cannot be seen; a job that says elastic=on is believed.
     """
 
     where: str

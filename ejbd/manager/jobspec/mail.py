@@ -19,7 +19,7 @@ _RECIPIENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+=@,-]{0,255}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """Of which events a job sends a mail, and to whom ("": to its user)."""
+    """The events of which a job sends a mail, and the user that gets it ("": its own)."""
 
     kinds: tuple[str, ...]
     user: str = ""
@@ -33,7 +33,7 @@ class Mail:
 
 
 def read_mail(settings: Mapping[str, Given], notes: list[str]) -> tuple[Mail | None, Refusal | None]:
-    """The mails that are asked for, or why nobody but the batch system can send them; `notes` get what is left out."""
+    """The mails that are asked for, or why only the batch system can send them; `notes` get what is left out."""
     asked, to = settings.get("mail-type"), settings.get("mail-user")
     if asked is None:
         return None, None

@@ -1,7 +1,7 @@
 """What a job says of its queue's policy: `#EJB name=value` and `--setting name=value`, by the policies' declarations.
 
-When a text is read, nobody knows yet to which queue the job goes: what some policy declares is taken, and
-:func:`check_words` asks the queue's own when the job is admitted.
+When a text is read, the queue of the job is not known yet. What any policy declares is taken, and :func:`check_words`
+asks the queue's own when the job is admitted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def known_keys() -> tuple[str, ...]:
 
 
 def key_of(word: str) -> str | None:
-    """The key that a word means, with `_` or with `-`; None where nobody declares one."""
+    """The key that a word means, with `_` or with `-`; None where none is declared."""
     for key in (word, word.replace("_", "-"), word.removesuffix("_s").replace("_", "-")):
         if key in JOB_WORDS or key in FIELD_KEYS or key in job_words():
             return key
@@ -35,7 +35,7 @@ def key_of(word: str) -> str | None:
 
 
 def given_setting(word: str, value: str | None, where: str) -> Given:
-    """A setting of `#EJB` or `--setting`. Raises EjbError (INVALID) for what nobody knows."""
+    """A setting of `#EJB` or `--setting`. Raises EjbError (INVALID) for what is not known."""
     key = key_of(word)
     if key is None:
         raise invalid(where, f"#EJB has no setting {shortened(word)}", "it has " + ", ".join(known_keys()))

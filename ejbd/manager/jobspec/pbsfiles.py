@@ -1,8 +1,8 @@
 """What PBS calls a job's files: by itself, in a folder (`-o logs/`), of an array's element, and what it keeps.
 
-As OpenPBS 23.06.06 was seen to do: `NAME.o128`, of an element `NAME.o128.3`; in a folder `128.head.OU`, of an element
-`128[3].head.OU`; what is kept has its own name in the user's home, whatever -o says. Torque, which a script is for that
-asks for `nodes=` or has `-t`, calls them `NAME.o128` and `NAME.o128-3` everywhere.
+As OpenPBS 23.06.06 was seen to do: `NAME.o128`, of an element `NAME.o128.3`. In a folder it is `128.head.OU`, of an
+element `128[3].head.OU`. What is kept has its own name in the user's home, whatever -o says. Torque calls them
+`NAME.o128` and `NAME.o128-3` everywhere. A script is for Torque where it asks for `nodes=` or has `-t`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Names:
 
 
 def from_home(given: Iterable[Given], home: str | None) -> tuple[Given, ...]:
-    """The settings, with files in the user's `home` where they begin with `~/` (None: nobody knows it)."""
+    """The settings, with files in the user's `home` where they begin with `~/` (None: not known)."""
     return tuple(
         replace(one, value=posixpath.join(home.replace("%", "%%"), (one.value or "").removeprefix(_HOME)))
         if home and one.name in FILES and (one.value or "").startswith(_HOME)

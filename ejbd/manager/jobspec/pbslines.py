@@ -1,7 +1,7 @@
 """The #PBS lines of a script, read as qsub reads them, and said again in sbatch's words.
 
-By the sources of OpenPBS 23.06 and Torque 6.1: lines count from the first on until one that is neither empty nor a
-comment; blanks may stand before the word; each line is an argument list of its own, of getopt's letters. Where #SBATCH
+By the sources of OpenPBS 23.06 and Torque 6.1, lines count from the first on until one that is neither empty nor a
+comment. Blanks may stand before the word. Each line is an argument list of its own, of getopt's letters. Where #SBATCH
 lines say something else, #PBS lines hold: so it is with sbatch (22.05), too.
 """
 
@@ -107,8 +107,10 @@ def _joined(settings: dict[str, Given], found: _Found, names: Names) -> Iterator
 
 
 def _words(line: str, where: str) -> list[str]:
-    """As qsub splits a line: quotes group, a backslash takes the next character as it is; a `#` between begins words
-    that are for the reader."""
+    """As qsub splits a line: quotes group, and a backslash takes the next character as it is.
+
+    A `#` between begins words that are for the reader.
+    """
     words: list[str] = []
     word: list[str] | None = None
     quote = ""
@@ -303,7 +305,7 @@ def _depend(text: str, where: str, found: _Found) -> None:
         kind, *jobs = clause.split(":")
         numbers = [_JOB.fullmatch(job) for job in jobs]
         if kind not in _DEPENDENCIES or not jobs or not all(numbers):
-            _keep(found, BY_LETTER["W"], f"depend={text}", where, "nobody but PBS can tell when it is met")
+            _keep(found, BY_LETTER["W"], f"depend={text}", where, "only PBS can tell when it is met")
             return
         clauses.append(":".join([kind, *(match["number"] for match in numbers if match)]))
     found.give("dependency", ",".join(clauses), where)

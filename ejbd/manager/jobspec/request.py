@@ -92,8 +92,8 @@ class JobRequest:
     """One job as it was handed in: `script` (with `args`) or `command`, exactly one of the two.
 
     `cwd` is an absolute path, `env` the submitter's environment, `script_name` what the job is called by default.
-    `script_path` is where the script was read from (None: from no file), `umask` and `limits` (soft ones by their
-    names, -1 is unlimited) are the submitter's, as far as they are known. `numbered`: he knows the job by its number.
+    `script_path` is where the script was read from (None: from no file). `umask` and `limits` (soft ones by their
+    names, -1 is unlimited) are the submitter's, as far as known. `numbered`: the user knows the job by number.
     """
 
     cwd: str

@@ -1,11 +1,11 @@
 """The launches that can be seen in a shell script, and what an elastic job could not hold.
 
-This is a look, not an interpreter: it follows quotes, comments, substitutions, here-documents and the grouping of
-commands, and says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
+This is a look, not an interpreter. It follows quotes, comments, substitutions, here-documents and the grouping of
+commands. It says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
 in a function that is called in the background) the shims refuse at run time.
 
-It takes time in proportion to the script's length, whatever that holds: every place is passed once, and nothing that
-was passed is looked through again (tests/unit/test_jobspec_growth.py).
+It takes time in proportion to the script's length, whatever that holds. Every place is passed once, and not read again
+(tests/unit/test_jobspec_growth.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BACKGROUND_HINT = "remove the & so that launches run one after another, or pass
 
 
 def is_shell(script: str) -> bool:
-    """Whether the first line names a shell whose language this module reads."""
+    """Whether the first line names a shell, of those that this module can read."""
     words = script.split("\n", 1)[0].removeprefix("#!").split()
     if words and words[0].rpartition("/")[2] == "env":
         words = [word for word in words[1:] if not word.startswith("-")]

@@ -19,8 +19,8 @@ class Asked:
     `options` of the command line, in the spelling of sbatch; the script's own lines stay in the script. `output` and
     `error` are absolute patterns (None: what sbatch chooses). `directory` is where the job was submitted, from a script
     that stood in `path`. `env` is the submitter's whole environment, of which all goes to the job if `whole_env`, and
-    else what `--export` (`export`) says.
-    `umask` and the soft resource `limits` are his (-1: unlimited; what is missing is not known). `array`: the indices.
+    else what `--export` (`export`) says. `umask` and the soft resource `limits` are the user's (-1: unlimited; what is
+    missing is not known). `array`: the indices.
     `told`: the variables by which sbatch tells its job some of the options.
     `qsub`: the words of #PBS lines for PBS itself. `why`: what made it a passed-through job, unless its user did.
     """
@@ -48,16 +48,16 @@ class JobSpec:
     """One job as its user described it.
 
     `processes` ranks of `threads` processors each for at most `walltime_s` seconds at full width (P and R of the
-    paper); `tasks_asked` and `threads_asked` tell whether he said how many. What he `wants` of nodes beside that is
-    made into `needs` when the job is admitted, and the cluster is known. `output` and `error` are
+    paper). `tasks_asked` and `threads_asked` tell whether the user said how many. What the job `wants` of nodes beside
+    that is made into `needs` when the job is admitted, and the cluster is known. `output` and `error` are
     absolute path patterns with sbatch's `%` signs still in them (`error` None: into `output`). `elastic` None: as the
     queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
-    override the queue's, and so do `settings` (parameters of its policy by their keys, as texts) and `checkpoint`
+    override the queue's. So do `settings` (parameters of its policy by their keys, as texts) and `checkpoint`
     (`off`, `auto` or seconds between periodic ones). `app` is the
     application that it is a run of, NAME or NAME:CLASS (None: by the job's name or its program). `learned`: its
-    walltime is learned from earlier runs, and never above `walltime_s` (None: as the queue says); `rerunnable`: it may
+    walltime is learned from earlier runs, and never above `walltime_s` (None: as the queue says). `rerunnable`: it may
     be run again from its beginning. `array`: the indices of an elastic array, as --array has them; each element has
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
     did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of

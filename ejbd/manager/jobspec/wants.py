@@ -75,15 +75,15 @@ def read_wants(
         elif exclusive.value not in ("user", "mcs"):
             raise invalid(exclusive.where, f"--exclusive={shortened(exclusive.value or '')} is none of user and mcs")
         else:
-            message = f"nobody sees which nodes are free for --exclusive={exclusive.value}"
+            message = f"EJB cannot see which nodes are free for --exclusive={exclusive.value}"
             refusals.append(Refusal(exclusive.where, message))
     constraint = settings.get("constraint")
     if constraint and features_of(constraint.value or "") is None:
-        message = f"nobody sees which nodes fit the constraint {shortened(constraint.value or '')}"
+        message = f"EJB cannot see which nodes fit the constraint {shortened(constraint.value or '')}"
         refusals.append(Refusal(constraint.where, message, "name features with & or | between them, or --elastic off"))
     dependency = settings.get("dependency")
     if dependency and dependency.value and Depends.read(dependency.value) is None:
-        message = f"nobody but the batch system can read the dependency {shortened(dependency.value)}"
+        message = f"only the batch system can read the dependency {shortened(dependency.value)}"
         refusals.append(Refusal(dependency.where, message, "such as afterok:ID:ID or singleton, or --elastic off"))
     kill_invalid = settings.get("kill-on-invalid-dep")
     for name in ("nodelist", "exclude"):

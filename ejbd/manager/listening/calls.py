@@ -62,7 +62,7 @@ class WorkerCalls:
 
     async def operations(self, subjob: str, worker: str, wait_s: float) -> list[dict[str, Any]]:
         """Operations for a worker; waits for one for up to `wait_s`."""
-        await self._store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of anybody else
+        await self._store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of other workers
         self._seen[worker] = self._clock()
         call = self._waiting.setdefault(worker, asyncio.Event())
         deadline = time.monotonic() + min(wait_s, LONGEST_WAIT_S)

@@ -1,7 +1,8 @@
 """Whether workers can be heard. Their silence counts only while they can: the daemon runs, and its database answers.
 
-A call of a worker is heard once the database has said whose it is. A daemon that stood still (SIGSTOP, a machine that
-was suspended), or whose database was away, has heard nothing meanwhile, and finds workers that have called all along.
+A call is heard once the database has said which worker it is from. The daemon may have stood still (SIGSTOP, a
+suspended machine), or its database may have been away. Then it has heard nothing meanwhile, and finds workers that have
+called all along.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Hearing:
             self._make_up()
 
     def shift(self, by_s: float) -> None:
-        """Somebody has set the clock."""
+        """The clock was set."""
         self._heard_s += by_s
 
     def _make_up(self) -> None:

@@ -1,1 +1,1 @@
-"""What one look at the batch system leads to: what was seen, and who has to be looked at."""
+"""What one poll of the batch system leads to: what was seen, and the jobs that need more."""

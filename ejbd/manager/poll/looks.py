@@ -1,9 +1,9 @@
-"""When the batch system is looked at: by the timer, and sooner where a worker has told what only a look makes use of.
+"""When the batch system is polled: by the timer, and sooner where a worker has reported what only a poll makes use of.
 
-A subjob that has started tells so by its worker, seconds before the timer would find it; a worker that leaves tells
+A subjob that has started reports so by its worker, seconds before the timer would find it. A worker that leaves reports
 that processors are about to be free. Early looks are few whatever happens: some in a row, and in the long run one for
-every two of the timer's, so that a poll with what comes in between is three commands at most. After any look the timer
-begins anew. All times are the event loop's, which nobody sets.
+every two of the timer's. So a poll with what comes in between is three commands at most. After any look the timer
+begins anew. All times are the event loop's: its clock is never set.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-GAP_S = 0.25  # between the beginnings of two looks: what is told meanwhile is seen by one
+GAP_S = 0.25  # between the beginnings of two looks: what is reported meanwhile is seen by one
 TIMERS_A_LOOK = 2.0  # the timer's looks in which another early one is earned
 KEPT_FOR_STARTS = 2  # early looks that are not spent on what merely ends
 PUT_OFF_S = 2.0  # at most, for what ends after something else: one look is to see both
@@ -42,7 +42,7 @@ class Looks:
             self._asked.set()
 
     def begun(self, now_s: float) -> None:
-        """A look begins, whoever made it: it sees all that was told until now."""
+        """A look begins, for whatever reason: it sees all that was reported until now."""
         self._last_s = now_s
         if self._asked_s <= now_s:
             self._asked_s = math.inf

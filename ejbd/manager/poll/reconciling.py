@@ -78,7 +78,7 @@ class Reconciler:
             session.connection().execute(_PLAN, [plan for _, plan in some])
             wake(session, *(job_topic(job) for job, _ in some))
             yield
-        # In order of arrival; those whose job is over, and who are on their way out, at last.
+        # In order of arrival; at last those on their way out, after the end of their job.
         order = [id for id in self._roster.jobs if id in self.looked_at]
         order += [id for id in self._roster.subjobs if id in self.looked_at and id not in self._roster.jobs]
         for ids in _batches(order, JOBS_AT_ONCE):
@@ -128,8 +128,8 @@ class Reconciler:
     def _goes_on(self, row: SubjobRow, seen: BatchJobView | None, plans: list[tuple[str, dict[str, Any]]]) -> bool:
         """Whether there is nothing to do about a subjob but to note what the batch system plans.
 
-        It says so of the many, each of whom would have to be loaded otherwise; whom it does not know goes to
-        :func:`look`, and nothing is done here that is not what `look` does.
+        It says so of the many, and saves loading each of them. A subjob that it does not know goes to :func:`look`, and
+        nothing is done here that is not what `look` does.
         """
         if seen is None or row.missing_since_s is not None or row.elements is not None:
             return False

@@ -1,7 +1,7 @@
 """One poll's decisions about all jobs, by some milliseconds at a time.
 
-Slots that a job takes are gone for those behind it, so that they are visited in their queue's order. Who only goes on
-waiting, which are most, is not loaded: the roster's few columns say all that the policies ask about a waiting job.
+Slots that a job takes are gone for those behind it, so that they are visited in their queue's order. Most jobs only go
+on waiting, and are not loaded: the roster's few columns say all that the policies ask about a waiting job.
 """
 
 from __future__ import annotations
@@ -104,8 +104,10 @@ class Round:
         yield from self._give_back()
 
     def _give_back(self) -> Iterator[None]:
-        """Over-subscribed jobs into whose room somebody who waits would fit are suspended, and give it back; and before
-        them those that are in the way of a batch job by a limit."""
+        """Over-subscribed jobs are suspended, and give their room back, where a waiting job would fit into it.
+
+        Before them come those that are in the way of a batch job by a limit.
+        """
         ids = [row.id for row in self._roster.jobs.values() if row.elastic and row.state == JobState.RUNNING]
         stands = inway.anybody_stands(self.ctx)
         if not ids or not (stands or giving.anybody_waits(self.ctx)):
@@ -176,7 +178,7 @@ class Round:
             add_events(session, events)
 
     def _decide(self, id: str, with_it: Sequence[str]) -> None:
-        """One job as it is by now, loaded along with those whose turn comes next."""
+        """One job as it is by now, loaded along with the next in turn."""
         if id not in self._loaded:
             self._loaded |= self._load(with_it)
         world = self._loaded.get(id)

@@ -1,4 +1,4 @@
-"""Proofs between manager and workers (docs/worker-protocol.md): who knows a subjob's secret, and that nothing is old.
+"""Proofs between manager and workers (docs/worker-protocol.md): what knows a subjob's secret, and that nothing is old.
 
 The secret is in the subjob's folder of the spool, which only its user can read, and never goes over the wire. A request
 is proved over its method, target, session, count and body; an answer over the request's proof, its status and body. A
@@ -57,7 +57,7 @@ def header_of(secret: str, subjob: str, session: str, count: int, method: str, t
 
 
 def holds(claim: Claim, secret: str, method: str, target: str) -> bool:
-    """Whether whoever made this claim knows the secret. The body is still to be held against `content`."""
+    """Whether the maker of this claim knows the secret. The body is still to be held against `content`."""
     proof = _mac(secret, "ejb request", method, target, claim.session, str(claim.count), claim.content)
     return hmac.compare_digest(proof, claim.proof)
 
@@ -75,7 +75,7 @@ class Sessions:
     """The sessions of this process, and how far each has counted. Knows no clock.
 
     An offer is kept nowhere until it is used: it proves itself. Of more than `most` sessions the one unused for longest
-    is forgotten, and with it every older offer that is not in use: its holder is offered another.
+    is forgotten. Every older offer that is not in use goes with it: its holder is offered another.
     """
 
     def __init__(self, most: int = MOST_SESSIONS) -> None:
@@ -91,7 +91,7 @@ class Sessions:
         return self._named(number, subjob)
 
     def accept(self, claim: Claim) -> bool:
-        """Whether this request (whose proof holds) is new and of a session of ours. Never true twice."""
+        """Whether this request (its proof holds) is new and of a session of ours. Never true twice."""
         entry = (claim.subjob, claim.session)
         last = self._counts.get(entry)
         if last is None:

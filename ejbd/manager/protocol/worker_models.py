@@ -203,8 +203,10 @@ class Accepted(Wire):
 
 
 class RankPlacement(Wire):
-    """One rank of this worker, the index of its (first) processor, all of them if they are several, and the variables
-    that tell it which it is."""
+    """One rank of this worker, with its (first) processor's index, and all of them if they are several.
+
+    `variables` tell the rank which one it is.
+    """
 
     rank: Count
     processor: Count
@@ -215,7 +217,7 @@ class RankPlacement(Wire):
 class MpiLaunch(Wire):
     """Wire-up of ranks: their variables, the addresses that they come from, and a library that they load first.
 
-    `sure`: the program is seen to be of an MPI; of another one nobody knows.
+    `sure`: the program is seen to be of an MPI; of another one that is not known.
     """
 
     env: dict[str, str]

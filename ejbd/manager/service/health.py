@@ -41,7 +41,7 @@ class Fault:
 
 
 class Health:
-    """Told of polls and passes as they come and go; asked by anybody, at any time, without waiting."""
+    """Told of polls and passes as they come and go; answers at any time, without waiting."""
 
     def __init__(self, settings: Settings, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store

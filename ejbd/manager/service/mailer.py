@@ -46,7 +46,7 @@ _KINDS = (JOB_EVENT[JobState.RUNNING], EventKind.JOB_AGAIN, *_ENDS)
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A mail: of which event and job, about what (a word of --mail-type), to whom."""
+    """A mail: its event and job, its subject (a word of --mail-type), and the user that gets it."""
 
     event: int
     job_id: str

@@ -124,8 +124,11 @@ def queue_allows(ctx: Context, queue: str, processes: int, wanted: bool | None =
 
 
 def _waits_until_on(ctx: Context, queue: str, spec: JobSpec) -> bool:
-    """Whether a job that comes while `auto` is off has to wait: then it may become elastic yet, in the place that it
-    has by then. What could start at once is passed through as it is."""
+    """Whether a job that comes while `auto` is off has to wait.
+
+    Then it may become elastic yet, in the place that it has by then. What could start at once is passed through as it
+    is.
+    """
     settings = ctx.queue_settings(queue)
     if settings.elasticity is not Elasticity.AUTO or spec.elastic is False or ctx.view is None:
         return False

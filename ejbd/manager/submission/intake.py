@@ -1,8 +1,8 @@
 """Submissions: what waits is stored together, each is answered once it is durable.
 
 Under a flood many submissions wait for the writer. What one of them costs is mostly the same for all (a savepoint, a
-statement into each table), so that those which have gathered while others were committed go into one function of the
-writer. Each is admitted by itself: what is refused, and what is at fault, is its own.
+statement into each table). So those that have gathered while others were committed go into one function of the writer.
+Each is admitted by itself: what is refused, and what is at fault, is its own.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
                 answers.append(_again(known[named], submission.request_hash))
                 continue
             taken = admit(ctx, submission.job)
-        except Exception as refused:  # or a fault, which is nobody else's
+        except Exception as refused:  # or a fault, which is this job's alone
             answers.append(refused)
             continue
         id = new_id()

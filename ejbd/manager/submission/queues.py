@@ -43,7 +43,7 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
 
 
 def windows_of(view: ClusterView, queue: str | None, promises: Promises) -> list[dict[str, Any]]:
-    """The slots that could be used as of the view, for one queue or all, and for whom room is kept by these promises.
+    """The slots that could be used as of the view, of one queue or all, and the job that their room is promised to.
 
     Raises EjbError (NOT_FOUND).
     """

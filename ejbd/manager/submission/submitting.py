@@ -95,8 +95,10 @@ class Submissions:
         return replace(answer, notes=(*notes, *([said] if said else ())))
 
     async def _admitted(self, submission: Submission) -> _Look:
-        """How a job would be taken now, and what its walltime would be learned of; and, where that needs to be known by
-        now, what was answered before."""
+        """How a job would be taken now, and what its walltime would be learned of.
+
+        And what was answered before, where that needs to be known by now.
+        """
         before, taken, learnt = await self._looks.ask(submission)
         if before is None and taken.elastic:
             try:
@@ -118,7 +120,7 @@ class Submissions:
             error: Exception = refused
         except DBAPIError:
             raise  # the transaction that all of them share is lost
-        except Exception as fault:  # which is nobody else's
+        except Exception as fault:  # which is this job's alone
             return fault
         try:
             before = answered(session, submission)
@@ -167,7 +169,7 @@ class Submissions:
         return ()
 
     async def _unsent(self, spec: JobSpec) -> tuple[str, ...]:
-        """A note for the user of an elastic job whose mails nobody will send."""
+        """A note for the user of an elastic job with mails that will not be sent."""
         try:
             if spec.mail is None or (await mailing(self._mail_program, self._batch)).program:
                 return ()
@@ -197,7 +199,7 @@ class Submissions:
         return {**found, "notes": list(notes)}
 
     def refuse_others(self, user: str) -> None:
-        """Everything this daemon starts runs as the daemon's own user, so that nobody else may start anything."""
+        """Everything this daemon starts runs as the daemon's own user, so that no other user may start anything."""
         if user != self._runs_as:
             raise EjbError(
                 Code.FORBIDDEN,

@@ -29,7 +29,7 @@ class Together(Generic[Q, A]):
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, question: Q) -> A:
-        """The answer. A question whose asker is cancelled before its turn is not put."""
+        """The answer. A question is not put where its asker is cancelled before its turn."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         if self._task is None or self._task.done():

@@ -36,17 +36,17 @@ def _off(ctx: Context, job: Job) -> str:
 
 
 def _kept(ctx: Context, job: Job) -> str:
-    """That room is kept for somebody else, of a job that would take it."""
+    """That room is kept for another job, said of a job that would take it."""
     if not job.elastic or job.state not in (JobState.WAITING, JobState.RUNNING) or ctx.view is None:
         return ""
     to = ctx.promises.kept_for(ctx.view, job.queue)
     if to is None:
         return ""
-    return f"; room is kept for job {to.to} of {to.who}, to whom elastic jobs have given theirs back"
+    return f"; room is kept for job {to.to} of {to.who}: elastic jobs have given theirs back for it"
 
 
 def _shell(job: Job) -> str:
-    """What becomes of a script whose shell is lost with its node."""
+    """What becomes of a script when its shell is lost with its node."""
     if not job.elastic or job.kind != JobKind.SCRIPT or JobState(job.state) in TERMINAL_JOB:
         return ""
     if begins_again(job):

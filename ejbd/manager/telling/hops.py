@@ -1,8 +1,8 @@
 """Every hop of each move of a job, with its time, from what is stored of it.
 
-A hop's time is by the daemon's clock. What a worker did in between is told by the worker in seconds, which are put
-before the moment in which its report came: no two machines' clocks are compared. What the batch system started is told
-by its listing, and by whole seconds where it is Slurm.
+A hop's time is by the daemon's clock. What a worker did in between it reports in seconds. These are put before the
+moment in which its report came: no two machines' clocks are compared. What the batch system started is told by its
+listing, and by whole seconds where it is Slurm.
 """
 
 from __future__ import annotations

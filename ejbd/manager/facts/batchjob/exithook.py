@@ -1,9 +1,9 @@
 """The exit file of a passed-through job: how it ended, for the day on which the batch system has forgotten it.
 
-What runs is the user's script as it is, with nothing around it: a wrapper would be what a signal of `--signal=B:`
-meets, and what `scontrol show job` shows. A script of bash is reached by the file that bash itself reads before the
-script's first line (BASH_ENV): it puts back what the user had there, and sets an EXIT trap. A script that sets its own
-has no exit file, nor have scripts of other interpreters, arrays, and jobs whose environment is chosen by `--export`.
+What runs is the user's script as it is, with nothing around it. A wrapper would be what a signal of `--signal=B:`
+meets, and what `scontrol show job` shows. Bash itself reads a file before the script's first line (BASH_ENV). This file
+puts back what the user had there, and sets an EXIT trap. A script that sets its own has no exit file. Nor have scripts
+of other interpreters, arrays, and jobs with an environment of `--export`.
 """
 
 from __future__ import annotations

@@ -169,10 +169,10 @@ def _with_memory(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterVie
 
 
 def _of_rank(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterView) -> int:
-    """Megabytes that a rank may use at full width, rounded up; 0: nobody says, and nobody counts.
+    """Megabytes that a rank may use at full width, rounded up; 0: not said, and not counted.
 
-    What is asked for of a node is shared by the ranks that it would have: as -N or --ntasks-per-node say, else as many
-    as it has room for.
+    What is asked for of a node is shared by the ranks that it would have. These are as many as -N or --ntasks-per-node
+    say, else as many as it has room for.
     """
     wants, rules = spec.wants, view.memory
     of_processor, of_node = wants.memory_per_processor_mb, wants.memory_per_node_mb

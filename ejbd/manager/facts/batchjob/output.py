@@ -25,9 +25,13 @@ def expand(
     element: tuple[str, int] | None = None,
     server: str = "",
 ) -> str:
-    """Expand %j %J (the batch system's number), %A and %a (of an `element`: its array's number, and its index; else as
-    %j, and 0), %x (name), %u (user), %N (first node), %n %t %s (0), %S (the server's name with a dot before it, of PBS)
-    and %%; %i, which only the default name has, is EJB's own id. Others stay.
+    """Expand the `%` signs of an output pattern. Others stay.
+
+    - %j and %J are the batch system's number, %x the name, %u the user, %N the first node.
+    - %n, %t and %s are 0, and %% is %.
+    - %A and %a are the number of an `element`'s array and its index; without one as %j, and 0.
+    - %S is PBS's server, with a dot before its name.
+    - %i is EJB's own id, and only the default name has it.
     """
     array, index = element if element is not None else (number, 0)
     values = {"i": job_id, "j": number, "J": number, "A": array, "x": name, "u": user, "N": node, "S": server, "%": "%"}
@@ -47,7 +51,7 @@ def check_output(spec: JobSpec, user: str) -> None:
     """Raise EjbError (INVALID) where an output file can surely not be written, as far as the daemon's host shows.
 
     Only what is on a file system of the working directory counts: what is mounted elsewhere may look different on the
-    nodes. A folder whose name holds the number or the node is not known yet.
+    nodes. A folder that is named by the number or the node is not known yet.
     """
     for pattern in filter(None, (spec.output, spec.error)):
         folder = Path(spec.cwd) / Path(pattern).parent
@@ -62,7 +66,7 @@ def check_output(spec: JobSpec, user: str) -> None:
 class Outputs:
     """:func:`check_output` for many jobs that come at once: a folder that they share is looked at once for them all.
 
-    Nobody is answered by a look that began before he asked: a folder may have been made in between.
+    No question is answered by a look that began before it: a folder may have been made in between.
     """
 
     def __init__(self) -> None:

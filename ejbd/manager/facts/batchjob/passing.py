@@ -1,7 +1,7 @@
 """Jobs that are passed through: handed to the batch system as their users asked for them.
 
-Slurm's own sbatch is given the user's script, his arguments, the options of his command line, his folder, environment,
-umask and limits. What is added is the tag, behind his own comment, by which EJB finds the job again.
+Slurm's own sbatch is given the user's script and its arguments, the options of the command line, and the user's folder,
+environment, umask and limits. A tag is added behind the user's own comment. EJB finds the job again by it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lowered_limits(spec: JobSpec) -> tuple[str, ...]:
 
 
 def script_of(spec: JobSpec, batch: BatchSystem, launcher: Profile | None = None, exit_file: Path | None = None) -> str:
-    """The text that is run: the user's script, or what starts the ranks of his command and writes how they ended."""
+    """The text that is run: the user's script, or what starts the ranks of a command and writes how they ended."""
     if spec.script is not None:
         return spec.script
     if launcher is not None:
@@ -115,7 +115,7 @@ class Names:
 
 def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hook: Path | None = None) -> SubmitRequest:
     """The submission of a passed-through job. `hook`: what its bash reads first."""
-    # Whoever runs the job puts its number in.
+    # The batch system that runs the job puts its number in.
     output, error = (
         None if path is None else Path(str(literally(path)).replace(_NUMBER, "%j").replace(_SERVER, SERVER))
         for path in output_paths(

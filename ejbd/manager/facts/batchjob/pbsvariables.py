@@ -1,7 +1,7 @@
 """What PBS tells a job of itself: PBS_* variables and the file that $PBS_NODEFILE names.
 
 For an elastic job in front of PBS, and for one with #PBS lines in front of any batch system. As with SLURM_*, a script
-reckons with the job that it asked for: its nodefile has a line for each rank, whatever there is of the job now. That of
+reckons with the job that it asked for. Its nodefile has a line for each rank, whatever there is of the job now. That of
 a launch has the nodes where the ranks are.
 """
 

@@ -44,7 +44,7 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
     if job.script_run or world.epoch is not None:
         return None
     if spec.signal or job.walltimes is not None or _of_young_array(world):
-        return None  # what the daemon does at the end of its time, and the number that it settles, nobody else does
+        return None  # only the daemon acts at the end of its time, and settles its number
     launcher = profile_named(ctx.settings, spec.mpi) if is_open_mpi(ctx.settings, spec.mpi) else None
     script = passing.script_of(spec, batch, launcher)
     path = ctx.spool.script_file(job.id)
@@ -77,7 +77,7 @@ def _of_young_array(world: JobWorld) -> bool:
 
 
 def _shape(spec: JobSpec) -> dict[str, str | None]:
-    """What the user has said of his job's shape, and no more; None: not to be set."""
+    """What the user has said of the job's shape, and no more; None: not to be set."""
     tasks = str(spec.processes) if spec.tasks_asked or spec.kind is JobKind.COMMAND else None
     return {
         "SLURM_JOB_NAME": spec.name,

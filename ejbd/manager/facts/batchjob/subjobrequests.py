@@ -16,7 +16,7 @@ from ejbd.manager.jobspec import JobSpec
 def request_for(
     spec: JobSpec, asked: Asked, *, tag: str, queue: str, walltime_s: float, script: str, folder: Path
 ) -> SubmitRequest:
-    """The submission of a subjob whose own folder in the spool is `folder`."""
+    """The submission of a subjob. Its own folder in the spool is `folder`."""
     return SubmitRequest(
         tag=tag,
         name=spec.name,

@@ -1,7 +1,7 @@
 """What Slurm tells a job of itself by variables (SLURM_*), for an elastic one: as sbatch and srun would set them.
 
-A script reckons with the job that it asked for, whatever there is of it now: SLURM_JOB_* are those of the whole job,
-with the nodes where it begins first, and EJB_* tell where it is. SLURM_STEP_* of a launch are its placement's. What the
+A script reckons with the job that it asked for, whatever there is of it now. SLURM_JOB_* are those of the whole job,
+with the nodes where it begins first. EJB_* tell where it is. SLURM_STEP_* of a launch are its placement's. What the
 worker alone knows (SLURM_CONF, the cluster's name, the node's) it adds itself.
 """
 
@@ -29,8 +29,11 @@ def job_number(world: JobWorld) -> str:
 
 
 def element_of(world: JobWorld) -> tuple[str, int] | None:
-    """Of an array's element: SLURM_ARRAY_JOB_ID and its index. That of the whole is the number of the element that the
-    batch system had first; of those that are passed through, which are told before they have one, one of EJB's own."""
+    """Of an array's element: SLURM_ARRAY_JOB_ID and its index.
+
+    The array's number is that of the element that the batch system had first. Passed-through elements are told before
+    they have a number, and get one of EJB's own.
+    """
     job = world.job
     if job.array_id is None or job.array_index is None:
         return None

@@ -1,8 +1,8 @@
-"""All that is open, in the few columns by which a poll sees who has to be looked at.
+"""All that is open, in the few columns by which a poll finds the jobs that need more.
 
 Most jobs only wait, and reading them whole (a specification holds a user's environment) was most of what a poll cost.
-It says whom to leave alone, which is what a poll a moment earlier would have done; whatever is changed is loaded again
-by the transaction that changes it. :mod:`ejbd.manager.facts.listing.workingset` keeps it between polls.
+The roster says which jobs to leave alone, as a poll a moment earlier would have done. Whatever is changed is loaded
+again by the transaction that changes it. :mod:`ejbd.manager.facts.listing.workingset` keeps the roster between polls.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _SUBJOB = select(
 class Roster:
     """Open jobs by their id in order of arrival, and the open subjobs by their job's id, in order of their making.
 
-    Beside them stands what was found out about a job from its rows alone, which holds until one of them changes:
-    `resting` (:mod:`ejbd.manager.poll.round`), and `seen`, what the view showed of a job that was left alone for it
+    Beside them stands what was found out about a job from its rows alone. It holds until one of them changes.
+    `resting` is of :mod:`ejbd.manager.poll.round`. `seen` is what the view showed of a job that was left alone for it
     (:mod:`ejbd.manager.rules.looks.observe`).
     """
 
@@ -108,11 +108,11 @@ class Roster:
                 self.jobs.pop(id, None)
             if id not in now.subjobs:
                 self.subjobs.pop(id, None)
-        self.jobs.update(now.jobs)  # who was there stays in his place, and who is new came after everybody
+        self.jobs.update(now.jobs)  # a job that was there stays in its place, and new ones came after all others
         self.subjobs.update(now.subjobs)
 
     def known_in(self, view: ClusterView) -> ClusterView:
-        """The view, with the tags of those batch jobs of ours whose comment somebody has changed."""
+        """The view, with the tags of those batch jobs of ours that have lost them, as their comment was changed."""
         rows = {row.batch_id: row for rows in self.subjobs.values() for row in rows if row.batch_id}
         jobs = []
         for job in view.jobs:

@@ -1,11 +1,11 @@
 """The roster, kept in memory between polls.
 
-Read whole once, it is kept up by what commits say that they changed: a poll reads those jobs again and nobody else.
-Whoever changes rows of jobs and subjobs does it through the store's writer, and on its thread the set of changed jobs
-is filled, after each commit, and taken; what is read after that holds every change in it, and what comes later is in
-the next set. Where a transaction's fate is not known, or one may have changed any job, all of it is read again. So it
-is once in a while in any case, and held against what was kept: a difference is a fault of the daemon's, and is logged
-as `working-set-differs`.
+Read whole once, it is kept up by what commits say that they changed: a poll reads those jobs again and no others.
+Rows of jobs and subjobs are changed through the store's writer only. On its thread the set of changed jobs is filled,
+after each commit, and taken. What is read after that holds every change in the set, and what comes later is in the next
+one. Where a transaction's fate is not known, or one may have changed any job, all of it is read again. All of it is
+also read once in a while, and held against what was kept. A difference is a fault of the daemon's, and is logged as
+`working-set-differs`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""What is remembered of an application beyond one job: what its moves cost (:class:`ejbd.store.models.Move`), how fast
-it got on (:class:`ejbd.store.models.Speed`), how long its runs took (:class:`ejbd.store.models.Run`), and what its
-starts and ends took beside (:class:`ejbd.store.models.Overhead`; these of its queue, too).
+"""What is remembered of an application beyond one job.
 
-An *application* is what its next job is expected to behave like: the same user, as many processes, the same checkpoint
-engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the script
-that it runs); that of a batch script is the job's name, since the script itself changes with every parameter.
+- What its moves cost: :class:`ejbd.store.models.Move`.
+- How fast it got on: :class:`ejbd.store.models.Speed`.
+- How long its runs took: :class:`ejbd.store.models.Run`.
+- What its starts and ends took beside: :class:`ejbd.store.models.Overhead`, and these of its queue, too.
+
+An *application* is what its next job is expected to behave like. It has the same user, as many processes, the same
+checkpoint engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the
+script that it runs). That of a batch script is the job's name, since the script itself changes with every parameter.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ KEPT = 32  # moves and runs of one application; speeds of it at one degree; over
 MOST_SPEEDS = 256  # that are looked at
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
-SPOOL_MOVES = 50  # the newest moves of anybody that tell how fast the spool is
+SPOOL_MOVES = 50  # the newest moves, of all users, that tell how fast the spool is
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
@@ -44,10 +47,10 @@ _One = TypeVar("_One")
 
 @dataclass
 class Remembered:
-    """What was read of the history. Whoever learns of a change puts a new one in its place, and never changes the old:
+    """What was read of the history. After a change a new one takes its place, and the old one is never changed.
 
-    a transaction that began before fills the one that it was given, which nobody looks at any more. Several threads do
-    so at once: single keys are set and got, and what was got is kept, since another may clear all of it meanwhile.
+    A transaction that began before fills the one that it was given, and that one is not read any more. Several threads
+    do so at once: single keys are set and got. What was got is kept, since another may clear all of it meanwhile.
     """
 
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
@@ -133,7 +136,7 @@ class History:
         wake(self._session, LEARNT_TOPIC)
 
     def bytes_per_s(self) -> float | None:
-        """How fast the spool is written; None where nobody has tried."""
+        """How fast the spool is written; None where it was not tried."""
         if self._remembered.speed is None:
             self._remembered.speed = measured_speed(self._session) or self._spool_speed
         return self._remembered.speed
@@ -238,8 +241,10 @@ def runs_of(session: Session, application: str, limit: int = 10) -> list[Run]:
 
 
 def whole_runs(session: Session, application: str) -> list[WholeRun]:
-    """Runs at full width throughout, newest first, of which is known whether EJB ran them: the application's own, and
-    those of its commands that were passed through."""
+    """Runs at full width throughout, newest first, where it is known whether EJB ran them.
+
+    They are the application's own, and those of its commands that were passed through.
+    """
     return [
         WholeRun(row.work, row.full_s, row.elastic)
         for row in runs_of(session, application, MOST_RUNS)
@@ -260,6 +265,6 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def measured_speed(session: Session) -> float | None:
-    """Bytes a second that the spool took from checkpoints of late, whoever wrote them; None where none tells."""
+    """Bytes a second that the spool took from checkpoints of late, of all users; None where none tells."""
     query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPOOL_MOVES)
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])

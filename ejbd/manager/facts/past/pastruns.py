@@ -25,7 +25,7 @@ HALF = 100  # so many runs later one counts half
 
 
 class Application(NamedTuple):
-    """Whose run times are one law."""
+    """Runs that have one law of run times."""
 
     user: str
     name: str
@@ -51,7 +51,7 @@ def key_of(*what: Any) -> int:
 
 
 def groups(session: Session, user: str | None, application: str | None, limit: int) -> list[dict[str, Any]]:
-    """What is known of, the most often run first. `user` None: everybody's."""
+    """Applications with runs, the most often run first. `user` None: of all users."""
     of = (PastRun.user, PastRun.application, PastRun.processors, PastRun.input_class)
     ended = func.sum(case((PastRun.outcome == "completed", 1), else_=0))
     query = select(*of, func.count(), ended, func.max(PastRun.end_s)).group_by(*of)

@@ -1,7 +1,7 @@
 """Walltimes that are learned: the first is asked for at submission, the next after a time-out.
 
-What was worked out is kept with the job, as plain values (`Job.walltimes`): the law, the sequence, which of it is asked
-for now, or why the user's own request stands.
+What was worked out is kept with the job, as plain values (`Job.walltimes`). These are the law, the sequence, which of
+it is asked for now, or why the user's own request stands.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _OWN_ENDS = {  # options that leave the walltime, or the end, to the batch syste
 class Wanted:
     """A job that is to have a learned walltime, with what is known of its application. `by`: `job` or `queue`.
 
-    `own_s`: what its user asked for (infinite: nothing); `limit_s`: never more than this; `resumed`: what a checkpoint
-    and a restart take (seconds), where an engine resumes it; `why_not`: what keeps it from having one; `request`: its
-    own stands in any case; `planned`: the run time is wanted to plan with, and `weighed`: its law to weigh moves by.
+    `own_s`: what its user asked for (infinite: nothing). `limit_s`: never more than this. `resumed`: what a checkpoint
+    and a restart take (seconds), where an engine resumes it. `why_not`: what keeps it from having one. `request`: its
+    own stands in any case. `planned`: the run time is wanted to plan with. `weighed`: its law is, to weigh moves by.
     """
 
     application: Application
@@ -65,8 +65,10 @@ class Wanted:
 
 
 def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
-    """What a learned walltime of this job would be made of, or the run time that it is planned with; None where its
-    own counts for both."""
+    """What a learned walltime of this job, or the run time that it is planned with, would be made of.
+
+    None where its own counts for both.
+    """
     spec = taken.spec
     settings = ctx.queue_settings(taken.queue.partition(",")[0])
     if spec.learned is False:
@@ -91,8 +93,10 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
 
 
 def _own(ctx: Context, taken: Admission, user: str, settings: QueueSettings) -> Wanted | None:
-    """The same where its own walltime is asked for, of an elastic job: planned with what was learned is only who is
-    saved where he outlives his plan, and to weigh moves by it needs nothing."""
+    """The same where its own walltime is asked for, of an elastic job.
+
+    What was learned plans only a job that is saved where it outlives its plan. Moves may be weighed by it in any job.
+    """
     spec, own_s = taken.spec, taken.spec.walltime_s or inf
     begun_again = taken.engine in moving_engines() and (spec.kind is not JobKind.SCRIPT or spec.restartable)
     planned = taken.elastic and settings.plan_by == "learned" and begun_again
@@ -241,7 +245,7 @@ def _resuming(law: Law, question: Wanted, resumed: tuple[float, float]) -> dict[
 
 
 def _allowed(sequence_s: Sequence[float], question: Wanted) -> tuple[float, ...]:
-    """The sequence in whole quanta, none above the limit, which comes last: nobody has less time than he asked for."""
+    """The sequence in whole quanta, up to the limit, which comes last: no job has less time than it asked for."""
     limit_s = question.limit_s
     found: list[float] = []
     for walltime in sequence_s:
@@ -294,8 +298,10 @@ def note_for(walltimes: dict[str, Any] | None) -> str:
 
 
 def next_of(walltimes: dict[str, Any] | None) -> tuple[dict[str, Any], float, float] | None:
-    """What is kept once the next walltime is asked for, how long the job could run by the one before and can by that
-    one; None where none is left."""
+    """What is kept once the next walltime is asked for; how long the job could run by the one before; and can by it.
+
+    None where none is left.
+    """
     sequence = (walltimes or {}).get("planned_s") or run_times(walltimes)
     at = (walltimes or {}).get("at", 0)
     if walltimes is None or at + 1 >= len(sequence):

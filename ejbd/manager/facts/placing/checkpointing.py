@@ -31,7 +31,7 @@ from ejbd.wire.kinds import EventKind
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
 LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
-MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that nobody but an MPI reads
+MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that only an MPI reads
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
 
@@ -97,7 +97,7 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
 
 
 def check_mpi(settings: Settings, spec: JobSpec) -> None:
-    """Raises EjbError (UNSUPPORTED) for an MPI that nobody knows."""
+    """Raises EjbError (UNSUPPORTED) for an MPI that is not known."""
     if spec.mpi not in ("auto", "none"):
         profile_named(settings, spec.mpi)
 
@@ -127,7 +127,7 @@ def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> 
     """The profile for a launch, and whether it surely is an MPI program's.
 
     `auto` looks at the program's own libraries. Where it sees none (a script, Python, a container), ranks are wired up
-    all the same, as they are under srun: without it each rank of an MPI program would be rank 0 of 1.
+    all the same, as under srun. Without it each rank of an MPI program would be rank 0 of 1.
     """
     if spec.mpi == "none":
         return None, False

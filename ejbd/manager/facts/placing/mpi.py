@@ -93,7 +93,7 @@ def profile_named(settings: Settings, name: str) -> Profile:
 
 
 def is_open_mpi(settings: Settings, name: str) -> bool:
-    """Whether `--mpi NAME` means one mpirun for all ranks. Never raises: a name that nobody knows does not."""
+    """Whether `--mpi NAME` means one mpirun for all ranks. Never raises: a name that is not known does not."""
     if name in ("auto", "none"):
         return False
     try:
@@ -123,8 +123,8 @@ def linked_mpi(launch_file: Path) -> str:
 def linked_with(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> str:
     """The same for a command that would be started there.
 
-    A program may stand behind others (`nice ./a`, `env X=1 ./a`, `bash -c "./a"`) or in a shell script: then it is the
-    first MPI program among their words that counts. `none` says only that none was seen.
+    A program may stand behind others (`nice ./a`, `env X=1 ./a`, `bash -c "./a"`) or in a shell script. Then the first
+    MPI program among their words counts. `none` says only that none was seen.
     """
     programs = islice(filter(None, _programs(argv, cwd, env.get("PATH", os.defpath))), PROGRAMS_LOOKED_AT)
     return next((family for family in map(_family, programs) if family != "none"), "none")

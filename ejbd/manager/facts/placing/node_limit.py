@@ -1,8 +1,9 @@
-"""Applications whose ranks have to stay on one node: why, on which one they are put, and whether they can move.
+"""Applications that keep all ranks on one node: why, on which one they are put, and whether they can move.
 
 There are two of them. Open MPI's ranks are started by one `mpirun`, which is checkpointed along with them. And DMTCP
-without its plugin (absent, not proved, or built for another DMTCP than a node has: `can_split_hosts` is false) can
-neither checkpoint nor restart connected ranks that span hosts. Both move as a whole, from one node to another.
+without its plugin can neither checkpoint nor restart connected ranks that span hosts (`can_split_hosts` is false). The
+plugin may be absent, not proved, or built for another DMTCP than a node has. Both move as a whole, from one node to
+another.
 """
 
 from __future__ import annotations

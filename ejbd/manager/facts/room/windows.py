@@ -25,9 +25,9 @@ from ejbd.wire.kinds import SubjobRole
 class Room:
     """The windows of each queue, found when they are first asked for. `ctx` is the transaction that is under way.
 
-    Room that is given back to somebody who waits, and what is free beside it, is kept for him: there are none then.
+    Room that is given back to a waiting job, and what is free beside it, is kept for that job: there are none then.
 
-    `remembers`: a look counts for how long a job has fitted. Whoever only wants to know leaves no trace.
+    `remembers`: a look counts for how long a job has fitted. A mere question leaves no trace.
     """
 
     def __init__(self, ctx: Context, *, remembers: bool = False) -> None:

@@ -127,8 +127,10 @@ def _grace_s(world: JobWorld) -> float:
 
 
 def _tell_lost_output(world: JobWorld, failed: Operation | None) -> Effects[None]:
-    """A job whose output file cannot be written has not completed, as little as under sbatch. What EJB cannot write of
-    its own fails nobody: what could not be brought is kept, and the job says where."""
+    """A job has not completed where its output file cannot be written, as little as under sbatch.
+
+    What EJB cannot write of its own fails no job: what could not be brought is kept, and the job says where.
+    """
     job = world.job
     if failed is None:
         return

@@ -1,8 +1,8 @@
 """What becomes of an end: the one place that knows time-outs, setbacks, lost nodes, refusals, and how long to wait.
 
 :func:`outcome` is a table: the facts of an end go in, what becomes of it comes out, and nothing is looked up or
-changed. Whoever saw the end gathers the facts and carries the outcome out, by way of
-:func:`ejbd.manager.rules.ends.concluding.conclude`, where subscribers may give another answer
+changed. The rule that saw the end gathers the facts and carries the outcome out, by way of
+:func:`ejbd.manager.rules.ends.concluding.conclude`. There subscribers may give another answer
 (:mod:`ejbd.manager.facts.subscribers`).
 """
 
@@ -119,7 +119,7 @@ def _of_time(end: TimeUsedUp, limits: Limits) -> Outcome:
 
 def _of_placeholder(end: PlaceholderEnded, limits: Limits) -> Outcome:
     if end.state is SubjobState.CANCELLED and not end.released:
-        # By somebody to whom its number is the job's, as SLURM_JOB_ID has it: a user, or the script itself.
+        # By a user, or the script itself: to them its number is the job's, as SLURM_JOB_ID has it.
         return Final(JobState.CANCELLED, CANCELLED_THERE)
     setbacks = end.setbacks + (not end.counted)
     if setbacks <= limits.max_setbacks:

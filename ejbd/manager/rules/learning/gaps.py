@@ -1,10 +1,10 @@
-"""Speculative backfill, live: a waiting job whose request is too long for a window is sent into it with the window's
-walltime, where the room is expected to be used best (`ejbd.core.speculation.backfill`).
+"""Speculative backfill, live: a waiting job asks for too long for a window, and is sent into it all the same.
 
-Its own batch job stays where it is in the queue, and is kept from beginning first: only once the batch system has taken
-that (`IntentKind.STAY`), it stands by, and the attempt is submitted. So the two never run both, and whoever has begun
-meanwhile is not sent anywhere. What becomes of the attempt is seen as of any other run; a time-out, or a window that
-was lost, lets the waiting one begin with its old request.
+It is sent with the window's walltime, where the room is expected to be used best (`ejbd.core.speculation.backfill`).
+Its own batch job stays where it is in the queue, and is kept from beginning first. Only once the batch system has taken
+that (`IntentKind.STAY`), it stands by, and the attempt is submitted. So the two never run both, and a job that has
+begun meanwhile is not sent anywhere. What becomes of the attempt is seen as of any other run. A time-out, or a window
+that was lost, lets the waiting one begin with its old request.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The windows of a queue that end, as (processors, walltime that fits, seconds from `now` until they end), and who
-    waits for room in it."""
+    """The windows of a queue that end, and the jobs that wait for room in it.
+
+    A window is (processors, walltime that fits, seconds from `now` until it ends).
+    """
 
     queue: str
     now: float
@@ -72,7 +74,7 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Who goes into which gap, and why."""
+    """Which job goes into which gap, and why."""
 
     job: str
     processors: int
@@ -83,11 +85,11 @@ class Sent:
     why: str
 
 
-# -- who waits, and for what ------------------------------------------------------------------------------------------
+# -- what waits, and for what -----------------------------------------------------------------------------------------
 
 
 def look(ctx: Context) -> list[Gaps]:
-    """Read only. Of each queue whose settings say so: its gaps, where there are any that nobody is on the way to."""
+    """Read only. Gaps of each queue that its settings let be used, where no job is on the way to one."""
     view = ctx.view
     if view is None or not ctx.settings.traits.withholds:
         return []
@@ -133,7 +135,7 @@ def _somebody_fits(pending: Sequence[BatchJobView], slot: BackfillSlot) -> bool:
 
 
 def _on_the_way(ctx: Context, queue: str) -> bool:
-    """Whether somebody has been sent into a gap of the queue and has not begun there."""
+    """Whether a job was sent into a gap of the queue and has not begun there."""
     staying = select(Intent.id).join(Job, Intent.job_id == Job.id)
     staying = staying.where(
         Intent.kind == IntentKind.STAY, Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING))
@@ -145,8 +147,10 @@ def _on_the_way(ctx: Context, queue: str) -> bool:
 
 
 def _waiting(ctx: Context, queue: str, pending: Sequence[BatchJobView]) -> list[Waiting]:
-    """Who chose a learned walltime, may be run again, has not begun, and is not the head of the queue, whose
-    reservation would move."""
+    """Jobs that chose a learned walltime, may be run again, and have not begun.
+
+    Not the head of the queue: its reservation would move.
+    """
     behind = {job.mark for job in pending[1:]}
     query = (
         select(Job.id, Job.user, Job.walltimes, Job.start_s, Subjob.tag, Subjob.processors, Subjob.walltime_s)
@@ -174,11 +178,11 @@ def _waiting(ctx: Context, queue: str, pending: Sequence[BatchJobView]) -> list[
     return found
 
 
-# -- who is sent ------------------------------------------------------------------------------------------------------
+# -- what is sent -----------------------------------------------------------------------------------------------------
 
 
 def choose_all(found: Sequence[Gaps]) -> tuple[list[Sent], dict[str, str]]:
-    """Of each queue the one that makes the most of a gap, and of everybody who waits why he is that one or is not.
+    """Of each queue the job that makes the most of a gap, and of each waiting job why it is that one or is not.
 
     It may take a while: not on the writer.
     """
@@ -309,7 +313,7 @@ def begun(job: Job, subjob: Subjob) -> Effects[None]:
 
 
 def after(world: JobWorld, end: PassedThroughEnded) -> Effects[Outcome | None]:
-    """What becomes of a job whose attempt has ended: back to its old request, or None, what it would be anyway."""
+    """What becomes of a job after its attempt: back to its old request, or None, what it would be anyway."""
     job, attempt = world.job, world.subjob(end.subjob)
     assert attempt is not None
     timed_out = end.state is BatchState.TIMEOUT

@@ -23,7 +23,7 @@ from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed,
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
-NEWS = 0.02  # the part by which a speed has to change before everybody is told, unless its stretch has doubled
+NEWS = 0.02  # the part by which a speed has to change before it is told, unless its stretch has doubled
 
 
 def note_checkpoint(world: JobWorld, epoch: Epoch, operations: Sequence[Operation]) -> Effects[None]:
@@ -70,8 +70,8 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
     """What an epoch's ranks wrote at `at_s` by the clock of the file that they wrote it into.
 
     Only differences within the epoch count, so that no clocks are compared and what was done before is left out. What
-    is told first may have been written before the epoch: the first one after it, when the ranks compute for certain,
-    is where counting begins. Where the figures go back, or mean something else by now, it begins again.
+    is reported first may have been written before the epoch. So counting begins with the first one after it, when the
+    ranks compute for certain. Where the figures go back, or mean something else by now, it begins again.
     """
     last = epoch.progress
     told: dict[str, Any] = {"done": done, "total": total, "at_s": at_s, "from_done": None, "from_s": None, "row": None}
@@ -91,7 +91,7 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
 def _keep_speed(
     world: JobWorld, epoch: Epoch, id: int | None, units: float, seconds: float, total: float | None
 ) -> Effects[int]:
-    """Write a stretch into its row; the row's id. A new figure is told to everybody, the same once more to nobody."""
+    """Write a stretch into its row; the row's id. A new figure is told, the same once more is not."""
     ctx = world.ctx
     row = ctx.session.get(Speed, id) if id is not None else None
     if row is None:
@@ -173,8 +173,8 @@ def learn_of_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
 def _note_run(world: JobWorld) -> Effects[None]:
     """An elastic job has come to its end, and well: keep how long its ranks computed, and how over-subscribed.
 
-    Not where anything was done twice (a setback), where ranks went on with a checkpoint that failed, or where the
-    daemon was away for a time and cannot tell when something ended.
+    Not where anything was done twice (a setback), or where ranks went on with a checkpoint that failed. Nor where the
+    daemon was away for a time, and cannot tell when something ended.
     """
     ctx, job = world.ctx, world.job
     if job.setbacks or job.incarnation > 1 or job.start_s is None or ctx.up_since > job.start_s:
@@ -205,7 +205,7 @@ def _beside_launches(world: JobWorld) -> float:
 
 
 def _keep_run(world: JobWorld, full_s: float, over: dict[str, float]) -> Effects[None]:
-    """Keep a run that is long enough to say something; tell everybody if there is one to be set beside it."""
+    """Keep a run that is long enough to say something; tell it if there is one to be set beside it."""
     ctx, job = world.ctx, world.job
     if max(full_s, sum(over.values())) < LEAST_RUN_S:
         return

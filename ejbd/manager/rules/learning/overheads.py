@@ -1,6 +1,6 @@
 """What starts and ends of subjobs take beside moves is measured: rows of :class:`ejbd.store.models.Overhead`.
 
-When a placement runs, each subjob that is new in it has been started up; when a subjob that ranks were on has ended,
+When a placement runs, each subjob that is new in it has been started up. When a subjob that ranks were on has ended,
 its processors have been given back. What began before this daemon did is left out: it cannot tell when that was.
 """
 
@@ -17,12 +17,14 @@ from ejbd.manager.facts.past.history import hops
 from ejbd.store.models import Epoch, Event, Job, Overhead, Subjob
 from ejbd.wire.kinds import EventKind, JobKind
 
-NEWS = 0.05  # the part by which what is expected has to change before everybody is told
+NEWS = 0.05  # the part by which what is expected has to change before it is told
 
 
 def note_start_up(world: JobWorld, epoch: Epoch) -> Effects[None]:
-    """All ranks of an epoch run: its new subjobs took so long until their workers answered, and, where nothing was
-    restarted, the ranks so long from then on."""
+    """All ranks of an epoch run: its new subjobs took so long until their workers answered.
+
+    Where nothing was restarted, the ranks took so long from then on.
+    """
     now = world.ctx.now
     ready: dict[str, float] = {}
     for subjob in world.subjobs:
@@ -54,8 +56,10 @@ def note_given_back(world: JobWorld, subjob: Subjob, end_s: float | None) -> Eff
 
 
 def _left(world: JobWorld, subjob: Subjob) -> float | None:
-    """When ranks needed a subjob no more: when the last placement on it ended, and that was the job's end; or when the
-    next placement ran without it."""
+    """When ranks needed a subjob no more.
+
+    That was when the last placement on it ended, at the job's end, or when the next placement ran without it.
+    """
     last = world.epoch
     if last is not None and subjob.id in last.members and last.ended_s is not None:
         return last.ended_s
@@ -66,7 +70,7 @@ def _left(world: JobWorld, subjob: Subjob) -> float | None:
 
 
 def _keep(world: JobWorld, hop: Hop, subjob: Subjob, seconds: float, processors: int | None = None) -> Effects[None]:
-    """Write one down. What changes nothing that is planned with is told to nobody."""
+    """Write one down. It is told only where it changes what is planned with."""
     ctx, job = world.ctx, world.job
     application = job.application if hop is Hop.LAUNCH else ""
     before = ctx.history.hops(hop, job.queue, application)

@@ -1,9 +1,9 @@
 """The run after the next time-out, submitted as soon as one begins: it stands by in the queue, and keeps that place.
 
-The batch system starts it after no end by itself. A dependency cannot tell a time-out from any other failure, and what
-runs is the user's script as it is, with nothing around it that could look first: so it is let begin by the daemon, once
-that has seen the time-out and stored it. Until then it has two locks (`SubmitRequest.stands_by_for`), and a daemon that
-is away costs time, never a second run of what ended in another way.
+The batch system starts it after no end by itself. A dependency cannot tell a time-out from any other failure. And what
+runs is the user's script as it is, with nothing around it that could look first. So the daemon lets it begin, once it
+has seen the time-out and stored it. Until then it has two locks (`SubmitRequest.stands_by_for`). A daemon that is away
+costs time, never a second run of what ended in another way.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ def plan(world: JobWorld) -> Effects[None]:
 
 
 def is_apart(world: JobWorld) -> bool:
-    """Whether it is several batch jobs, waits for others of its name, which our own dependency would forget, or asks
-    for mails: Slurm sends one for what is cancelled, too, though it never began."""
+    """Whether it is several batch jobs, waits for others of its name, or asks for mails.
+
+    Our own dependency would forget the others of its name. And Slurm sends a mail for what is cancelled, too, though it
+    never began.
+    """
     spec = world.spec
     words = [spec.script or "", *spec.options, *(spec.asked.options if spec.asked is not None else ())]
     apart = any(sign in word for word in words for sign in ("hetjob", "packjob", "mail-type"))

@@ -65,7 +65,7 @@ class Met(StrEnum):
 def divided(session: Session, spec: JobSpec) -> tuple[JobSpec, str]:
     """The job with what the batch system is to wait for, and what EJB is, as --dependency has it ("": nothing).
 
-    Raises EjbError (INVALID) for jobs that nobody knows, and for what cannot be waited for in two places.
+    Raises EjbError (INVALID) for jobs that are not known, and for what cannot be waited for in two places.
     """
     text = spec.wants.dependency
     found = Depends.read(text) if text else None
@@ -120,8 +120,11 @@ def of_whole(session: Session, conditions: str) -> str:
 
 
 def of_elements(session: Session, spec: JobSpec, indices: Iterable[int]) -> dict[int, str]:
-    """What these elements of an array wait for, index by index (aftercorr): the element of the other array that has
-    the same index, or, where it has none, the other array. Empty where they wait for nothing of their own."""
+    """What these elements of an array wait for, index by index (aftercorr).
+
+    It is the element of the other array that has the same index, or, where it has none, the other array. Empty where
+    they wait for nothing of their own.
+    """
     if When.AFTERCORR not in spec.wants.dependency:
         return {}
     found = Depends.read(divided(session, spec)[1])
@@ -174,7 +177,7 @@ def waits_for(conditions: str) -> str:
 
 
 def step(ctx: Context) -> Effects[None]:
-    """Let go of the jobs whose dependencies are met, and end or keep those whose never will be."""
+    """Let jobs go where their dependencies are met. End or keep those where they never will be."""
     waiting = select(Dependency.job_id, Dependency.conditions).where(Dependency.never.is_(False))
     targets = {
         row.job_id: [one.job for one in _read(row.conditions) if one.job] for row in ctx.session.execute(waiting)
@@ -192,7 +195,7 @@ def step(ctx: Context) -> Effects[None]:
 
 
 def _worth_a_look(session: Session, targets: Mapping[str, Sequence[str]]) -> list[str]:
-    """Those of whose conditions one may have changed: jobs that wait may be many, and this is asked often."""
+    """Those with a condition that may have changed: waiting jobs may be many, and this is asked often."""
     asked = sorted({target for some in targets.values() for target in some})
     begun: set[str] = set()
     for at in range(0, len(asked), IDS_AT_ONCE):

@@ -1,7 +1,7 @@
 """Arrays of EJB's own: one job stands for all elements, and each becomes a job of its own when there is use for it.
 
-What is no job yet is a range of indices in the array's row, so that storing an array costs the same however large it
-is. An element's row and what is left of that range are one transaction: none is lost or made twice.
+What is no job yet is a range of indices in the array's row. So storing an array costs the same
+however large it is. An element's row and what is left of that range are one transaction: none is lost or made twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def new_array(job_id: str, array: str) -> dict[str, Any]:
 
 
 def one_by_one(spec: JobSpec) -> JobSpec:
-    """The job as each element is submitted: nobody but EJB knows of the array.
+    """The job as each element is submitted: only EJB knows of the array.
 
     Raises EjbError (INVALID) for indices that cannot be read.
     """

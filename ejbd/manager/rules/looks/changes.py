@@ -1,5 +1,6 @@
-"""What somebody else does to batch jobs that wait: held or let go (qhold, scontrol hold), altered (qalter, scontrol
-update); and a batch system whose scheduling is switched off. Each is told once, and nothing else follows from it here.
+"""Batch jobs that are held or let go (qhold, scontrol hold) or altered (qalter, scontrol update) by other hands.
+
+And a batch system that has its scheduling switched off. Each is told once, and nothing else follows from it here.
 """
 
 from __future__ import annotations
@@ -72,6 +73,6 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[None]:
         yield tell(EventKind.SUBJOB_ALTERED, job_id=job.id, subjob_id=subjob.id, **told)
     said = [f"its batch job {subjob.batch_id} is held at the batch system ({seen.reason})"] if found.held else []
     if found.walltime_s is not None:
-        altered = f"somebody has altered its batch job {subjob.batch_id}"
+        altered = f"its batch job {subjob.batch_id} was altered at the batch system"
         said.append(f"{altered}: {found.walltime_s:g} s instead of {subjob.walltime_s:g} s")
     yield note(job, reason="; ".join(said))

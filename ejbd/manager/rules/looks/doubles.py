@@ -1,10 +1,10 @@
 """Live batch jobs under a tag of ours that are not the one we know.
 
 A submission of unknown outcome may have been made twice: its double is cancelled. What a job of ours has started by
-itself is its user's, whatever it is called: a script that submits the next one may hand on its own name or comment.
+itself is its user's, whatever its name. A script that submits the next one may hand on its own name or comment.
 The two are told apart by their times, since nothing is handed on before a job begins.
 
-A controller that is killed right after a job's end may know nothing of that end when it is up again, and runs the job
+A controller that is killed right after a job's end may know nothing of it when it is up again. Then it runs the job
 once more. Of a passed-through job that is left alone, as it would be under sbatch.
 """
 
@@ -46,7 +46,7 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
     for id, stranger in suspects.items():
         subjob = known.get(stranger.mark)
         if subjob is None:
-            continue  # not from this database: another daemon's, or somebody's joke
+            continue  # not from this database: another daemon's, or a user's joke
         if id == subjob.batch_id and subjob.role == SubjobRole.RIGID:
             yield from _tell(
                 ctx, subjob, id, EventKind.SUBJOB_RERUN
@@ -58,8 +58,11 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
 
 
 def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: float | None) -> bool:
-    """Whether a submission of ours has made it: it was there before anything could take its mark from the batch job
-    that we know, or a submission of its subjob went without an answer shortly before it came."""
+    """Whether a submission of ours has made it.
+
+    Then it was there before anything could take its mark from the batch job that we know. Or a submission of its subjob
+    went without an answer shortly before it came.
+    """
     if began_s is None or (stranger.submit_s is not None and stranger.submit_s < began_s):
         return True
     unanswered = select(Event).where(Event.job_id == subjob.job_id, Event.kind == EventKind.INTENT_UNKNOWN)

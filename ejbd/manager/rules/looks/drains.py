@@ -35,7 +35,7 @@ def parse_nodes(text: str) -> NodeSet:
     return nodes
 
 
-def drain(ctx: Context, view: ClusterView, text: str, by_s: float, who: str) -> Effects[None]:
+def drain(ctx: Context, view: ClusterView, text: str, by_s: float, by: str) -> Effects[None]:
     """Leave these nodes by `by_s` (epoch seconds). A node that is drained already gets the new time."""
     if not ctx.settings.traits.excludes_nodes:
         raise EjbError(
@@ -50,20 +50,20 @@ def drain(ctx: Context, view: ClusterView, text: str, by_s: float, who: str) -> 
     if by_s <= ctx.now:
         raise EjbError(Code.INVALID, "the time by which they are to be free is over", hint="e.g. --by now+30minutes")
     yield from _take_out(ctx.session, nodes)
-    row = Drain(nodes=list(nodes), by_s=by_s, asked_s=ctx.now, asked_by=who, free_s=None)
+    row = Drain(nodes=list(nodes), by_s=by_s, asked_s=ctx.now, asked_by=by, free_s=None)
     yield Insert(row)
     yield Flush()
-    yield tell(EventKind.DRAIN_ASKED, nodes=str(nodes), by_s=by_s, by=who)
+    yield tell(EventKind.DRAIN_ASKED, nodes=str(nodes), by_s=by_s, by=by)
     yield from mark(ctx)
 
 
-def cancel(ctx: Context, text: str, who: str) -> Effects[None]:
+def cancel(ctx: Context, text: str, by: str) -> Effects[None]:
     """Use these nodes again. Raises EjbError (NOT_FOUND) where none of them is drained."""
     nodes = parse_nodes(text)
     gone = yield from _take_out(ctx.session, nodes)
     if not gone:
         raise EjbError(Code.NOT_FOUND, f"none of {nodes} is drained by EJB", hint="`ejb drain` lists what is")
-    yield tell(EventKind.DRAIN_CANCELLED, nodes=fold(gone), by=who)
+    yield tell(EventKind.DRAIN_CANCELLED, nodes=fold(gone), by=by)
     yield from mark(ctx)
 
 

@@ -120,7 +120,7 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
 
 
 def _waits_again(world: JobWorld, subjob: Subjob) -> Effects[None]:
-    """The batch system has put a passed-through job back into its queue: its node died, or somebody said so."""
+    """The batch system has put a passed-through job back into its queue: its node died, or a user said so."""
     job, why = world.job, "the batch system has put it back into the queue"
     yield MoveSubjob(subjob, SubjobState.PENDING, reason=why, setback=True)
     if job.state == JobState.RUNNING:
@@ -128,8 +128,10 @@ def _waits_again(world: JobWorld, subjob: Subjob) -> Effects[None]:
 
 
 def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
-    """When a subjob started, by our own clock: not before it was asked for or was last seen waiting, and not later than
-    now, whatever the batch system's clock shows."""
+    """When a subjob started, by our own clock, whatever the batch system's clock shows.
+
+    It was not before the subjob was asked for or last seen waiting, and not later than now.
+    """
     if seen.start_s is None:
         return ctx.now
     asked_s = subjob.submit_s if subjob.submit_s is not None else subjob.created_s
@@ -148,7 +150,7 @@ def _nobody_knows(world: JobWorld, subjob: Subjob) -> Effects[None]:
     """A passed-through job is gone, and neither a listing, accounts nor its exit file say how it ended."""
     if world.job.state == JobState.UNKNOWN:
         return
-    reason = f"its batch job {subjob.batch_id} is gone, and nobody knows how it ended"
+    reason = f"its batch job {subjob.batch_id} is gone, and how it ended is not known"
     yield MoveJob(world.job, JobState.UNKNOWN, reason=reason)
 
 
@@ -186,7 +188,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
     yield note(subjob, start_s=start_s, end_s=end_s, nodes=list(seen.nodes))
     yield MoveSubjob(subjob, SubjobState.RUNNING, data={"nodes": list(seen.nodes)})
     if subjob.role == SubjobRole.STANDBY:
-        yield Release(subjob, "somebody else has let it begin, and it is not its turn")
+        yield Release(subjob, "it was let begin at the batch system, and it is not its turn")
         return
     if subjob.role == SubjobRole.RIGID:
         yield note(subjob, reason="")
@@ -281,12 +283,12 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None]:
 
 
 _WHOLE = (SubjobRole.RIGID, SubjobRole.PLACEHOLDER)  # the job in its own shape
-_RAN = (BatchState.COMPLETED, BatchState.FAILED, BatchState.TIMEOUT)  # whoever ends so has run
+_RAN = (BatchState.COMPLETED, BatchState.FAILED, BatchState.TIMEOUT)  # a batch job that ends so has run
 _TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
 
 
 def _preempted(world: JobWorld, subjob: Subjob) -> Effects[None]:
-    """Without a grace its workers may have told of their end before anybody knew why: that was no setback."""
+    """Without a grace its workers may have told of their end before the reason was known: that was no setback."""
     epoch = world.epoch
     warned = subjob.warned
     yield note(subjob, warned_s=world.ctx.now)
@@ -314,8 +316,11 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None
 
 
 def _standby_cancelled(world: JobWorld) -> Effects[None]:
-    """Somebody has cancelled what stands by. Where that is the job's own batch job, while an attempt in a gap is under
-    way, he has cancelled the job; otherwise the next run is submitted after the time-out."""
+    """What stands by was cancelled at the batch system.
+
+    While an attempt in a gap is under way, that is the job's own batch job, and so the job is cancelled. Otherwise the
+    next run is submitted after the time-out.
+    """
     attempt = next((subjob for subjob in world.open_subjobs if is_attempt(world.job, subjob)), None)
     if attempt is None or JobState(world.job.state).terminal:
         return
@@ -325,7 +330,7 @@ def _standby_cancelled(world: JobWorld) -> Effects[None]:
 
 
 def find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]]) -> Effects[None]:
-    """Subjobs that run, but whose workers do not come: nothing could ever be launched there."""
+    """Subjobs that run without workers, as these do not come: nothing could ever be launched there."""
     limit = ctx.settings.limits.launch_timeout_s
     for world, subjob in looked_at:
         if world.job.state not in (JobState.WAITING, JobState.RUNNING):
@@ -356,7 +361,7 @@ def _note_silence(ctx: Context, worker: Worker, silent_s: float) -> Effects[None
 
 
 def _suspended(ctx: Context) -> frozenset[str]:
-    """Subjobs whose processes the batch system has stopped for a while."""
+    """Subjobs that the batch system has suspended: their processes are stopped for a while."""
     return frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.state == SubjobState.SUSPENDED)))
 
 

@@ -1,7 +1,7 @@
 """Batch jobs that the batch system has stopped for a while: by an operator (qsig, scontrol suspend), or for others.
 
-Nothing of theirs is taken: no decision is made about such a job, what it could not do in that time is not held against
-it, and its batch job has so much longer. Its processors are kept for it (ejbd.core.room.suspended).
+Nothing of theirs is taken. No decision is made about such a job, and what it could not do in that time is not held
+against it. Its batch job has so much longer. Its processors are kept for it (ejbd.core.room.suspended).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Subjobs that were given back, and that the batch system shows as if nobody had.
+"""Subjobs that were given back, and that the batch system shows as if they were not.
 
-A controller that dies right after it has taken a cancellation may know nothing of it when it is up again: what waited
-waits on, and takes processors when its turn comes. What ends (Slurm: COMPLETING) has been cancelled, however long that
-takes.
+A controller that dies right after it has taken a cancellation may know nothing of it when it is up again. Then what
+waited waits on, and takes processors when its turn comes. What ends (Slurm: COMPLETING) has been cancelled, however
+long that takes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def withdraw(world: JobWorld) -> Effects[bool]:
 
 
 def adopt(world: JobWorld, j0: Subjob) -> Effects[bool]:
-    """Take up a job whose J0 has begun it by itself. What the batch system says of J0 is said of the job from now on.
+    """Take up a job that its J0 has begun by itself. What the batch system says of J0 is said of the job from now on.
 
     Once a job: it is elastic no more. False: there is nothing to take up.
     """

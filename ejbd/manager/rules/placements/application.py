@@ -1,9 +1,9 @@
 """How an application is carried through its placements: launch, checkpoint and stop, restart elsewhere, end.
 
-:func:`advance` looks at one job and does whatever can be done next; it is called after every poll and after every
-report of a worker, and does nothing where there is nothing to do. An application never has two live placements: a
-new epoch is made only when no rank of the old one can be running, and subjobs that are left are released only when
-the new epoch runs (architecture: Epochs).
+:func:`advance` does whatever can be done next for one job. It is called after every poll and after every report of a
+worker, and does nothing where there is nothing to do. An application never has two live placements: a new epoch is made
+only when no rank of the old one can be running. Subjobs that are left are released only when the new epoch runs
+(architecture: Epochs).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
         return False
     members = [s for s in world.open_subjobs if s.id in job.members]
     if not members:
-        return False  # the last one has just ended: whoever saw that takes it out
+        return False  # the last one has just ended: the rule that saw that takes it out
     if not all(world.ready(s) for s in members) or _waits_for_siblings(world, members) or _pauses(world):
         return False
     members = yield from movability.room_that_lasts(world, members)
@@ -116,7 +116,7 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
 
 
 def _lost_rather_than_failed(world: JobWorld, launch: Launch) -> Effects[bool]:
-    """Ranks whose peers died with their node fail before anybody has missed that node: go back, the program is well."""
+    """Ranks fail when their peers die with a node, before that node is missed: go back, the program is well."""
     job, epoch = world.job, world.epoch
     if epoch is None or epoch.state != EpochState.FAILED or launch.exit_code == CANCELLED_LAUNCH:
         return False
@@ -141,7 +141,7 @@ def _too_narrow(world: JobWorld, members: list[Subjob]) -> bool:
 
 
 def _unreachable_ranks(world: JobWorld) -> bool:
-    """Ranks of the last placement may live on a subjob whose workers are lost, until the batch system has ended it."""
+    """Ranks of the last placement may live on a subjob that has lost its workers, until the batch system ends it."""
     epoch = world.epoch
     if epoch is None or epoch.state != EpochState.FAILED:
         return False

@@ -22,7 +22,7 @@ TRIES = 2  # of a checkpoint that looks whole and does not come up: at the new p
 
 
 def resume_from(world: JobWorld, launch: Launch) -> Effects[int | None]:
-    """The epoch whose checkpoint the next placement resumes; None: the launch begins anew.
+    """The epoch with the checkpoint that the next placement resumes; None: the launch begins anew.
 
     Sets the job's progress back where that checkpoint is an older one than the last.
     """

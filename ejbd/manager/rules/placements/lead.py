@@ -1,9 +1,9 @@
-"""The lead: the one worker of a job that runs the user's script and writes his output files.
+"""The lead: the one worker of a job that runs the user's script and writes the output files.
 
 The shell of a script lives and dies with the subjob that it began in. Unless the script says `#EJB restartable` that
 subjob is its *anchor* and is kept until the script ends, even when the ranks have moved elsewhere. A restartable script
-is started again on the next lead, where the launches that had ended return their codes at once; so is one that begins
-again (ejbd.manager.jobspec.again), when its anchor is lost.
+is started again on the next lead. There the launches that had ended return their codes at once. A script that begins
+again (ejbd.manager.jobspec.again) is started so, too, when its anchor is lost.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ SUSPENSION_POLLS = 2.0  # a suspension begins that much before its lambda: the n
 
 
 def leaves_in_time(world: JobWorld) -> Effects[bool]:
-    """Move off the subjobs that end next; where nobody would stay, keep the work and wait again. False: not yet."""
+    """Move off the subjobs that end next. Where no rank would stay, keep the work and wait again. False: not yet."""
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
     can_move = node_limit.can_move(world)
     limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)

@@ -5,8 +5,8 @@ may pass, and they look again. The first checkpoint of an application is *tried*
 are stopped, saved and started again where they were. And a checkpoint or a restart *fails* later on, which costs the
 work since the start once.
 
-From then on, or for as long as it is seen, the job is planned as one of engine `none` is: it is not moved, it begins
-early only where it can be carried to its end on what is free, and it waits for J0 elsewhere. What runs is left alone
+From then on, or for as long as it is seen, the job is planned as one of engine `none` is. It is not moved, and begins
+early only where it can be carried to its end on what is free. Elsewhere it waits for J0. What runs is left alone
 for as long as it has room. Where it was tried and has failed, jobs that come after it, of the same application, are
 planned so from the beginning.
 """

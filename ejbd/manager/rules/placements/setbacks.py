@@ -72,7 +72,7 @@ def fail_epoch(
 
 
 def give_up(world: JobWorld, subjob: Subjob, why: str) -> Effects[None]:
-    """Whoever works in a subjob is told to end what runs there and to leave; a placement on it is over."""
+    """Workers in a subjob are told to end what runs there and to leave. A placement on it is over."""
     job, epoch = world.job, world.live_epoch
     if subjob.releasing:
         return
@@ -103,7 +103,7 @@ def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | No
     if leads and job.state == JobState.RUNNING and holds_shell(job):
         home = world.subjob(worker.subjob_id)
         if home is not None and home.role == SubjobRole.PLACEHOLDER and home.state == SubjobState.CANCELLED:
-            yield from ensure_placeholder(world)  # by somebody to whom its number is the job's
+            yield from ensure_placeholder(world)  # by a user or a script: to them its number is the job's
             if job.state != JobState.RUNNING:
                 return
         said = f"the subjob that held the script was lost: {why}"
@@ -138,7 +138,7 @@ def _shell_begins_again(world: JobWorld, said: str) -> Effects[bool]:
 
 
 def _waits_for_word(world: JobWorld, j0: str) -> Effects[bool]:
-    """Whether the batch system has yet to say how J0 ended, whose lead has left: somebody may have cancelled the job.
+    """J0's lead has left: whether the batch system has yet to say how J0 ended. The job may have been cancelled.
 
     Nothing can begin there any more, and what is left there is told to leave, too.
     """
@@ -165,7 +165,7 @@ def end_if_time_is_up(world: JobWorld, subjobs: list[str], at_s: float | None = 
 def _time_is_up(world: JobWorld, home: Subjob, at_s: float | None) -> bool:
     """Whether the job's time ends with that of `home`, and did at `at_s`: on J0, and where an ordinary script lives.
 
-    What the batch system has said comes before any clock: whoever cancelled it, or lost it, did so before its limit.
+    What the batch system has said comes before any clock: what was cancelled, or lost, was so before its limit.
     """
     job = world.job
     if job.state not in (JobState.WAITING, JobState.RUNNING) or home.start_s is None or home.releasing:
@@ -176,7 +176,7 @@ def _time_is_up(world: JobWorld, home: Subjob, at_s: float | None) -> bool:
     on_j0 = on_j0 and world.placeholder in (home, None)  # and not on an earlier one of a job that was queued again
     on_j0 = on_j0 and lives_elsewhere(world, home) is None
     shell = home.anchor and job.state == JobState.RUNNING and job.script_run > 0 and holds_shell(job)
-    # A limit that somebody shortened is left to the batch system's own word.
+    # A limit that was shortened is left to the batch system's own word.
     limit_s = home.start_s + home.walltime_s
     ended_s = home.end_s if SubjobState(home.state).terminal and home.end_s is not None else world.ctx.now
     if home.state == SubjobState.TIMEOUT:
@@ -219,7 +219,7 @@ def gives_back_late(world: JobWorld, j0: Subjob) -> Effects[bool]:
 
 
 def leave_subjob(world: JobWorld, subjob: Subjob, said: str = "") -> Effects[None]:
-    """A subjob has ended: nobody may be wanted there. `said`: the batch system's word, where it says more."""
+    """A subjob has ended: no ranks of the job are wanted there. `said`: the batch system's word, where it says more."""
     for worker in world.workers_of(subjob.id):
         yield from lost_worker(world, worker, f"its subjob ended ({said or subjob.state})")
     if subjob.id in world.job.members:
@@ -317,7 +317,7 @@ def came_to_nothing(
 ) -> Effects[None]:
     """A subjob is over, or given up, before a placement ran on it: no other before a pause that grows.
 
-    `started`: the batch system had started it, and nobody has taken it away. `until_s`: what keeps it from starting
+    `started`: the batch system had started it, and it was not taken away. `until_s`: what keeps it from starting
     will not be gone before (absolute seconds).
     """
     job = world.job

@@ -61,7 +61,7 @@ def stopping(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         return (yield from ranks_over(world, epoch))
     errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
     if not any(codes) or (go_on_alone(world, epoch) and CHECKPOINTED not in codes):
-        # Nobody was stopped (some may have come to their end): the application is as it was, and so is its placement.
+        # No rank was stopped (some may have come to their end): the application is as it was, and so is its placement.
         yield Stalled(epoch)
         speed = speed_of(world, epoch)
         reason = f"checkpoint failed: {errors}"

@@ -94,7 +94,7 @@ class Decider:
         return found
 
     def goes_on_waiting(self, world: JobWorld) -> Effects[bool]:
-        """Whether all that there is to do is to note why: the many, for whom a savepoint each would be most of a poll.
+        """Whether only a reason is to be noted, as of most jobs: a savepoint for each would be most of a poll.
 
         A fault is left for :meth:`decide` to meet again, where it is reported.
         """

@@ -12,7 +12,7 @@ from ejbd.wire.kinds import decision_event
 
 
 def record(world: JobWorld, question: Question, decision: Decision) -> Effects[None]:
-    """Store a decision that does something, or whose verdict is another than that of the last one stored."""
+    """Store a decision that does something, or has another verdict than the last one stored."""
     key, job = verdict(decision), world.job
     if decision.kind is DecisionKind.NOTHING and key == job.decision_key:
         return

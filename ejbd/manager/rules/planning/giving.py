@@ -1,7 +1,7 @@
-"""Elastic jobs give back what they hold over-subscribed as soon as somebody who waits would fit into it.
+"""Elastic jobs give back what they hold over-subscribed as soon as a waiting job would fit into it.
 
-Looked at once a poll, when every job has had its turn, as the simulator does it; the rule is `ejbd.core.bundling.guard`
-for both. Who waits is what the batch system lists as waiting for room, in its order.
+This is checked once a poll, when every job has had its turn, as in the simulator. Both have the same rule:
+`ejbd.core.bundling.guard`. The jobs that wait for room are those that the batch system lists so, in its order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Holder:
 
 
 def anybody_waits(ctx: Context) -> bool:
-    """Whether there is anybody to whom anything could be given: for a poll that would look no further."""
+    """Whether there is any job to give room to: for a poll that would look no further."""
     jobs = ctx.view.jobs if ctx.view is not None else ()
     return any(job.state is BatchState.PENDING and not job.blocked for job in jobs)
 
@@ -78,7 +78,7 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
     view = ctx.view
     if view is None or not holders:
         return []
-    # For an operator EJB keeps its own jobs off nodes: they are free for anybody else, but no J0 is helped onto them.
+    # For an operator EJB keeps its own jobs off nodes: they are free for all others, but no J0 is helped onto them.
     drained = {name for one in view.site_reservations if one.what == drains.WHAT for name in one.nodes}
     view = replace(view, site_reservations=drains.with_drains(view, ()))
     ours = _ours(ctx, view)
@@ -124,8 +124,11 @@ def _state(world: JobWorld) -> ElasticState:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """Of the daemon's own subjobs: those that wait to start, by their batch id, and `planned` ones, which were not
-    submitted yet, each with its queue and processors; tags of running ones that are being left; jobs that have any."""
+    """The daemon's own subjobs, as far as they count.
+
+    `subjobs`: those that wait to start, by batch id, with queue and processors. `planned`: the same of those that were
+    not submitted yet. `leaving`: tags of running ones that are being left. `served`: jobs that have any.
+    """
 
     subjobs: dict[str, tuple[str, int]]
     planned: list[tuple[str, int]]
@@ -154,7 +157,7 @@ def _ours(ctx: Context, view: ClusterView) -> _Ours:
 
 
 def _placeholders(ctx: Context, pool: Pool, served: Collection[str]) -> dict[str, PlaceHolder]:
-    """Whose J0s are among those who wait, by their batch ids."""
+    """Jobs that have their J0 among those that wait, by its batch id."""
     waiting = {job.mark: job.id for job in pool.waiting if _is_ours(job)}
     if not waiting:
         return {}

@@ -59,7 +59,7 @@ def look(world: JobWorld, found: list[Way]) -> None:
 
 
 def asked_to_make_way(ctx: Context, ways: Sequence[Way]) -> list[tuple[str, Standing]]:
-    """Jobs in whose way others stand by a limit, and who that is, in the order of the batch system."""
+    """Elastic jobs in the way of a batch job by a limit, each with that batch job, in the batch system's order."""
     view = ctx.view
     if view is None:
         return []
@@ -110,7 +110,7 @@ def _could_start(
             return False
     if not short and not any(shares(job, Charged(one.account, one.qos, one.queue)) for one in given):
         return False
-    # Who waits behind it may have been planned onto its room, and comes after it again.
+    # What waits behind it may have been planned onto its room, and comes after it again.
     ahead = [one for place, one in enumerate(view.jobs) if place < at or one.state is not BatchState.PENDING]
     queue = job.queue.partition(",")[0]
     room = windows(replace(view, jobs=tuple(ahead)), queue, view.time_s)

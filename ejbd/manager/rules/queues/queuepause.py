@@ -1,4 +1,4 @@
-"""A queue whose submissions, or whose early starts, keep failing is left alone for a while, and tried again by itself.
+"""A queue is left alone for a while where submissions or early starts keep failing, and is tried again by itself.
 
 Two things can fail, each on its own account:
 
@@ -9,8 +9,8 @@ Two things can fail, each on its own account:
 
 The pause begins with the third failure in a row. A refusal that is the job's own fault (an option, an account, a size
 that is not allowed) is none of the queue's. A limit of a user's in an account (`whose`) pauses the queue for that user
-and account alone. Nor is a subjob that did not start in time the queue's fault, since somebody else may have taken its
-window. While one job alone was refused, the first submission of another is not held up.
+and account alone. Nor is a subjob that did not start in time the queue's fault: its window may have been taken. While
+one job alone was refused, the first submission of another is not held up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
-FAILURES = 3  # in a row, that nobody minds yet
+FAILURES = 3  # in a row, until the queue is paused
 
 
 # -- what happens to a queue ------------------------------------------------------------------------------------------
@@ -59,11 +59,11 @@ def _broke(end: PlaceholderEnded) -> bool:
     return end.state is not SubjobState.CANCELLED and not end.released and not end.counted
 
 
-def failed(session: Session, job: Job, what: Failing, why: str, now: float, whose: str = "") -> Effects[None]:
+def failed(session: Session, job: Job, what: Failing, why: str, now: float, part: str = "") -> Effects[None]:
     """One more failure in a row. One that was begun before the pause was known makes the pause no longer."""
-    row = session.get(QueuePause, (job.queue, what.value, whose))
+    row = session.get(QueuePause, (job.queue, what.value, part))
     if row is None:
-        row = QueuePause(name=job.queue, what=what.value, whose=whose, failures=0, jobs=[], since_s=now, reason=why)
+        row = QueuePause(name=job.queue, what=what.value, whose=part, failures=0, jobs=[], since_s=now, reason=why)
         yield Insert(row)
     yield note(row, reason=why)
     if job.id not in row.jobs and len(row.jobs) < DIFFERENT_JOBS:
@@ -78,20 +78,20 @@ def failed(session: Session, job: Job, what: Failing, why: str, now: float, whos
     yield note(row, until_s=now + pause)
     if not paused:
         kind = EventKind.QUEUE_PAUSED
-        yield tell(kind, queue=job.queue, what=what.value, whose=whose, reason=why, pause_s=pause)
+        yield tell(kind, queue=job.queue, what=what.value, whose=part, reason=why, pause_s=pause)
 
 
 def succeeded(session: Session, job: Job, what: Failing, now: float) -> Effects[None]:
     """A submission was taken, or ranks run where they were to start: whatever was wrong with the queue is over."""
-    for whose in ("", whose_is(job)):
-        row = session.get(QueuePause, (job.queue, what.value, whose))
+    for part in ("", whose_is(job)):
+        row = session.get(QueuePause, (job.queue, what.value, part))
         if row is not None:
             yield from _open(session, row, now, "it works again")
 
 
 def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> Effects[bool]:
     """Whether to go on with a submission that is due. Where a pause is over, the first that asks is the trial."""
-    found = (session.get(QueuePause, (job.queue, Failing.SUBMISSIONS.value, whose)) for whose in ("", whose_is(job)))
+    found = (session.get(QueuePause, (job.queue, Failing.SUBMISSIONS.value, part)) for part in ("", whose_is(job)))
     rows = [row for row in found if row is not None and row.until_s is not None]
     if any(now < (row.until_s or 0.0) and (tried or len(row.jobs) >= DIFFERENT_JOBS) for row in rows):
         return False
@@ -102,7 +102,7 @@ def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> Effect
 
 
 def try_start(session: Session, job: Job, now: float) -> Effects[float]:
-    """Subjobs of `job` are the trial of a queue whose pause is over. Until when the others wait (absolute seconds)."""
+    """A queue's pause is over, and subjobs of `job` are its trial. Until when the others wait (absolute seconds)."""
     row = session.get(QueuePause, (job.queue, Failing.STARTS.value, ""))
     return 0.0 if row is None else (yield from _try_with(row, job, now))
 

@@ -1,4 +1,4 @@
-"""The manager's end of the worker protocol (docs/worker-protocol.md): who may speak, what is told."""
+"""The manager's end of the worker protocol (docs/worker-protocol.md): which worker may speak, and what is reported."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def report_files(ctx: Context, gone: Collection[str]) -> list[str]:
 
 
 def read_left_behind(files: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The reports in these files. Not for the store's writer: nobody knows what a job has put there."""
+    """The reports in these files. Not for the store's writer: it is not known what a job has put there."""
     return {file: _read_reports(file) for file in files}
 
 
@@ -389,7 +389,7 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Eff
     if code and (yield EndIfTimeIsUp([worker.subjob_id], report.get("told_s"))):
         return
     refused = causes.refusal_that_was_passed_over(world) if code == 0 else ""
-    if refused:  # nobody is to take for done what never ran
+    if refused:  # what never ran is not to be taken for done
         yield Conclude(ApplicationEnded(causes.REFUSED_LAUNCH, refused))
         return
     said = "; ".join(part for part in (f"the script ended with code {code}", causes.for_memory(world)) if part)

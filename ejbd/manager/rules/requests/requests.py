@@ -105,8 +105,8 @@ def unhold(ctx: Context, job_id: str, by: str) -> Effects[None]:
 def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[None]:
     """Send a signal to the ranks of an elastic job, to the shell of its script, or to both (`to`: ranks, script, all).
 
-    Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a job that is passed through, CONFLICT where nothing
-    runs that it could be sent to.
+    Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a passed-through job, CONFLICT where nothing runs to
+    send it to.
     """
     try:
         told = EndSignal.read(name)

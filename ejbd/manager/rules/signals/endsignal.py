@@ -1,7 +1,7 @@
 """--signal: ranks or script are told some time before the end of their job's time.
 
-That is the end of what the job cannot leave: of J0 once it is there, of the subjob in which its shell lives, and of all
-that it is on where it cannot be moved. Where ranks can go on elsewhere no end is near, and nothing is sent.
+That is the end of what the job cannot leave: J0 once it is there, and the subjob in which its shell lives. For a job
+that cannot be moved, it is all that it is on. Where ranks can go on elsewhere no end is near, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 
 def signals_in_time(world: JobWorld) -> Effects[None]:
-    """Send the signal that the job asked for, once for each batch job at whose end its time is over.
+    """Send the signal that the job asked for, once for each batch job that ends with the job's time.
 
-    At the last look before it is due, so that it may come a poll early, and is never late for a poll. While no launch
+    At the last poll before it is due, so that it may come a poll early, and is never late for a poll. While no launch
     runs it waits for one, as it does while ranks are on their way.
     """
     asked = world.job.spec.get("signal")

@@ -1,7 +1,7 @@
 """Checkpoints against lost nodes: the ranks are stopped, saved, and started again where they were.
 
-It is a move that leads nowhere else, so that every engine that can move can do it, and each one is measured as a move
-is. Nothing is saved where a move or an end is near that saves as well or makes it useless.
+It is a move that leads nowhere else. So every engine that can move can do it, and each one is measured as a move is.
+Nothing is saved where a move or an end is near that saves as well or makes it useless.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def interval_of(world: JobWorld) -> CheckpointInterval:
         return CheckpointInterval(None, f"no periodic checkpoints: {world.not_movable}")
     settings = world.ctx.queue_settings(job.queue)
     own = job.spec.get("checkpoint")
-    whose = "the job" if own is not None else f"queue {job.queue}"
+    of = "the job" if own is not None else f"queue {job.queue}"
     setting = own if own is not None else settings.checkpoint_every
     epoch = world.live_epoch
     placed = {seat.worker for seat in epoch.placement} if epoch is not None else set()
     nodes = len({w.node for w in world.workers if w.id in placed}) if setting == "auto" else 0
-    return checkpoint_interval(setting, whose, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
+    return checkpoint_interval(setting, of, world.cost.lambda_s, max(1, nodes), settings.node_mtbf_s)
 
 
 def checkpoint_in_time(world: JobWorld) -> Effects[None]:

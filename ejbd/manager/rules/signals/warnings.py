@@ -1,7 +1,7 @@
 """Subjobs that will end before their time: the batch system has warned, or their end was moved forward.
 
 A preemption with a grace, or `scancel --signal=TERM`, reaches the workers as a TERM that is not the end itself. What
-can be checkpointed is, at once, and goes on elsewhere or waits again with its work kept. It counts against nobody.
+can be checkpointed is, at once, and goes on elsewhere or waits again with its work kept. It counts against no job.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def take_warning(world: JobWorld, worker: Worker) -> Effects[None]:
 
 
 def leaves_what_ends(world: JobWorld) -> Effects[bool]:
-    """Leave what was warned of, and a J0 whose end was moved forward, in time. Whether there was anything to leave.
+    """Leave in time what was warned of, and a J0 that is to end earlier. Whether there was anything to leave.
 
-    Other subjobs that end early are left by the policy, as those are that end as they were meant to.
+    Other subjobs that end early are left by the policy, like those that end as they were meant to.
     """
     gone = [s for s in world.open_subjobs if s.id in world.job.members and has_to_be_left(world, s)]
     return bool(gone) and (yield from leave(world, gone, WARNED if gone[0].warned else "its end was moved forward"))
