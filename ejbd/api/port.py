@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ejbd.config import Settings
+from ejbd.manager.facts.drains import ToldDrain
+from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.room.outlook import PlannedTimeline
 from ejbd.manager.jobspec import Reading
+from ejbd.manager.listening.calls import ToldRegistration
+from ejbd.manager.service.health import ToldHealth
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.intake import Accepted
+from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
+from ejbd.manager.telling.told import ToldExplanation
 from ejbd.store.store import Store
 
 
@@ -31,12 +37,8 @@ class ManagerPort(Protocol):
         """
         ...
 
-    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
-        """What would be done with such a job now; nothing is kept. BATCH_REFUSED as for :meth:`submit`.
-
-        {"queue", "elastic", "why", "engine", "slots": [...], "decision": Decision JSON or None,
-        "placeholder": {"processors", "walltime_s"}, "notes": [sentence, ...]}.
-        """
+    async def plan(self, job: Reading, user: str) -> ToldPlan:
+        """What would be done with such a job now; nothing is kept. BATCH_REFUSED as for :meth:`submit`."""
         ...
 
     async def cancel(self, job_id: str, by: str) -> None:
@@ -66,40 +68,39 @@ class ManagerPort(Protocol):
         """Let a held job go on. CONFLICT where it is not held."""
         ...
 
-    async def explain(self, job_id: str) -> dict[str, Any]:
-        """{"state", "now": sentence, "decisions": [{"at_s", "kind", "decision"}, ...], "present": Decision or None,
-        "planned": [PlannedInterval, ...]}."""
+    async def explain(self, job_id: str) -> ToldExplanation:
+        """Why a job is where it is: every decision about it, and what the policy says now."""
         ...
 
     async def planned(self, job_id: str) -> PlannedTimeline:
         """What is to come of a job by its plan, from now on; empty where nothing is planned."""
         ...
 
-    async def windows(self, queue: str | None) -> list[dict[str, Any]]:
-        """[{"queue", "at_s", "slots": [{"processors", "duration_s" or null, "why"}], "closed", "free", "total"}]."""
+    async def windows(self, queue: str | None) -> list[ToldWindow]:
+        """The slots that could be used now, for one queue or all. NOT_FOUND where there is no such queue."""
         ...
 
-    async def queues(self) -> list[dict[str, Any]]:
-        """[{"name", "up", "settings", "overridden", "waiting", "running", "elastic_now", "paused"}, ...]."""
+    async def queues(self) -> list[ToldQueue]:
+        """Every queue with its elasticity."""
         ...
 
-    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> ToldQueue:
         """Change settings of a queue at run time (None: back to the configuration's); one entry of :meth:`queues`."""
         ...
 
-    async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
+    async def resume_queue(self, name: str, by: str) -> ToldQueue:
         """Try a paused queue again at once; one entry of :meth:`queues`."""
         ...
 
-    async def drains(self) -> list[dict[str, Any]]:
-        """[{"nodes", "by_s", "asked_s", "asked_by", "elastic", "stay", "others", "elastic_free_s", "free_s"}, ...]."""
+    async def drains(self) -> list[ToldDrain]:
+        """What is drained for operators, which jobs are still there, and when the nodes should be free."""
         ...
 
-    async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
+    async def drain(self, nodes: str, by_s: float, by: str) -> list[ToldDrain]:
         """Have elastic jobs leave these nodes by `by_s`; as :meth:`drains`."""
         ...
 
-    async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
+    async def cancel_drain(self, nodes: str, by: str) -> list[ToldDrain]:
         """Use these nodes again; as :meth:`drains`."""
         ...
 
@@ -107,11 +108,11 @@ class ManagerPort(Protocol):
         """What the workers of a subjob prove to know; None where there is no such subjob."""
         ...
 
-    async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
-        """{"worker", "heartbeat_s", "poll_s"}."""
+    async def register_worker(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
+        """A worker is there: its id, and how often it should call."""
         ...
 
-    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         """The worker's operations beyond `after`, waiting up to `wait_s` seconds for one."""
         ...
 
@@ -123,6 +124,6 @@ class ManagerPort(Protocol):
         """Return when there is an event beyond `after_id`, or after `timeout_s` seconds."""
         ...
 
-    def health(self) -> dict[str, Any]:
-        """{"ok": bool, ...}."""
+    def health(self) -> ToldHealth:
+        """Whether the daemon does its work, and what keeps it from it."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
@@ -69,7 +70,7 @@ def problem(
     error: EjbError,
     status: int | None = None,
     headers: dict[str, str] | None = None,
-    also: dict[str, Any] | None = None,
+    also: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
     """The response that reports this error, with further members in it (RFC 9457, 3.2)."""
     status = status or HTTP_STATUS[error.code]

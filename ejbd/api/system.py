@@ -12,6 +12,7 @@ from ejbd.api.models import Health, Version
 from ejbd.api.problems import MEDIA_TYPE, problem
 from ejbd.errors import Code, EjbError
 from ejbd.manager.protocol.worker_models import PROTOCOL
+from ejbd.manager.service.health import Fault
 
 router = APIRouter(tags=["daemon"])
 
@@ -31,7 +32,7 @@ async def health(manager: Manager) -> Response | Health:
     found = manager.health()
     if found["ok"]:
         return Health.model_validate(found)
-    faults = found.get("faults") or [{"code": Code.INTERNAL, "what": "the daemon cannot do its work", "hint": ""}]
+    faults = found["faults"] or [Fault(Code.INTERNAL, "the daemon cannot do its work", "").to_json()]
     first = faults[0]
     error = EjbError(Code(first["code"]), first["what"], hint=first["hint"], transient=True)
     return problem(error, 503, also=found)

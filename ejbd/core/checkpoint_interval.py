@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 
 def young(cost_s: float, mtbf_s: float) -> float:
@@ -38,10 +37,6 @@ class CheckpointInterval:
 
     seconds: float | None
     why: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"interval_s": self.seconds, "why": self.why}
 
 
 def checkpoint_interval(

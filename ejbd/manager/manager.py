@@ -35,17 +35,19 @@ from ejbd.manager.facts import drains as known_drains
 from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.facts.context import Context, Overridden
+from ejbd.manager.facts.drains import ToldDrain
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import Specs, SubjobRow
 from ejbd.manager.facts.listing.workingset import WorkingSet
 from ejbd.manager.facts.memory import Memory
+from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.past.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.facts.placing.checkpointing import recent_offers
 from ejbd.manager.facts.queues import kept_back as queues_kept_back
 from ejbd.manager.facts.subscribers import Subscribers
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import Reading
-from ejbd.manager.listening.calls import WorkerCalls
+from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.tick import Tick
@@ -60,13 +62,15 @@ from ejbd.manager.rules.planning.policyends import ask_policy
 from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
-from ejbd.manager.service.health import Fault, Health
+from ejbd.manager.service.health import Fault, Health, ToldHealth
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission import queues
 from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
+from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
 from ejbd.manager.telling import explaining
+from ejbd.manager.telling.told import ToldExplanation
 from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker
@@ -441,7 +445,7 @@ class Manager:
         await self._see()
         return await self._submissions.submit(Submission(job, user, idempotency_key, request_hash))
 
-    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
+    async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What submitting would do now (dry run)."""
         self._submissions.refuse_others(user)
         await self._see()
@@ -484,7 +488,7 @@ class Manager:
         if self.view is None and not self.batch_error:
             await self.poll()
 
-    async def explain(self, job_id: str) -> dict[str, Any]:
+    async def explain(self, job_id: str) -> ToldExplanation:
         """Every decision about a job with its reasons, and what the policy says right now."""
         return await self.store.read(lambda s: explaining.explain(self._context(s), job_id, self.batch_error))
 
@@ -492,7 +496,7 @@ class Manager:
         """What is to come of a job by its plan, from now on."""
         return await self.store.read(lambda s: explaining.plan_of(self._context(s), job_id))
 
-    async def windows(self, queue: str | None) -> list[dict[str, Any]]:
+    async def windows(self, queue: str | None) -> list[ToldWindow]:
         """The slots that could be used now, for one queue or all."""
         return queues.windows_of(await self._view(), queue, self._memory.promises.snapshot())
 
@@ -504,34 +508,34 @@ class Manager:
             )
         return self.view
 
-    async def queues(self) -> list[dict[str, Any]]:
+    async def queues(self) -> list[ToldQueue]:
         """Every queue with its elasticity."""
         view = await self._view()
         return await self.store.read(lambda s: queues.queues(self._context(s), view))
 
-    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> ToldQueue:
         await self.store.write(lambda s: queues.set_queue(self._context(s), name, changes, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
-    async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
+    async def resume_queue(self, name: str, by: str) -> ToldQueue:
         """Try a paused queue again at once."""
         await self._view()
         await self.store.write(lambda s: run(self._context(s), queuepause.resume, name, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
-    async def drains(self) -> list[dict[str, Any]]:
+    async def drains(self) -> list[ToldDrain]:
         """What is drained for operators, the jobs that are still there, and when the nodes should be free."""
         view = await self._view()
         return await self.store.read(lambda s: known_drains.told(self._context(s), view))
 
-    async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
+    async def drain(self, nodes: str, by_s: float, by: str) -> list[ToldDrain]:
         """Have elastic jobs leave these nodes by a time; durable when this returns."""
         view = await self._view()
         await self.store.write(lambda s: run(self._context(s), drains.drain, view, nodes, by_s, by))
         await self._see_drains()
         return await self.drains()
 
-    async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
+    async def cancel_drain(self, nodes: str, by: str) -> list[ToldDrain]:
         """Use these nodes again."""
         await self.store.write(lambda s: run(self._context(s), drains.cancel, nodes, by))
         await self._see_drains()
@@ -569,7 +573,7 @@ class Manager:
             found.append(Fault(Code.BATCH_UNAVAILABLE, "the batch system has not answered yet", "ask again in seconds"))
         return found
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> ToldHealth:
         """Whether the daemon does its work, and what keeps it from it."""
         view, faults = self.view, self.faults()
         return {
@@ -593,11 +597,11 @@ class Manager:
             await self.store.read(lambda s: s.scalar(select(Subjob.worker_secret).where(Subjob.id == subjob))) or None
         )
 
-    async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def register_worker(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
         """A worker is there: its id, and how often it should call."""
         return await self._calls.register(subjob, request)
 
-    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         """Operations for a worker; waits for one for up to `wait_s`."""
         return await self._calls.operations(subjob, worker, wait_s)
 

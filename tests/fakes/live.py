@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import select
 
@@ -13,10 +13,19 @@ from ejbd.manager.acts.executor import Executor
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.manager import Manager
+from ejbd.manager.submission.told import ToldPlan
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
 from tests.fakes.batch import Clock, MemoryBatch
 from tests.fakes.told_events import check_events
+
+T = TypeVar("T")
+
+
+def some(value: T | None) -> T:
+    """What has to be there, for a test to look into it."""
+    assert value is not None
+    return value
 
 
 class Worker:
@@ -84,7 +93,7 @@ class Worker:
                 continue
             kinds.append(kind)
             self.done.append((kind, payload))
-            epoch = operation["epoch"]
+            epoch = operation["epoch"] or 0
             data: dict[str, Any] = {}
             ok = True
             self.world.clock.now += self.takes.get(kind, 0.0)
@@ -203,7 +212,7 @@ class LiveWorld:
             await self.manager.submit(read(JobRequest(cwd=str(self.folder), script=script)), "ada", None, "hash")
         ).id
 
-    async def plan(self, **spec: Any) -> dict[str, Any]:
+    async def plan(self, **spec: Any) -> ToldPlan:
         """What a submission would lead to."""
         return await self.manager.plan(self.reading(**spec), "ada")
 

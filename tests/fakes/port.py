@@ -18,9 +18,16 @@ from ejbd.config import QueueSettings, Settings
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.numbers import settled
+from ejbd.manager.facts.drains import ToldDrain
+from ejbd.manager.facts.operations import ToldOperation
+from ejbd.manager.facts.queues import ToldPause
 from ejbd.manager.jobspec import JobSpec, Reading
+from ejbd.manager.listening.calls import ToldRegistration
+from ejbd.manager.service.health import ToldHealth
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.intake import Accepted
+from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldSlot, ToldWindow
+from ejbd.manager.telling.told import ToldDecision, ToldExplanation
 from ejbd.store import queries
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
 from ejbd.store.states import JobState
@@ -60,14 +67,14 @@ class FakeManager:
 
     def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
         self.settings = settings
-        self.drained: dict[str, Any] | None = None
+        self.drained: ToldDrain | None = None
         self.store = store
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
-        self.paused: list[dict[str, Any]] = []
+        self.paused: list[ToldPause] = []
         self.overrides: dict[str, Any] = {}
         self.reports: list[dict[str, Any]] = []
-        self.operations: list[dict[str, Any]] = []
+        self.operations: list[ToldOperation] = []
         self.registered: list[dict[str, Any]] = []
         self.fault: Exception | None = None
         self.runs_as: str | None = None  # None: everybody's jobs
@@ -107,15 +114,20 @@ class FakeManager:
     async def number(self, job_id: str, wait_s: float) -> str:
         return await self.store.write(lambda s: settled(queries.job(s, job_id)))
 
-    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
+    async def plan(self, job: Reading, user: str) -> ToldPlan:
         spec, elastic, why = self._admit(job)
         return {
             "queue": "main",
             "elastic": elastic,
             "why": why,
             "engine": spec.engine,
-            "slots": DECISION["slots"],
+            "slots": [{"processors": 4, "duration_s": None, "why": ""}],
             "decision": DECISION if elastic else None,
+            "cost": None,
+            "penalty": None,
+            "deltas": [],
+            "overheads": None,
+            "walltimes": None,
             "placeholder": {"processors": spec.processes, "walltime_s": spec.walltime_s},
             "notes": list(job.notes) if elastic else [],
         }
@@ -168,11 +180,33 @@ class FakeManager:
 
         await self.store.write(change)
 
-    async def explain(self, job_id: str) -> dict[str, Any]:
+    async def explain(self, job_id: str) -> ToldExplanation:
         delta = {"delta": 1.25, "source": "measured", "why": "measured once at degree 4", "samples": 1}
-        past = {"at_s": 100.0, "kind": "start", "decision": DECISION, "penalty": delta}
-        now = "waiting: nothing is free"
-        return {"state": "received", "now": now, "decisions": [past], "present": None, "planned": [], "penalty": delta}
+        past: ToldDecision = {
+            "at_s": 100.0,
+            "kind": "start",
+            "decision": DECISION,
+            "cost": None,
+            "penalty": delta,
+            "overheads": None,
+        }
+        return {
+            "state": "received",
+            "now": "waiting: nothing is free",
+            "decisions": [past],
+            "present": None,
+            "planned": [],
+            "cost": None,
+            "penalty": delta,
+            "deltas": [],
+            "overheads": None,
+            "checkpoints": None,
+            "movable": None,
+            "moves": [],
+            "speeds": [],
+            "runs": [],
+            "walltimes": None,
+        }
 
     async def planned(self, job_id: str) -> PlannedTimeline:
         """Waits, then runs for 10 minutes on J0."""
@@ -182,13 +216,28 @@ class FakeManager:
             PlannedInterval(PlannedKind.RUN, now + 60, now + 660, 16, 1, True),
         )
 
-    async def windows(self, queue: str | None) -> list[dict[str, Any]]:
+    async def windows(self, queue: str | None) -> list[ToldWindow]:
         if queue not in (None, "main"):
             raise EjbError(Code.NOT_FOUND, f"there is no queue {queue!r}")
-        slots = [{"processors": 4, "duration_s": 600.0}, {"processors": 2, "duration_s": None}]
-        return [{"queue": "main", "at_s": 100.0, "slots": slots, "free": 4, "total": 1024}]
+        slots: list[ToldSlot] = [
+            {"processors": 4, "duration_s": 600.0, "why": ""},
+            {"processors": 2, "duration_s": None, "why": ""},
+        ]
+        return [
+            {
+                "queue": "main",
+                "at_s": 100.0,
+                "slots": slots,
+                "closed": [],
+                "free": 4,
+                "total": 1024,
+                "by": "",
+                "blind": "",
+                "kept_for": None,
+            }
+        ]
 
-    async def queues(self) -> list[dict[str, Any]]:
+    async def queues(self) -> list[ToldQueue]:
         settings = {**QueueSettings().model_dump(mode="json"), "elasticity": self.elasticity, **self.overrides}
         return [
             {
@@ -203,28 +252,37 @@ class FakeManager:
             }
         ]
 
-    async def resume_queue(self, name: str, by: str) -> dict[str, Any]:
+    async def resume_queue(self, name: str, by: str) -> ToldQueue:
         if not self.paused:
             raise EjbError(Code.CONFLICT, f"queue {name} is not paused")
         self.paused = []
         return (await self.queues())[0]
 
-    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> dict[str, Any]:
+    async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> ToldQueue:
         if name != "main":
             raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}")
         self.overrides.update(changes)
         self.overrides = {key: value for key, value in self.overrides.items() if value is not None}
         return (await self.queues())[0]
 
-    async def drains(self) -> list[dict[str, Any]]:
+    async def drains(self) -> list[ToldDrain]:
         return [] if self.drained is None else [self.drained]
 
-    async def drain(self, nodes: str, by_s: float, by: str) -> list[dict[str, Any]]:
-        told = {"elastic": ["j1"], "stay": [], "others": ["7"], "elastic_free_s": by_s, "free_s": None}
-        self.drained = {"nodes": nodes, "by_s": by_s, "asked_s": 1.0, "asked_by": by, **told}
+    async def drain(self, nodes: str, by_s: float, by: str) -> list[ToldDrain]:
+        self.drained = {
+            "nodes": nodes,
+            "by_s": by_s,
+            "asked_s": 1.0,
+            "asked_by": by,
+            "elastic": ["j1"],
+            "stay": [],
+            "others": ["7"],
+            "elastic_free_s": by_s,
+            "free_s": None,
+        }
         return await self.drains()
 
-    async def cancel_drain(self, nodes: str, by: str) -> list[dict[str, Any]]:
+    async def cancel_drain(self, nodes: str, by: str) -> list[ToldDrain]:
         if self.drained is None:
             raise EjbError(Code.NOT_FOUND, f"none of {nodes} is drained by EJB")
         self.drained = None
@@ -233,12 +291,12 @@ class FakeManager:
     async def subjob_secret(self, subjob: str) -> str | None:
         return WORKER_SECRET if subjob == WORKER_SUBJOB else None
 
-    async def register_worker(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def register_worker(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
         assert subjob == WORKER_SUBJOB
         self.registered.append(request)
         return {"worker": "w1", "heartbeat_s": 5, "poll_s": 20}
 
-    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[dict[str, Any]]:
+    async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         assert subjob == WORKER_SUBJOB
         if not self.operations:
             await asyncio.sleep(wait_s)
@@ -264,8 +322,19 @@ class FakeManager:
         async with self._events:
             self._events.notify_all()
 
-    def health(self) -> dict[str, Any]:
-        return {"ok": self.ok, "batch": "fake"}
+    def health(self) -> ToldHealth:
+        return {
+            "ok": self.ok,
+            "faults": [],
+            "batch": "fake",
+            "batch_error": "",
+            "last_poll_s": None,
+            "polls": 0,
+            "failed_polls": 0,
+            "unparsed_rows": 0,
+            "blind": "",
+            "started_s": 1.0,
+        }
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ejbd.errors import EXIT_CODE, Code
+from ejbd.manager.facts.queues import ToldPause
 from ejbd.store.states import JobState
 from tests.fakes.api_server import ApiServer
 from tests.fakes.port import subjob_row
@@ -266,8 +267,14 @@ def test_queues_and_windows(shell: Shell) -> None:
 
 def test_a_paused_queue_is_told_and_resumed(shell: Shell) -> None:
     assert "queue main is not paused" in shell.ejb("queue", "resume", "main", code=4)[1]
-    why = {"what": "submissions", "whose": "", "reason": "it takes no jobs", "failures": 5}
-    why |= {"since_s": 90.0, "until_s": 160.0}
+    why: ToldPause = {
+        "what": "submissions",
+        "whose": "",
+        "reason": "it takes no jobs",
+        "failures": 5,
+        "since_s": 90.0,
+        "until_s": 160.0,
+    }
     shell.server.manager.paused = [why]
     for words in (("list",), ("show", "main")):
         out, _ = shell.ejb("queue", *words)

@@ -14,7 +14,7 @@ from ejbd.errors import EjbError
 from ejbd.manager.facts.placing.mpi import profiles
 from ejbd.store.store import Store
 from tests.fakes.dmtcp_commands import install
-from tests.fakes.live import LiveWorld
+from tests.fakes.live import LiveWorld, some
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ async def test_without_a_plugin_it_says_why_it_does_not_grow(live: LiveWorld, in
     await live.poll(10)
     assert "decision.expand" not in live.kinds(job)
     explained = await live.manager.explain(job)
-    reason = explained["present"]["reason"]
+    reason = some(explained["present"])["reason"]
     assert reason.startswith("stay on 4 processors, done in ")
     assert reason.endswith("the 16 processes have to stay on one node, where 4 can be had at most: no lower degree")
 

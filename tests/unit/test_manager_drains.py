@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -12,6 +11,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import SubmitRequest
 from ejbd.core.view import BatchState
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.drains import ToldDrain
 from ejbd.store.models import Event
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -39,7 +39,7 @@ async def running(live: LiveWorld) -> str:
     return job
 
 
-async def drain(live: LiveWorld, nodes: str = "n1", seconds: float = 100) -> dict[str, Any]:
+async def drain(live: LiveWorld, nodes: str = "n1", seconds: float = 100) -> ToldDrain:
     (found,) = await live.manager.drain(nodes, live.clock.now + seconds, "root")
     return found
 

@@ -31,6 +31,7 @@ from ejbd.sim.offering import offer_slots
 from ejbd.sim.world import Costs
 from ejbd.store.models import Base, Event, Job, Subjob
 from ejbd.store.states import SubjobState
+from tests.fakes.live import some
 from tests.fakes.room_states import START_S, State, states
 
 
@@ -103,7 +104,7 @@ class Daemon:
     def says(self) -> dict[str, Any]:
         """The decision of a dry run."""
         _, found = dryrun.plan(self.ctx, self.submission.reading(), "ada")
-        return dict(found["decision"])
+        return some(found["decision"])
 
     def does(self, state: State) -> tuple[dict[str, Any], list[Asked]]:
         """The decision that is stored about the job at a poll, and the subjobs that are asked for."""

@@ -17,7 +17,7 @@ from ejbd.manager.facts.past.history import KEPT, calibrations, work_of
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Run, Speed
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld, Worker
+from tests.fakes.live import LiveWorld, Worker, some
 
 
 @pytest.fixture
@@ -109,10 +109,10 @@ async def test_speeds_are_measured_by_placement_and_give_delta(live: LiveWorld) 
 
 async def test_the_next_job_of_the_application_is_planned_with_it(live: LiveWorld) -> None:
     heat = JobSpec("heat", JobKind.COMMAND, ("./heat",), 16, 1000.0, "/", "o", engine="application")
-    assert (await live.manager.plan(Reading(heat), "ada"))["penalty"]["source"] == "configured"
+    assert some((await live.manager.plan(Reading(heat), "ada"))["penalty"])["source"] == "configured"
     await measured(live)
     live.batch.free = 4
-    assert (await live.manager.plan(Reading(heat), "ada"))["penalty"]["delta"] == 1.25
+    assert some((await live.manager.plan(Reading(heat), "ada"))["penalty"])["delta"] == 1.25
     job = await live.submit(walltime_s=1000.0, argv=("./heat", "--other"))
     await live.poll(1)
     asked = [data for _, data in live.events(job) if "question" in data]

@@ -10,7 +10,7 @@ import pytest
 
 from ejbd.core.checkpoint_interval import daly
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld
+from tests.fakes.live import LiveWorld, some
 
 
 @pytest.fixture
@@ -88,18 +88,19 @@ async def test_off_unless_asked_for_and_never_without_an_engine(world: Callable[
     assert made(live, job) == []
     live.batch.free = 4
     other = await live.submit(walltime_s=1000.0, engine="none", checkpoint="20")
-    assert (await live.manager.explain(other))["checkpoints"]["why"] == "no periodic checkpoints: engine none has none"
+    told = some((await live.manager.explain(other))["checkpoints"])
+    assert told["why"] == "no periodic checkpoints: engine none has none"
 
 
 async def test_auto_by_cost_and_failures(world: Callable[..., LiveWorld]) -> None:
     live = world(checkpoint_every="auto", node_mtbf_s=2000.0)
     job = await started(live)
-    first = (await live.manager.explain(job))["checkpoints"]
+    first = some((await live.manager.explain(job))["checkpoints"])
     assert first["interval_s"] == pytest.approx(daly(5.0, 2000.0)), "before the first one by the configured lambda"
-    assert first["next_s"] == pytest.approx((live.epochs(job)[-1].running_s or 0) + first["interval_s"])
+    assert first["next_s"] == pytest.approx((live.epochs(job)[-1].running_s or 0) + some(first["interval_s"]))
     await polls(live, 15)
     assert len(made(live, job)) == 1
-    later = (await live.manager.explain(job))["checkpoints"]
+    later = some((await live.manager.explain(job))["checkpoints"])
     assert later["interval_s"] == pytest.approx(daly(1.0, 2000.0)), "it took less: more often"
     assert "queue batch says auto" in later["why"]
 

@@ -26,7 +26,7 @@ from ejbd.errors import EjbError
 from ejbd.sim.models import Model, generate
 from ejbd.sim.swf import write_swf
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld
+from tests.fakes.live import LiveWorld, some
 
 SOURCE = Path(__file__).parents[1] / "fakes" / "site_policy.py"
 TOML = """
@@ -93,7 +93,7 @@ async def test_it_decides_in_the_daemon(site: Path, tmp_path: Path, store: Store
     live.batch.free = 4
     job = await live.submit()
     await live.poll(1)
-    assert (await live.manager.explain(job))["present"]["reason"] == "too crowded a start: it waits"
+    assert some((await live.manager.explain(job))["present"])["reason"] == "too crowded a start: it waits"
     queue = await live.manager.set_queue("batch", {"most_at_start": 4}, "root")
     assert queue["settings"]["most_at_start"] == 4 and queue["overridden"] == ["most_at_start"]
     await live.poll(1)

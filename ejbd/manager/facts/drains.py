@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypedDict
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -17,6 +17,24 @@ from ejbd.wire.hostlists import fold
 from ejbd.wire.kinds import SubjobRole
 
 WHAT = "drain"  # of a SiteReservation that is one of ours
+
+
+class ToldDrain(TypedDict):
+    """Nodes that are drained. Times to come are what is planned; None: not known.
+
+    `elastic`: jobs of EJB that still run there; `stay`: those of them that are not moved. `others`: batch jobs there
+    that are not EJB's to move.
+    """
+
+    nodes: str
+    by_s: float
+    asked_s: float
+    asked_by: str
+    elastic: list[str]
+    stay: list[str]
+    others: list[str]
+    elastic_free_s: float | None
+    free_s: float | None
 
 
 def reservations(session: Session) -> tuple[SiteReservation, ...]:
@@ -38,11 +56,11 @@ def elastic_on(session: Session) -> dict[str, list[str]]:
     return {id: list(nodes) for id, nodes in session.execute(query)}
 
 
-def told(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
+def told(ctx: Context, view: ClusterView) -> list[ToldDrain]:
     """Every drain: the jobs that are still there, and when the nodes should be free."""
     query = select(Subjob).where(Subjob.state.in_(STARTED_SUBJOB), Subjob.role != SubjobRole.RIGID)
     ours = list(ctx.session.scalars(query))
-    found = []
+    found: list[ToldDrain] = []
     for row in ctx.session.scalars(select(Drain).order_by(Drain.id)):
         nodes = set(row.nodes)
         elastic = [s for s in ours if nodes & set(s.nodes)]

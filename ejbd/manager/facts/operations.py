@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict
+
 from ejbd.manager.facts.jobrows import UNFINISHED_OPERATION
 from ejbd.store.models import Operation
 from ejbd.store.states import OperationState
+
+
+class ToldOperation(TypedDict):
+    """One thing a worker is to do. What its `payload` holds is as its kind says."""
+
+    seq: int
+    kind: str
+    epoch: int | None
+    payload: dict[str, Any]
 
 
 def finished(operations: list[Operation]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TypedDict
 
 from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
 from sqlalchemy.orm import Session
@@ -19,6 +19,17 @@ class Failing(StrEnum):
 
     SUBMISSIONS = "submissions"
     STARTS = "starts"
+
+
+class ToldPause(TypedDict):
+    """Why and until when a queue is left alone. `what` fails; `whose`: `user/account`, or "" of everybody's pause."""
+
+    what: str
+    whose: str
+    reason: str
+    failures: int
+    since_s: float
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ def start_pauses(session: Session) -> dict[str, float]:
     return {row.name: row.until_s for row in session.scalars(query) if row.until_s is not None}
 
 
-def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[dict[str, Any]]:
+def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[ToldPause]:
     """What is told of a queue's pauses. `default`: it is where jobs go that name none."""
     rows = session.scalars(select(QueuePause).where(QueuePause.until_s.is_not(None)).order_by(QueuePause.what))
     return [
@@ -93,7 +104,7 @@ def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[di
             "until_s": row.until_s,
         }
         for row in rows
-        if queue in row.name.split(",") or (default and not row.name)
+        if row.until_s is not None and (queue in row.name.split(",") or (default and not row.name))
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +13,7 @@ from ejbd.config import Settings
 from ejbd.manager.acts.carrying import run
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.rules.requests import reports as workers
@@ -20,6 +21,14 @@ from ejbd.store.store import Store
 
 LONGEST_WAIT_S = 60.0  # of a call for operations
 POLL_S = 20.0  # how long a worker is told to wait, at most
+
+
+class ToldRegistration(TypedDict):
+    """The id of a worker that has registered, and how often it should call (seconds)."""
+
+    worker: str
+    heartbeat_s: float
+    poll_s: float
 
 
 class WorkerCalls:
@@ -50,7 +59,7 @@ class WorkerCalls:
                 if call is not None:
                     call.set()
 
-    async def register(self, subjob: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def register(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
         """A worker is there: its id, and how often it should call."""
         id = await self._store.write(lambda s: run(self._context(s), workers.register, subjob, request))
         self._seen[id] = self._clock()
@@ -60,7 +69,7 @@ class WorkerCalls:
             "poll_s": min(POLL_S, self._limits.lease_s * 2),
         }
 
-    async def operations(self, subjob: str, worker: str, wait_s: float) -> list[dict[str, Any]]:
+    async def operations(self, subjob: str, worker: str, wait_s: float) -> list[ToldOperation]:
         """Operations for a worker; waits for one for up to `wait_s`."""
         await self._store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of other workers
         self._seen[worker] = self._clock()

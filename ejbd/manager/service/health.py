@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
@@ -27,6 +27,33 @@ POLLS = 3  # that may be missing
 PASSES = 8  # time-outs of a submission that one pass of the executor may wait for, one after the other
 
 
+class ToldFault(TypedDict):
+    """A :class:`Fault` as it is told."""
+
+    code: str
+    what: str
+    hint: str
+    stuck: bool
+
+
+class ToldHealth(TypedDict):
+    """Whether the daemon does its work (`ok`), what keeps it from it, and how its polls go.
+
+    `batch_error`: why the batch system does not answer; `blind`: why no window is used; "" where there is nothing.
+    """
+
+    ok: bool
+    faults: list[ToldFault]
+    batch: str
+    batch_error: str
+    last_poll_s: float | None
+    polls: int
+    failed_polls: int
+    unparsed_rows: int
+    blind: str
+    started_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing that keeps the daemon from its work. `stuck`: a daemon that is started anew may do better."""
@@ -36,7 +63,7 @@ class Fault:
     hint: str
     stuck: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ToldFault:
         return {"code": self.code.value, "what": self.what, "hint": self.hint, "stuck": self.stuck}
 
 

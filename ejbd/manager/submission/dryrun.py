@@ -16,6 +16,7 @@ from ejbd.manager.jobspec import Reading
 from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.intake import columns
 from ejbd.manager.submission.queues import told_slots
+from ejbd.manager.submission.told import ToldDryRun
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
 
@@ -29,7 +30,7 @@ def _unstored(ctx: Context, taken: Admission, user: str, walltimes: dict[str, An
 
 def plan(
     ctx: Context, job: Reading, user: str, walltimes: dict[str, Any] | None = None
-) -> tuple[Admission, dict[str, Any]]:
+) -> tuple[Admission, ToldDryRun]:
     """How :func:`submit` would take the job, and what would be done with it now; nothing is stored.
 
     `walltimes`: that were learned for it.

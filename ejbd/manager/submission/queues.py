@@ -17,6 +17,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.promises import Promises
 from ejbd.manager.facts.queues import pauses_of
 from ejbd.manager.submission.admission import queue_allows
+from ejbd.manager.submission.told import ToldClosed, ToldQueue, ToldSlot, ToldWindow
 from ejbd.plugins.policies import known_policies
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import QUEUES_TOPIC, add_event, wake
@@ -24,7 +25,7 @@ from ejbd.wire.hostlists import fold
 from ejbd.wire.kinds import EventKind
 
 
-def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
+def queues(ctx: Context, view: ClusterView) -> list[ToldQueue]:
     """Every queue with its settings, how many wait and run, and whether a job as wide as it is made elastic now."""
     overridden = {row.name: sorted(row.settings) for row in ctx.session.scalars(select(QueueOverride))}
     return [
@@ -42,14 +43,14 @@ def queues(ctx: Context, view: ClusterView) -> list[dict[str, Any]]:
     ]
 
 
-def windows_of(view: ClusterView, queue: str | None, promises: Promises) -> list[dict[str, Any]]:
+def windows_of(view: ClusterView, queue: str | None, promises: Promises) -> list[ToldWindow]:
     """The slots that could be used as of the view, of one queue or all, and the job that their room is promised to.
 
     Raises EjbError (NOT_FOUND).
     """
     if queue is not None:
         _refuse_unknown(view, queue)
-    found = []
+    found: list[ToldWindow] = []
     for q in view.queues:
         if queue is not None and q.name != queue:
             continue
@@ -72,7 +73,7 @@ def windows_of(view: ClusterView, queue: str | None, promises: Promises) -> list
     return found
 
 
-def _closed(view: ClusterView, nodes: set[str]) -> list[dict[str, Any]]:
+def _closed(view: ClusterView, nodes: set[str]) -> list[ToldClosed]:
     """What keeps nodes of a queue from being used now, though processors of them may be idle."""
     return [
         {
@@ -86,7 +87,7 @@ def _closed(view: ClusterView, nodes: set[str]) -> list[dict[str, Any]]:
     ]
 
 
-def told_slots(view: ClusterView, queue: str, slots: Sequence[BackfillSlot]) -> list[dict[str, Any]]:
+def told_slots(view: ClusterView, queue: str, slots: Sequence[BackfillSlot]) -> list[ToldSlot]:
     """Slots as plain values, each with what its end is."""
     return [
         {"processors": s.processors, "duration_s": None if s.duration_s == UNLIMITED else s.duration_s, "why": why}

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -30,6 +29,7 @@ from ejbd.manager.submission import dryrun
 from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.submission.together import Together
+from ejbd.manager.submission.told import ToldPlan
 from ejbd.store.store import Store
 
 _Look = tuple[Accepted | None, Admission, Wanted | None]
@@ -183,7 +183,7 @@ class Submissions:
         blind = view.blind if view is not None else ""
         return (f"the job is not started early, since no window is used: {blind}",) if blind else ()
 
-    async def plan(self, job: Reading, user: str) -> dict[str, Any]:
+    async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What submitting would do now (dry run)."""
         job = await _looked_at(job)
         _, learnt = await self._store.read(lambda s: self._admit(s, job, user))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import select
 
 from ejbd.core.decision import Decision
@@ -21,6 +19,7 @@ from ejbd.manager.rules.learning import standby
 from ejbd.manager.rules.linked import dependencies, elements
 from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.signals import periodic
+from ejbd.manager.telling.told import ToldDecision, ToldExplanation
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.wire.kinds import DECISION, IntentKind, JobKind, SubjobRole
@@ -54,7 +53,7 @@ def _shell(job: Job) -> str:
     return "; its script begins only once: where the shell is lost with its node, the job has failed"
 
 
-def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
+def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
     """Every decision about a job with its reasons, and what the policy says right now.
 
     `batch_error`: why the batch system does not answer, "" where it does. Raises EjbError (NOT_FOUND).
@@ -66,7 +65,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> dict[str, Any]:
     rows = session.scalars(
         select(Event).where(Event.job_id == job_id, Event.kind.startswith(DECISION)).order_by(Event.id)
     )
-    decisions = [
+    decisions: list[ToldDecision] = [
         {
             "at_s": row.at_s,
             "kind": row.kind.removeprefix(DECISION),

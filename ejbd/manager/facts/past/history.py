@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from posixpath import basename
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -26,6 +26,7 @@ from sqlalchemy.orm import Session
 from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
 from ejbd.core.overhead import Hop, Took, WholeRun
+from ejbd.manager.facts.past.told import ToldMove, ToldSpeed, ToldWholeRun
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.store.models import Move, Obstacle, Overhead, Run, Speed
 from ejbd.store.transitions import wake
@@ -197,11 +198,23 @@ def obstacles(session: Session, application: str) -> list[tuple[str, float]]:
     return [(f"{last.why} (job {last.job_id})", last.at_s + HELD_S)]
 
 
-def move_json(move: Move) -> dict[str, Any]:
+def move_json(move: Move) -> ToldMove:
     """A move for people and programs to read."""
-    names = ("job_id", "epoch", "at_s", "processors", "nodes", "to_processors", "to_nodes", "bytes")
-    parts = ("checkpoint_s", "write_s", "wait_s", "restart_s", "by_node")
-    return {name: getattr(move, name) for name in (*names, *parts)}
+    return {
+        "job_id": move.job_id,
+        "epoch": move.epoch,
+        "at_s": move.at_s,
+        "processors": move.processors,
+        "nodes": move.nodes,
+        "to_processors": move.to_processors,
+        "to_nodes": move.to_nodes,
+        "bytes": move.bytes,
+        "checkpoint_s": move.checkpoint_s,
+        "write_s": move.write_s,
+        "wait_s": move.wait_s,
+        "restart_s": move.restart_s,
+        "by_node": move.by_node,
+    }
 
 
 def ratios(session: Session, application: str) -> list[penalty.Ratio]:
@@ -213,10 +226,19 @@ def ratios(session: Session, application: str) -> list[penalty.Ratio]:
     return penalty.ratios(found)
 
 
-def speed_json(speed: Speed) -> dict[str, Any]:
+def speed_json(speed: Speed) -> ToldSpeed:
     """A speed for people and programs to read."""
-    names = ("job_id", "launch", "epoch", "at_s", "processors", "degree", "units", "seconds", "total")
-    return {name: getattr(speed, name) for name in names}
+    return {
+        "job_id": speed.job_id,
+        "launch": speed.launch,
+        "epoch": speed.epoch,
+        "at_s": speed.at_s,
+        "processors": speed.processors,
+        "degree": speed.degree,
+        "units": speed.units,
+        "seconds": speed.seconds,
+        "total": speed.total,
+    }
 
 
 def calibrations(session: Session, application: str) -> list[penalty.Calibration]:
@@ -259,9 +281,15 @@ def hops(session: Session, hop: Hop, of: str, *, by_application: bool) -> list[T
     return [Took(*row) for row in session.execute(query.order_by(Overhead.id.desc()).limit(KEPT))]
 
 
-def run_json(run: Run) -> dict[str, Any]:
+def run_json(run: Run) -> ToldWholeRun:
     """A run for people and programs to read."""
-    return {name: getattr(run, name) for name in ("job_id", "at_s", "full_s", "over", "elastic")}
+    return {
+        "job_id": run.job_id,
+        "at_s": run.at_s,
+        "full_s": run.full_s,
+        "over": run.over,
+        "elastic": run.elastic,
+    }
 
 
 def measured_speed(session: Session) -> float | None:

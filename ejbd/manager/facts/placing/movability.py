@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from sqlalchemy import select
 
@@ -30,6 +30,13 @@ SEEN_FOR_S = 10.0  # what is seen for less may yet pass: nothing is begun anew f
 
 
 PROVED_FAILURES = 2  # an application that was moved before is given up for moves at a job's second failure
+
+
+class ToldMovability(TypedDict):
+    """Whether a job can be moved, and why. `movable` None: that is not known yet."""
+
+    movable: bool | None
+    why: str
 
 
 def fails_to_begin(world: JobWorld, epoch: Epoch) -> bool:
@@ -141,7 +148,7 @@ def begins_anew_now(world: JobWorld, epoch: Epoch, end_s: float) -> bool:
     return world.ctx.now + world.ctx.settings.poll_s >= end_s
 
 
-def told(world: JobWorld) -> dict[str, Any]:
+def told(world: JobWorld) -> ToldMovability:
     """For `explain`: whether the job can be moved, as far as that is known, and why."""
     job = world.job
     if job.engine != "dmtcp":

@@ -43,6 +43,7 @@ from ejbd.manager.facts import deaths as causes
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.protocol.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
@@ -141,7 +142,7 @@ def _end_leases(session: Session, worker: Worker, now: float) -> Effects[None]:
         yield note(operation, lease_until_s=now)
 
 
-def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> Effects[list[dict[str, Any]]]:
+def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> Effects[list[ToldOperation]]:
     """The operations that wait for this worker, now leased to it."""
     session = ctx.session
     worker = own_worker(session, subjob_id, worker_id)
@@ -150,7 +151,7 @@ def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> Effects[list[dict[
         .where(Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED)))
         .order_by(Operation.seq)
     )
-    found = []
+    found: list[ToldOperation] = []
     for operation in session.scalars(query):
         if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now:
             continue

@@ -6,7 +6,7 @@ Nothing is saved where a move or an end is near that saves as well or makes it u
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
 from ejbd.manager.effects import BeginCheckpoint, Effects, tell
@@ -17,6 +17,14 @@ from ejbd.plugins.engines import moving_engines
 from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState, JobState
 from ejbd.wire.kinds import EventKind
+
+
+class ToldCheckpoints(TypedDict):
+    """The interval of periodic checkpoints (None: there are none), and when the next is due (None: no rank runs)."""
+
+    interval_s: float | None
+    why: str
+    next_s: float | None
 
 
 def interval_of(world: JobWorld) -> CheckpointInterval:
@@ -59,12 +67,13 @@ def checkpoint_in_time(world: JobWorld) -> Effects[None]:
     yield BeginCheckpoint(epoch)
 
 
-def told(world: JobWorld) -> dict[str, Any]:
+def told(world: JobWorld) -> ToldCheckpoints:
     """The interval and when the next checkpoint is due, for `explain`."""
     every = interval_of(world)
     epoch = world.live_epoch
     running = epoch if epoch is not None and epoch.state == EpochState.RUNNING else None
-    return {**every.to_json(), "next_s": _due(running, every) if running is not None else None}
+    next_s = _due(running, every) if running is not None else None
+    return {"interval_s": every.seconds, "why": every.why, "next_s": next_s}
 
 
 def _due(epoch: Epoch, every: CheckpointInterval) -> float | None:
