@@ -240,8 +240,13 @@ class Soak:
                 for s in self.living()
             )
 
+        def left() -> str:
+            found = self._left()
+            traces = (self.daemon.trace(s.id)() for s in self.sent if s.id and any(s.id in one for one in found))
+            return "\n".join((str(found), *traces, str(self.daemon.client.get("/v1/health").json()), self._log()))
+
         def ended() -> None:
-            until(quiet(lambda: not self._left()), "left behind", 120, lambda: f"{self._left()}\n{self._log()}")
+            until(quiet(lambda: not self._left()), "left behind", 120, left)
 
         until(quiet(lambda: not self.living()), "stuck: jobs do not end", SETTLE_S, lambda: states() + self._log())
         ended()
