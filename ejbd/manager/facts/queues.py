@@ -22,7 +22,7 @@ class Failing(StrEnum):
 
 
 class ToldPause(TypedDict):
-    """Why and until when a queue is left alone. `what` fails; `whose`: `user/account`, or "" of the pause of all users."""
+    """Why and until when a queue is left alone. `what` fails; `whose`: `user/account`; "" for all users."""
 
     what: str
     whose: str

@@ -20,6 +20,7 @@ from ejbd.manager.facts.listing.roster import OPEN_JOB, JobRow, Roster, Specs, S
 from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.manager.rules.planning import giving, inway
 from ejbd.manager.rules.planning.decide import Decider
+from ejbd.manager.rules.planning.decisions import record
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events
@@ -155,10 +156,16 @@ class Round:
         waits = row.state == JobState.WAITING and row.elastic and row.members_text == "[]"
         return waits and row.id not in self._changed
 
+    def _goes_on_waiting(self, world: JobWorld) -> bool:
+        waits, news = self._decider.goes_on_waiting(world)
+        if news is not None:
+            carry_out(world, record(world, *news))
+        return waits
+
     def _ask(self, row: JobRow) -> None:
         job = WaitingJob(row, self._specs.of(row.id))
         world = waiting_world(self.ctx, job, self._roster.subjobs.get(row.id, []))
-        if not carry_out(world, self._decider.goes_on_waiting(world)):
+        if not self._goes_on_waiting(world):
             self._decide(row.id, [row.id])
         elif job.told is not None:
             self._told.append(job)
@@ -182,7 +189,7 @@ class Round:
         if id not in self._loaded:
             self._loaded |= self._load(with_it)
         world = self._loaded.get(id)
-        if world is not None and not carry_out(world, self._decider.goes_on_waiting(world)):
+        if world is not None and not self._goes_on_waiting(world):
             in_savepoint(world, self._decider.decide)
 
     def _load(self, ids: Sequence[str]) -> dict[str, JobWorld]:

@@ -44,10 +44,12 @@ from ejbd.manager.facts.queues import start_pauses
 from ejbd.manager.facts.room.asking import answered, ask, resumes
 from ejbd.manager.facts.room.windows import Room, margins
 from ejbd.manager.facts.times import work_now
-from ejbd.manager.rules.planning.decisions import record
+from ejbd.manager.rules.planning.decisions import is_news, record
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.wire.kinds import EventKind, SubjobRole
+
+Said = tuple[Question, Decision]
 
 IDLE_POLLS = 3.0  # before the end of a J0 on which nothing runs
 TOO_EARLY = frozenset({"BeginTime", "Dependency", "DependencyNeverSatisfied"})  # as Slurm says it
@@ -93,29 +95,29 @@ class Decider:
             found = self._policies[queue] = policy_named(settings.policy)(settings.parameters)
         return found
 
-    def goes_on_waiting(self, world: JobWorld) -> Effects[bool]:
+    def goes_on_waiting(self, world: JobWorld) -> tuple[bool, Said | None]:
         """Whether only a reason is to be noted, as of most jobs: a savepoint for each would be most of a poll.
 
-        A fault is left for :meth:`decide` to meet again, where it is reported.
+        With it what is to be recorded, where that is news. A fault is left for :meth:`decide` to meet again, which
+        reports it.
         """
         job = world.job
         if job.state != JobState.WAITING:
-            return False
+            return False, None
         if not job.elastic:
-            return True
+            return True, None
         j0 = world.placeholder
         if job.members or j0 is None or j0.state == SubjobState.RUNNING:
-            return False
+            return False, None
         if self._not_now(world):
-            return True
+            return True, None
         try:
             question, decision = answered(world, Situation.WAIT, self.room)
         except Exception:
-            return False
+            return False, None
         if decision.kind is not DecisionKind.NOTHING:
-            return False
-        yield from record(world, question, decision)
-        return True
+            return False, None
+        return True, (question, decision) if is_news(world, decision) else None
 
     def _not_now(self, world: JobWorld) -> bool:
         """Whether no subjob is to be asked for at this time, whatever the windows.

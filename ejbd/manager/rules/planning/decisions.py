@@ -11,12 +11,17 @@ from ejbd.manager.facts.room.verdicts import told, verdict
 from ejbd.wire.kinds import decision_event
 
 
+def is_news(world: JobWorld, decision: Decision) -> bool:
+    """Whether a decision does something, or has another verdict than the last one stored."""
+    return decision.kind is not DecisionKind.NOTHING or verdict(decision) != world.job.decision_key
+
+
 def record(world: JobWorld, question: Question, decision: Decision) -> Effects[None]:
     """Store a decision that does something, or has another verdict than the last one stored."""
-    key, job = verdict(decision), world.job
-    if decision.kind is DecisionKind.NOTHING and key == job.decision_key:
+    job = world.job
+    if not is_news(world, decision):
         return
-    yield note(job, decision_key=key, expected_completion_s=decision.expected_completion_s)
+    yield note(job, decision_key=verdict(decision), expected_completion_s=decision.expected_completion_s)
     kind = decision_event(decision.kind.value)
     data = told(world, question, decision)
     if isinstance(job, WaitingJob):
