@@ -249,6 +249,38 @@ async def test_a_subscriber_gives_an_elastic_job_its_next_walltime_and_its_work_
     assert live.job(job).state == "completed" and live.batch.live() == []
 
 
+def once_more(world: JobWorld, end: End, decided: Outcome) -> Outcome | None:
+    """What a policy's AGAIN does: the whole job is done again after the first failure of its ranks."""
+    if isinstance(end, ApplicationEnded) and isinstance(decided, Final) and not world.job.setbacks:
+        return Again(reason="once more", setback=True, whole=True)
+    return None
+
+
+async def test_an_application_that_failed_is_launched_again_where_a_subscriber_says_so(live: LiveWorld) -> None:
+    subscribe(live, once_more)
+    job = await live.submit(walltime_s=100.0)
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.work()
+    await worker.finish_ranks(1, code=7)
+    for _ in range(3):
+        await live.work()
+        await live.poll(1)
+    assert (live.job(job).state, live.job(job).setbacks) == ("waiting", 1)
+    await until_submitted(live, ".2")
+    second = await live.begin(f"{job}.2")
+    for _ in range(3):
+        await live.work()
+        await live.poll(1)
+    assert [(e.launch_ordinal, e.state) for e in live.epochs(job)] == [(0, "failed"), (0, "running")]
+    await second.finish_ranks(2)
+    for _ in range(3):
+        await live.work()
+        await live.poll(1)
+    assert (live.job(job).state, live.job(job).exit_code) == ("completed", 0)
+
+
 async def test_a_cancelled_job_is_cancelled_whatever_subscribers_say(live: LiveWorld) -> None:
     subscribe(live, lambda world, end, decided: Again(0.0, "never ends", whole=True))
     job = await live.submit()

@@ -132,6 +132,12 @@ class JobRows:
         """Whether there has been any launch: of whichever run of the script, on whichever lead."""
         return self.ctx.session.scalar(select(Launch.ordinal).where(Launch.job_id == self.job.id).limit(1)) is not None
 
+    @property
+    def last_launch(self) -> Launch | None:
+        """The launch that was asked for last, ended or not."""
+        query = select(Launch).where(Launch.job_id == self.job.id).order_by(Launch.ordinal.desc()).limit(1)
+        return self.ctx.session.scalars(query).first()
+
     def operations(self, *kinds: OperationKind, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
         query = select(Operation).where(Operation.job_id == self.job.id, Operation.kind.in_(kinds))
         if epoch is not None:

@@ -21,8 +21,8 @@ from ejbd.manager.effects.ends import Again, End, Final, GoesOn, Outcome, Passed
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.rules.ends.ending import end_job, stop_ranks
 from ejbd.manager.rules.ends.outcomes import outcome
-from ejbd.store.states import EpochState, JobState
-from ejbd.wire.kinds import EpochCode, EventKind
+from ejbd.store.states import EpochState, JobState, LaunchState
+from ejbd.wire.kinds import EpochCode, EventKind, JobKind
 
 
 def conclude(world: JobWorld, end: End) -> Effects[Outcome]:
@@ -74,6 +74,9 @@ def _queue_again(world: JobWorld, again: Again) -> Effects[None]:
     yield tell(
         EventKind.JOB_AGAIN, job_id=job.id, walltime_s=job.walltime_s, pause_s=again.after_s, reason=again.reason
     )
+    launch = world.last_launch if job.elastic and job.kind == JobKind.COMMAND else None
+    if launch is not None and launch.state == LaunchState.ENDED:  # a command has this one launch, which is made again
+        yield note(launch, state=LaunchState.ACTIVE, exit_code=None, ended_s=None)
     if job.state != JobState.WAITING:
         yield MoveJob(job, JobState.WAITING, setback=True, reason=again.reason)
     if waits is None:
