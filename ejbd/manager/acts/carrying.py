@@ -34,7 +34,7 @@ WRITES: dict[type[Effect], Callable[[Context, Any], Any]] = {
     fx.LoseWork: jobs.lose_work,
     fx.MoveSubjob: subjobs.move,
     fx.Act: subjobs.act,
-    fx.MoveIntent: subjobs.move_one_intent,
+    fx.SubmitNow: subjobs.submit_now,
     fx.MoveEpoch: placements.move,
     fx.MakeEpochFolder: placements.make_folder,
     fx.DropCheckpoint: placements.drop_checkpoint,
@@ -88,11 +88,9 @@ def run(ctx: Context, rule: Callable[..., Effects[T]], *args: Any) -> T:
 
 
 def do(where: Where, effect: Effect) -> Any:
-    """Do one effect, and return its answer. The context's `done` notes it, where that is wanted."""
+    """Do one effect, and return its answer."""
     kind = type(effect)
     ctx = context_of(where)
-    if ctx.done is not None:
-        ctx.done.append(effect)
     if kind in WRITES:
         return WRITES[kind](ctx, effect)
     if isinstance(effect, fx.In):
@@ -102,8 +100,6 @@ def do(where: Where, effect: Effect) -> Any:
         return in_savepoint(effect.world, effect.rule)
     if kind in doors.OF_ROW:
         return carry_out(where, doors.OF_ROW[kind](**_fields(effect)))
-    if kind in doors.OF_SESSION:
-        return carry_out(where, doors.OF_SESSION[kind](ctx.session, **_fields(effect)))
     if kind in doors.OF_SITE:
         return carry_out(where, doors.OF_SITE[kind](ctx, **_fields(effect)))
     if not isinstance(where, JobWorld):

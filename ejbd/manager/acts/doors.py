@@ -79,14 +79,10 @@ OF_JOB: dict[type[Effect], Rule] = {
 
 OF_SITE: dict[type[Effect], Rule] = {
     fx.CancelJob: requests.cancel,
-}
-"""Rules about the whole site: the context, then the fields."""
-
-OF_SESSION: dict[type[Effect], Rule] = {
     fx.QueueSucceeded: queuepause.succeeded,
     fx.TryStart: queuepause.try_start,
 }
-"""Rules that need the session alone, then the fields."""
+"""Rules about the whole site: the context, then the fields."""
 
 OF_ROW: dict[type[Effect], Rule] = {
     fx.GapBegun: gaps.begun,

@@ -283,7 +283,7 @@ class Executor:
                 never_submitted(session, intent, IntentState.FAILED, now, "no longer wanted")
             move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
             return None
-        if not carry_out(world, queuepause.may_submit(session, job, tried=intent.attempts > 0, now=now)):
+        if not carry_out(world, queuepause.may_submit(world.ctx, job, tried=intent.attempts > 0)):
             return None
         subjob.worker_secret = files.secret
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)

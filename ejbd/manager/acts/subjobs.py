@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from ejbd.core.room.walltimes import asked_walltime, length_for_ranks
 from ejbd.manager.acts.operations import add_operation
 from ejbd.manager.acts.unsubmitted import never_submitted
-from ejbd.manager.effects import Act, Ask, MoveIntent, MoveSubjob
+from ejbd.manager.effects import Act, Ask, MoveSubjob, SubmitNow
 from ejbd.manager.facts import arrays
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import end_code, exit_payload
@@ -18,9 +18,9 @@ from ejbd.manager.facts.past.speculating import placeholder_s
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.hands import orders
-from ejbd.store.models import Intent, Subjob
+from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, move_subjob, wake
+from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_subjob, wake
 from ejbd.wire.kinds import AS_ASKED, J0_ROLES, EventKind, IntentKind, OperationKind, SubjobRole
 
 RELEASE_GRACE_S = 20.0  # workers told to leave get this long before their batch job is cancelled
@@ -215,5 +215,10 @@ def act(ctx: Context, effect: Act) -> Intent:
     )
 
 
-def move_one_intent(ctx: Context, effect: MoveIntent) -> None:
-    move_intent(ctx.session, effect.intent, effect.state, ctx.now, reason=effect.reason, setback=effect.setback)
+def submit_now(ctx: Context, effect: SubmitNow) -> None:
+    refused = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts > 0)
+    jobs = select(Job.id).where(Job.queue == effect.queue)
+    if effect.whose:
+        jobs = jobs.where(Job.user + "/" + Job.account == effect.whose)
+    due = update(Intent).where(*refused, Intent.job_id.in_(jobs), Intent.not_before_s > ctx.now)
+    ctx.session.execute(due.values(not_before_s=ctx.now))

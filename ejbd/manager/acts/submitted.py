@@ -34,7 +34,7 @@ def submitted(ctx: Context, id: int, batch_id: str, how: str) -> None:
     subjob = session.get_one(Subjob, intent.subjob_id)
     move_intent(session, intent, IntentState.DONE, now, batch_id=batch_id, how=how)
     job = session.scalars(select(Job).where(Job.id == intent.job_id).options(defer(Job.spec))).one()
-    carry_out(ctx, queuepause.succeeded(session, job, Failing.SUBMISSIONS, now))
+    carry_out(ctx, queuepause.succeeded(ctx, job, Failing.SUBMISSIONS))
     intent.batch_id = subjob.batch_id = batch_id
     numbers.known(session, subjob)
     if subjob.state == SubjobState.PLANNED:
@@ -54,7 +54,7 @@ def unknown(ctx: Context, id: int, message: str) -> None:
     intent = session.get_one(Intent, id)
     move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
     job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-    carry_out(ctx, queuepause.failed(session, job, Failing.SUBMISSIONS, message, now))
+    carry_out(ctx, queuepause.failed(ctx, job, Failing.SUBMISSIONS, message))
     intent.not_before_s = now + ctx.settings.limits.settle_s
     intent.absences = 0
     wake(session, INTENTS_TOPIC)  # no task waits yet for the end of this pause

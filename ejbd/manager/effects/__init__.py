@@ -75,7 +75,7 @@ from ejbd.manager.effects.rows import (
     note,
     tell,
 )
-from ejbd.manager.effects.subjobs import Act, Ask, AskWhole, MoveIntent, MoveSubjob, Release, ReleaseAtEnd, SetAside
+from ejbd.manager.effects.subjobs import Act, Ask, AskWhole, MoveSubjob, Release, ReleaseAtEnd, SetAside, SubmitNow
 from ejbd.manager.effects.workers import Abandon, DropCheckpoint, MakeEpochFolder, MoveOperation, Order, Withdraw
 
 __all__ = [
@@ -127,7 +127,6 @@ __all__ = [
     "LostWorker",
     "MakeEpochFolder",
     "MoveEpoch",
-    "MoveIntent",
     "MoveJob",
     "MoveOperation",
     "MoveSubjob",
@@ -160,6 +159,7 @@ __all__ = [
     "StartOver",
     "StopLaunch",
     "StopRanks",
+    "SubmitNow",
     "TakeLeftBehind",
     "TakeSample",
     "TakeWarning",

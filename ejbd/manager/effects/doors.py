@@ -394,7 +394,6 @@ class QueueSucceeded(Effect):
 
     job: Job
     what: str  # a Failing (ejbd.manager.facts.queues)
-    now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +401,6 @@ class TryStart(Effect):
     """A queue's pause is over, and subjobs of `job` are its trial. Until when the others wait (absolute seconds)."""
 
     job: Job
-    now: float
 
 
 # -- rules/requests ----------------------------------------------------------------------------------------------------

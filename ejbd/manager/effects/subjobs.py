@@ -8,8 +8,8 @@ from math import inf
 from typing import Any
 
 from ejbd.manager.effects.base import Effect
-from ejbd.store.models import Intent, Subjob
-from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.models import Subjob
+from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import IntentKind, SubjobRole
 
 
@@ -81,8 +81,8 @@ class Act(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveIntent(Effect):
-    intent: Intent
-    state: IntentState
-    reason: str = ""
-    setback: bool = False
+class SubmitNow(Effect):
+    """What the batch system refused of a queue is due at once: of all users, or of `whose` (`user/account`) alone."""
+
+    queue: str
+    whose: str

@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.view import ClusterView
-from ejbd.manager.effects import Effect
 from ejbd.manager.facts.memory import Memory, Offer
 from ejbd.manager.facts.past.history import History, Remembered
 from ejbd.manager.facts.promises import Promises
@@ -56,7 +55,6 @@ class Context:
     left_behind: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # reports, by their file
     subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
     overridden: Overridden = field(default_factory=Overridden)
-    done: list[Effect] | None = None  # the effects of this transaction, where they are wanted
     _queues: dict[str, QueueSettings] | None = None
 
     @property

@@ -30,13 +30,6 @@ def work_now(job: Job, now: float) -> float:
     return job.work_s + job.work_rate * since
 
 
-def set_rate(job: Job, rate: float, now: float) -> None:
-    """From now on the job makes `rate` full-speed seconds a second."""
-    job.work_s = work_now(job, now)
-    job.work_as_of_s = now
-    job.work_rate = rate
-
-
 def planned_s(job: Job, work_s: float) -> float:
     """R: how long a job that has done `work_s` is planned to run altogether (seconds at full width).
 

@@ -143,9 +143,12 @@ def note_restart(world: JobWorld, epoch: Epoch) -> Effects[None]:
     move = ctx.session.scalars(query.order_by(Move.id.desc())).first()
     if move is None or move.restart_s is not None:
         return  # one that was given up late, or the second restart from the same checkpoint
-    yield note(move, restart_s=max(0.0, ctx.now - epoch.created_s))
-    yield note(move, to_processors=epoch.processors)
-    yield note(move, to_nodes=len({seat.worker for seat in epoch.placement}))
+    yield note(
+        move,
+        restart_s=max(0.0, ctx.now - epoch.created_s),
+        to_processors=epoch.processors,
+        to_nodes=len({seat.worker for seat in epoch.placement}),
+    )
     if epoch.number == move.epoch + 1 and not _waited(world, move.at_s):
         yield note(move, wait_s=move.wait_s + max(0.0, epoch.created_s - move.at_s))
     yield Flush()

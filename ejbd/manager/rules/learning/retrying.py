@@ -85,8 +85,7 @@ def saves_in_time(world: JobWorld) -> Effects[bool]:
     if not (yield LeaveEnding([j0], why)):
         return False
     if not short:
-        yield note(job, walltime_s=next_s)
-        yield note(job, walltimes=kept)
+        yield note(job, walltime_s=next_s, walltimes=kept)
     yield note(job, walltimes={**(job.walltimes or {}), "left": j0.id})
     yield tell(EventKind.JOB_AGAIN, job_id=job.id, walltime_s=job.walltime_s, pause_s=0.0, reason=why)
     return True

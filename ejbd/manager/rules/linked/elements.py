@@ -93,8 +93,7 @@ def unfold(ctx: Context, array: Array, job: Job, most: int) -> Effects[int]:
         Dependency, [{"job_id": ids[at], "conditions": text, "never": False} for at, text in waits.items()]
     )
     ahead.difference_update(ranges(some))
-    yield note(array, ahead=folded(ahead))
-    yield note(array, open=array.open + len(some))
+    yield note(array, ahead=folded(ahead), open=array.open + len(some))
     yield Wake((NEW_JOBS_TOPIC,))
     return len(some)
 
@@ -103,9 +102,12 @@ def drop(array: Array, wanted: str | None) -> Effects[int]:
     """Cancel elements that are no jobs yet (None: all of them); how many there were."""
     ahead = unfolded(array.ahead)
     gone = chosen(wanted, list(ahead.intiter())) if wanted is not None else ahead
-    yield note(array, dropped=folded(ranges((*unfolded(array.dropped).intiter(), *gone.intiter()))))
-    yield note(array, ahead=folded(ranges((ahead - gone).intiter())))
-    yield note(array, changed=True)
+    yield note(
+        array,
+        dropped=folded(ranges((*unfolded(array.dropped).intiter(), *gone.intiter()))),
+        ahead=folded(ranges((ahead - gone).intiter())),
+        changed=True,
+    )
     return len(gone)
 
 

@@ -106,8 +106,7 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
             if (end_s := planned_end(subjob.start_s, seen)) is not None:
                 yield note(subjob, end_s=end_s)
             if subjob.elements is not None:
-                yield note(subjob, processors=seen.processors, nodes=list(seen.nodes))
-                yield note(subjob, reason=seen.reason)
+                yield note(subjob, processors=seen.processors, nodes=list(seen.nodes), reason=seen.reason)
                 yield note(world.job, reason=seen.reason)
         yield from suspensions.look(world, subjob, seen)
     else:
@@ -191,8 +190,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
         yield Release(subjob, "it was let begin at the batch system, and it is not its turn")
         return
     if subjob.role == SubjobRole.RIGID:
-        yield note(subjob, reason="")
-        yield note(subjob, processors=seen.processors or subjob.processors)
+        yield note(subjob, reason="", processors=seen.processors or subjob.processors)
         if not job.walltime_s and seen.walltime_s:
             yield note(subjob, walltime_s=seen.walltime_s)
         if job.state == JobState.WAITING:
@@ -365,13 +363,13 @@ def _suspended(ctx: Context) -> frozenset[str]:
     return frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.state == SubjobState.SUSPENDED)))
 
 
-def _on_their_way_out(ctx: Context) -> frozenset[str]:
-    """Subjobs that the batch system is ending (Slurm: COMPLETING). Their workers are gone, and how they ended is told
-    soon: where a user has cancelled J0, silence that was taken for a loss would submit the job again."""
-    ending = [job.id for job in ctx.view.jobs if job.state is BatchState.ENDING] if ctx.view is not None else []
-    return (
-        frozenset(ctx.session.scalars(select(Subjob.id).where(Subjob.batch_id.in_(ending)))) if ending else frozenset()
-    )
+def _is_ended_there(ctx: Context, worker: Worker) -> bool:
+    """Whether the batch system is ending a worker's subjob (Slurm: COMPLETING). How it ended is told soon: where a user
+    has cancelled J0, silence that was taken for a loss would submit the job again."""
+    if ctx.view is None:
+        return False
+    batch_id = ctx.session.scalar(select(Subjob.batch_id).where(Subjob.id == worker.subjob_id))
+    return any(job.id == batch_id and job.state is BatchState.ENDING for job in ctx.view.jobs)
 
 
 def find_silent_workers(ctx: Context) -> Effects[None]:
@@ -383,13 +381,13 @@ def find_silent_workers(ctx: Context) -> Effects[None]:
         .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
         .options(defer(Job.spec))
     )
-    stopped, leaving = _suspended(ctx), _on_their_way_out(ctx)
+    stopped = _suspended(ctx)
     for worker, job in list(ctx.session.execute(query)):
         if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
             yield KeepIn("seen", worker.id, ctx.now)
         silent_s = ctx.now - ctx.seen.get(worker.id, ctx.now)
         yield from _note_silence(ctx, worker, silent_s)
-        if silent_s <= limit + (COMPLETING_S if worker.subjob_id in leaving else 0.0):
+        if silent_s <= limit or (silent_s <= limit + COMPLETING_S and _is_ended_there(ctx, worker)):
             continue
         world = JobWorld(ctx, job)
 

@@ -42,8 +42,7 @@ def _runs_on(world: JobWorld, subjob: Subjob) -> Effects[None]:
     was_frozen, said = world.frozen, subjob.reason
     yield MoveSubjob(subjob, SubjobState.RUNNING, setback=True)
     # The time in which it was stopped does not count against its walltime.
-    yield note(subjob, walltime_s=subjob.walltime_s + away_s)
-    yield note(subjob, usable_s=subjob.usable_s + away_s)
+    yield note(subjob, walltime_s=subjob.walltime_s + away_s, usable_s=subjob.usable_s + away_s)
     if subjob.leave_by_s is not None:
         yield note(subjob, leave_by_s=subjob.leave_by_s + away_s)
     if job.reason == said:

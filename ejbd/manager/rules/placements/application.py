@@ -172,15 +172,13 @@ def _end_launch(world: JobWorld, launch: Launch) -> Effects[bool]:
     """Nothing of the launch runs any more: tell the script, or end the job."""
     ctx, job = world.ctx, world.job
     code = launch.exit_code or 0
-    yield note(launch, state=LaunchState.ENDED)
-    yield note(launch, ended_s=ctx.now)
+    yield note(launch, state=LaunchState.ENDED, ended_s=ctx.now)
     yield Flush()
     yield tell(EventKind.LAUNCH_ENDED, job_id=job.id, ordinal=launch.ordinal, code=code)
     said = last_words(world)
     if job.kind == JobKind.COMMAND:
-        yield from _end_by_code(
-            world, code, for_memory(world) or (said[0] if said else f"the application ended with code {code}")
-        )
+        why = for_memory(world) or (said[0] if said else f"the application ended with code {code}")
+        yield Conclude(ApplicationEnded(code, why))
         return True
     yield from movability.launch_over(world)
     yield Rate(job, 1.0)  # the script's own steps take what they would take at full width
@@ -192,10 +190,6 @@ def _end_launch(world: JobWorld, launch: Launch) -> Effects[bool]:
         payload = {"ordinal": launch.ordinal, "code": code, **({"say": said} if said else {})}
         yield Order(lead, OperationKind.LAUNCH_ENDED, payload)
     return True
-
-
-def _end_by_code(world: JobWorld, code: int, reason: str) -> Effects[None]:
-    yield Conclude(ApplicationEnded(code, reason))
 
 
 # -- a placement is live ----------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def release_left_behind(world: JobWorld, epoch: Epoch) -> Effects[None]:
         if subjob.id in epoch.members:
             if not subjob.joined:
                 yield note(world.job, failed_starts=0, not_before_s=0.0)
-                yield QueueSucceeded(world.job, Failing.STARTS, world.ctx.now)
+                yield QueueSucceeded(world.job, Failing.STARTS)
             yield note(subjob, joined=True)
         elif subjob.joined and subjob.state == SubjobState.RUNNING and not subjob.anchor:
             yield Release(subjob, f"epoch {epoch.number} runs without it")

@@ -63,8 +63,7 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> Effects[None]:
     anchored = [s for s in members if s.anchor]
     home = max(anchored or members, key=lambda s: (usable_end(s, ctx.now), -s.ordinal))
     lead = world.workers_of(home.id)[0]
-    yield note(job, script_run=job.script_run + 1)
-    yield note(job, lead_worker=lead.id)
+    yield note(job, script_run=job.script_run + 1, lead_worker=lead.id)
     spec = world.spec
     script = None
     if spec.script is not None:

@@ -45,8 +45,9 @@ def passed(world: JobWorld, epoch: Epoch) -> Effects[None]:
     if not job.not_movable or ways[-1:] != [SEEN] or runs_under(world, epoch) != "dmtcp":
         return
     yield tell(EventKind.JOB_MOVABLE, job_id=job.id, reason=f"no longer: {job.not_movable}")
-    yield note(job, not_movable="")
-    yield note(job, move_not_before_s=max(job.move_not_before_s, ctx.now + pause_s(ways.count(SEEN), free=1)))
+    yield note(
+        job, not_movable="", move_not_before_s=max(job.move_not_before_s, ctx.now + pause_s(ways.count(SEEN), free=1))
+    )
 
 
 def launch_over(world: JobWorld) -> Effects[None]:

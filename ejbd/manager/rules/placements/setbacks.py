@@ -261,7 +261,7 @@ def ensure_placeholder(world: JobWorld) -> Effects[None]:
     gone = [s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER]
     lost = gone[-1] if gone and not _given_up(world, gone[-1]) else None
     if lost is None:
-        yield from _add_placeholder(world, 0.0)
+        yield AskWhole()
         return
     end = PlaceholderEnded(
         state=SubjobState(lost.state),
@@ -280,11 +280,7 @@ def ensure_placeholder(world: JobWorld) -> Effects[None]:
             pause_s=decided.after_s,
             reason=decided.reason,
         )
-        yield from _add_placeholder(world, decided.after_s)
-
-
-def _add_placeholder(world: JobWorld, pause_s: float) -> Effects[None]:
-    yield AskWhole(delay_s=pause_s)
+        yield AskWhole(decided.after_s)
 
 
 def _given_up(world: JobWorld, j0: Subjob) -> bool:
@@ -339,7 +335,6 @@ def start_over(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
 
 def _forget_work(world: JobWorld, epoch: Epoch) -> Effects[None]:
     job, launch = world.job, world.launch
-    yield note(epoch, restart_from=None)
-    yield note(epoch, fallback=[])
+    yield note(epoch, restart_from=None, fallback=[])
     yield note(job, incarnation=job.incarnation + 1)
     yield LoseWork(job, launch.work_at_start_s if launch else 0.0)

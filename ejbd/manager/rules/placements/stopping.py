@@ -51,8 +51,11 @@ def stopping(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         return False
     codes = [int(code) for code in epoch.exits.values()]
     if succeeded(operations) and len(codes) == epoch.size and all(code == CHECKPOINTED for code in codes):
-        yield note(epoch, work_at_stop_s=work_now(job, ctx.now))
-        yield note(epoch, checkpoint_bytes=sum(sum((o.result or {}).get("bytes", {}).values()) for o in operations))
+        yield note(
+            epoch,
+            work_at_stop_s=work_now(job, ctx.now),
+            checkpoint_bytes=sum(sum((o.result or {}).get("bytes", {}).values()) for o in operations),
+        )
         seconds = ctx.now - (epoch.stopping_s or ctx.now)
         yield NoteCheckpoint(epoch, operations)
         yield MoveEpoch(epoch, EpochState.STOPPED, data={"bytes": epoch.checkpoint_bytes, "seconds": round(seconds, 3)})

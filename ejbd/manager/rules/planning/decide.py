@@ -249,7 +249,7 @@ class Decider:
             taken.append((subjob.processors, subjob.usable_s))
         self.room.take(world, taken)
         if self._start_pauses and job.queue in self._start_pauses:
-            self._start_pauses[job.queue] = yield TryStart(job, self.ctx.now)
+            self._start_pauses[job.queue] = yield TryStart(job)
 
     def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> Effects[None]:
         """Before a J0 ends on which nothing runs, while the shell of the script goes on elsewhere: its number stays."""

@@ -15,20 +15,19 @@ one job alone was refused, the first submission of another is not held up.
 
 from __future__ import annotations
 
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import select
 
 from ejbd.errors import Code, EjbError
-from ejbd.manager.effects import Delete, Effects, Flush, Insert, Wake, note, tell
+from ejbd.manager.effects import Delete, Effects, Flush, Insert, SubmitNow, Wake, note, tell
 from ejbd.manager.effects.ends import End, NothingCameOfIt, Outcome, PlaceholderEnded, SubmissionRefused, TimeUsedUp
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import PAUSES_S, QUEUE_PAUSE_S, SUBMISSION_PAUSE_S, pause_s
 from ejbd.manager.facts.queues import DIFFERENT_JOBS, Failing, whose_is
-from ejbd.store.models import Intent, Job, QueuePause
-from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.models import Job, QueuePause
+from ejbd.store.states import SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC
-from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
+from ejbd.wire.kinds import EventKind, SubjobRole
 
 FAILURES = 3  # in a row, until the queue is paused
 
@@ -41,17 +40,15 @@ def note_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
     job, ctx = world.job, world.ctx
     if isinstance(end, SubmissionRefused) and end.transient and not end.own_fault:
         if not end.of_account:
-            yield from failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now)
+            yield from failed(ctx, job, Failing.SUBMISSIONS, end.said)
         elif end.role is not SubjobRole.SUBJOB:  # which may be charged to another account, and waits by itself
-            yield from failed(ctx.session, job, Failing.SUBMISSIONS, end.said, ctx.now, whose_is(job))
+            yield from failed(ctx, job, Failing.SUBMISSIONS, end.said, whose_is(job))
     elif isinstance(end, NothingCameOfIt) and end.started:
-        yield from failed(ctx.session, job, Failing.STARTS, end.said, ctx.now)
+        yield from failed(ctx, job, Failing.STARTS, end.said)
     elif isinstance(end, PlaceholderEnded) and _broke(end):
-        yield from failed(
-            ctx.session, job, Failing.STARTS, f"{end.id} ended as {end.state} before any rank ran", ctx.now
-        )
+        yield from failed(ctx, job, Failing.STARTS, f"{end.id} ended as {end.state} before any rank ran")
     elif isinstance(end, TimeUsedUp) and not end.began and not end.away:
-        yield from failed(ctx.session, job, Failing.STARTS, f"a J0 of {job.id} timed out before any rank ran", ctx.now)
+        yield from failed(ctx, job, Failing.STARTS, f"a J0 of {job.id} timed out before any rank ran")
 
 
 def _broke(end: PlaceholderEnded) -> bool:
@@ -59,11 +56,11 @@ def _broke(end: PlaceholderEnded) -> bool:
     return end.state is not SubjobState.CANCELLED and not end.released and not end.counted
 
 
-def failed(session: Session, job: Job, what: Failing, why: str, now: float, part: str = "") -> Effects[None]:
+def failed(ctx: Context, job: Job, what: Failing, why: str, part: str = "") -> Effects[None]:
     """One more failure in a row. One that was begun before the pause was known makes the pause no longer."""
-    row = session.get(QueuePause, (job.queue, what.value, part))
+    row = ctx.session.get(QueuePause, (job.queue, what.value, part))
     if row is None:
-        row = QueuePause(name=job.queue, what=what.value, whose=part, failures=0, jobs=[], since_s=now, reason=why)
+        row = QueuePause(name=job.queue, what=what.value, whose=part, failures=0, jobs=[], since_s=ctx.now, reason=why)
         yield Insert(row)
     yield note(row, reason=why)
     if job.id not in row.jobs and len(row.jobs) < DIFFERENT_JOBS:
@@ -75,36 +72,36 @@ def failed(session: Session, job: Job, what: Failing, why: str, now: float, part
     if row.failures < FAILURES:
         return
     pause = _pause_s(row)
-    yield note(row, until_s=now + pause)
+    yield note(row, until_s=ctx.now + pause)
     if not paused:
         kind = EventKind.QUEUE_PAUSED
         yield tell(kind, queue=job.queue, what=what.value, whose=part, reason=why, pause_s=pause)
 
 
-def succeeded(session: Session, job: Job, what: Failing, now: float) -> Effects[None]:
+def succeeded(ctx: Context, job: Job, what: Failing) -> Effects[None]:
     """A submission was taken, or ranks run where they were to start: whatever was wrong with the queue is over."""
     for part in ("", whose_is(job)):
-        row = session.get(QueuePause, (job.queue, what.value, part))
+        row = ctx.session.get(QueuePause, (job.queue, what.value, part))
         if row is not None:
-            yield from _open(session, row, now, "it works again")
+            yield from _open(row, "it works again")
 
 
-def may_submit(session: Session, job: Job, *, tried: bool, now: float) -> Effects[bool]:
+def may_submit(ctx: Context, job: Job, *, tried: bool) -> Effects[bool]:
     """Whether to go on with a submission that is due. Where a pause is over, the first that asks is the trial."""
-    found = (session.get(QueuePause, (job.queue, Failing.SUBMISSIONS.value, part)) for part in ("", whose_is(job)))
+    found = (ctx.session.get(QueuePause, (job.queue, Failing.SUBMISSIONS.value, part)) for part in ("", whose_is(job)))
     rows = [row for row in found if row is not None and row.until_s is not None]
-    if any(now < (row.until_s or 0.0) and (tried or len(row.jobs) >= DIFFERENT_JOBS) for row in rows):
+    if any(ctx.now < (row.until_s or 0.0) and (tried or len(row.jobs) >= DIFFERENT_JOBS) for row in rows):
         return False
     for row in rows:
-        if now >= (row.until_s or 0.0):
-            yield from _try_with(row, job, now)
+        if ctx.now >= (row.until_s or 0.0):
+            yield from _try_with(row, job, ctx.now)
     return True
 
 
-def try_start(session: Session, job: Job, now: float) -> Effects[float]:
+def try_start(ctx: Context, job: Job) -> Effects[float]:
     """A queue's pause is over, and subjobs of `job` are its trial. Until when the others wait (absolute seconds)."""
-    row = session.get(QueuePause, (job.queue, Failing.STARTS.value, ""))
-    return 0.0 if row is None else (yield from _try_with(row, job, now))
+    row = ctx.session.get(QueuePause, (job.queue, Failing.STARTS.value, ""))
+    return 0.0 if row is None else (yield from _try_with(row, job, ctx.now))
 
 
 def _try_with(row: QueuePause, job: Job, now: float) -> Effects[float]:
@@ -119,7 +116,7 @@ def _pause_s(row: QueuePause) -> float:
     return pause_s(max(FAILURES, row.failures) - FAILURES + 1, first_s=QUEUE_PAUSE_S, most_s=most)
 
 
-def _open(session: Session, row: QueuePause, now: float, why: str) -> Effects[None]:
+def _open(row: QueuePause, why: str) -> Effects[None]:
     if row.until_s is not None:
         yield tell(
             EventKind.QUEUE_RESUMED, queue=row.name, what=row.what, whose=row.whose, reason=why, failures=row.failures
@@ -127,12 +124,7 @@ def _open(session: Session, row: QueuePause, now: float, why: str) -> Effects[No
     yield Delete(row)
     yield Flush()
     if row.what == Failing.SUBMISSIONS:
-        refused = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts > 0)
-        jobs = select(Job.id).where(Job.queue == row.name)
-        if row.whose:
-            jobs = jobs.where(Job.user + "/" + Job.account == row.whose)
-        due = update(Intent).where(*refused, Intent.job_id.in_(jobs), Intent.not_before_s > now)
-        session.execute(due.values(not_before_s=now))
+        yield SubmitNow(row.name, row.whose)
     yield Wake((INTENTS_TOPIC,))
 
 
@@ -154,4 +146,4 @@ def resume(ctx: Context, name: str, by: str) -> Effects[None]:
     if not any(row.until_s is not None for row in rows):
         raise EjbError(Code.CONFLICT, f"queue {name} is not paused", hint="`ejb queue list` shows which are")
     for row in rows:
-        yield from _open(ctx.session, row, ctx.now, f"resumed by {by}")
+        yield from _open(row, f"resumed by {by}")

@@ -338,8 +338,7 @@ def _not_begun(world: JobWorld, why: str) -> Effects[None]:
 
 
 def _forget_lead(job: Job) -> Effects[None]:
-    yield note(job, lead_worker=None)
-    yield note(job, script_run=job.script_run - 1)
+    yield note(job, lead_worker=None, script_run=job.script_run - 1)
 
 
 def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, int]) -> Effects[None]:
