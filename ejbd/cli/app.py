@@ -39,6 +39,7 @@ MODULES = {
     "queue": "site",
     "token": "site",
     "history": "history",
+    "profile": "profile",
     "sim": "sim",
 }
 

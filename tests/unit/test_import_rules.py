@@ -33,10 +33,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
     "manager": {"core", "batch", "store"} | COMMON,
     "api": {"manager", "store"} | COMMON,
+    "profiles": {"core", "errors"},
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
     "studies": {"core", "sim", "doctor"} | COMMON,  # what is played on a site is compiled there as doctor does it
-    "cli": {"client", "accounting", "sim", "studies"} | COMMON,
+    "cli": {"client", "accounting", "profiles", "sim", "studies"} | COMMON,
 }
 
 # What a launch line means is said once. The module imports nothing of ours.
