@@ -93,15 +93,32 @@ def try_profile(
 
     Raises EjbError where the command cannot be run at all, or the case is not one for the profile.
     """
-    command = split(words)
+    runs: list[Run] = []
+    try:
+        return _tried(profile, split(words), case, scratch, widths, tell, longest_s, runs)
+    finally:
+        for run in runs:  # also where it was interrupted
+            if not run.ended():
+                run.kill()
+
+
+def _tried(
+    profile: Profile,
+    command: Command,
+    case: Path,
+    scratch: Path,
+    widths: tuple[int, int],
+    tell: Callable[[str], None],
+    longest_s: float,
+    runs: list[Run],
+) -> Trial:
     trial = Trial(profile.name)
     whole = _folder(case, scratch / "alone")
-    run, start_s = _launch(profile, command, whole, widths[0], None, 0)
+    run, _ = _launch(profile, command, whole, widths[0], None, 0)
+    runs.append(run)
     if problem := missing(profile, whole, run.values):
-        run.kill()
         raise EjbError(Code.INVALID, problem, hint="docs/profiles.md says what a case needs")
     tell(f"{widths[0]} ranks, uninterrupted")
-    _until_step(run, longest_s, start_s)
     trial.alone = _ended(run, widths[0], longest_s)
     if trial.alone.verdict != Verdict.FINISHED:
         trial.wrong.append(f"uninterrupted it is not seen to finish: {trial.alone.why}")
@@ -114,6 +131,7 @@ def try_profile(
     for epoch, ranks in enumerate((widths[0], widths[1], widths[0]), 1):
         tell(f"{ranks} ranks, {'to its end' if epoch == PARTS else 'told to stop'}")
         final, prepared = _launch(profile, command, chain, ranks, before, epoch)
+        runs.append(final)
         part = _part(final, ranks, part_s * _slower(widths, ranks), longest_s, last=epoch == PARTS)
         part = Part(**{**part.to_json(), "prepare_s": prepared})
         if part.verdict == Verdict.FAILED and before is not None and before != ranks:
