@@ -98,6 +98,20 @@ def rate_on(processes: int, processors: int, delta: Delta, rungs: Rungs | None) 
     return 1.0 / rungs.stretch_on(processes, processors) if processors > 0 else 0.0
 
 
+def parse_widths(text: str) -> tuple[Shape, tuple[int, ...]]:
+    """What a job says of its widths: a shape, or a list of numbers with commas. Raises ValueError for anything else."""
+    if text in set(Shape):
+        return Shape(text), ()
+    try:
+        widths = tuple(sorted({int(word) for word in text.split(",")}))
+    except ValueError:
+        widths = ()
+    if not widths or widths[0] < 1 or "_" in text:
+        shapes = ", ".join(shape.value for shape in Shape)
+        raise ValueError(f"{shapes}, or a list of numbers such as 4,8,16")
+    return Shape.ANY, widths
+
+
 def over_subscribed(processes: int, delta: Delta, omax: int) -> Rungs:
     """Eq. 2 as a table: of equal widths the lowest degree counts, and none that is no faster than a narrower one."""
     table: dict[int, float] = {}

@@ -62,7 +62,8 @@ class JobSpec:
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
     did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of
     PBS. `signal`: as --signal has it. `begins_again`: its script is begun again, behind the launches that have ended,
-    where its shell is lost. `mail`: the mails that an elastic job sends.
+    where its shell is lost. `mail`: the mails that an elastic job sends. `widths`: its application
+    can be restarted on another number of ranks, of this shape or list ("": it keeps them).
     """
 
     name: str
@@ -105,6 +106,7 @@ class JobSpec:
     signal: str = ""
     mail: Mail | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    widths: str = ""
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
@@ -116,6 +118,8 @@ class JobSpec:
         """Plain JSON values; :meth:`from_json` is its inverse."""
         # Not asdict(), which copies every variable of the environment by way of its own recursion.
         found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.widths:  # few jobs have any
+            del found["widths"]
         found["wants"], found["needs"] = self.wants.to_json(), self.needs.to_json()
         found["mail"] = self.mail.to_json() if self.mail is not None else None
         if self.asked is not None:
