@@ -132,6 +132,8 @@ class Soak:
             due = sent.cancel_after_s and time.monotonic() > sent.submitted_at + sent.cancel_after_s
             if sent.id and due and not sent.suffered("cancel"):
                 with suppress(httpx.HTTPError):
+                    if not sent.suffered("cancel asked"):
+                        sent.done.append(Done("cancel asked", sent.id))  # which counts where the answer is lost
                     if self.daemon.client.post(f"/v1/jobs/{sent.id}/cancel").is_success:
                         sent.done.append(Done("cancel", sent.id))
 
