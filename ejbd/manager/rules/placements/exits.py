@@ -77,7 +77,8 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
             yield from start_over(world, epoch, f"{why}; it is begun once more without it")
             return True
         if came_apart(world, epoch):
-            why = f"rank {rank} ended with code {code}: its launch took {came_up_after_s(world, epoch):.0f} s to come up everywhere"
+            late_s = came_up_after_s(world, epoch)
+            why = f"rank {rank} ended with code {code}, in a launch that came up everywhere after {late_s:.0f} s only"
             yield from fail_epoch(world, epoch, EpochCode.CAME_APART, why, members=list(epoch.members))
             return True
         yield NoteDeaths(epoch, bad)
