@@ -73,7 +73,7 @@ class Launches:
         self._log = log
         self._next = 0
         self._running: Optional[int] = None
-        self._held: Optional[_Shim] = None  # whose launch waits for room in the spool
+        self._held: Optional[_Shim] = None  # its launch waits for room in the spool
         self._cancelled = False
         self._waiting: List[Any] = []
         self._shims: Dict[int, _Shim] = {}
