@@ -158,9 +158,9 @@ def open_subjobs(job: Mapping[str, Any], states: Mapping[tuple[str, str], str]) 
 
     `job`: as EJB tells it; `states`: what the batch system calls its jobs, by their ids and tags: a controller that
     was killed may have forgotten a job, and given its id to another. One that is COMPLETING is cancelled, and has not
-    ended: where a slurmd was killed under an Epilog, Slurm asks it again only after a minute or so. A passed-through job
-    that a killed controller has forgotten is `unknown`, and EJB goes on asking for it: nothing is there, and its subjob
-    stays open on purpose.
+    ended: where a slurmd was killed under an Epilog, Slurm asks it again only after a minute or so. A passed-through
+    job that a killed controller has forgotten is `unknown`, and EJB goes on asking for it: nothing is there, and its
+    subjob stays open on purpose.
     """
     left: list[str] = []
     ending: list[str] = []
