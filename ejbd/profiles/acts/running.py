@@ -22,7 +22,7 @@ from ejbd.profiles.profile import STDOUT, Profile, To
 from ejbd.profiles.reading import matches
 from ejbd.profiles.starting import Start
 
-LOOKED_EVERY_S = 0.05
+LOOKED_EVERY_S = 0.02
 PREPARES_S = 3600.0
 
 
