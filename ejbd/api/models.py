@@ -271,10 +271,11 @@ class GapView(Api):
     """A window that a job was sent into. `end` "": it is there, or on its way."""
 
     walltime_s: float
-    processors: Annotated[int, Field(description="that were free")]
+    processors: Annotated[int, Field(description="of the attempt")]
     until_s: float
-    utilisation: Annotated[float, Field(description="the share of the gap that was expected to be of use")]
     finishes: Annotated[float, Field(description="the probability that the run is done in it")]
+    by: Annotated[str, Field(description="of which runs how many were; empty: by a law")] = ""
+    utilisation: Annotated[float | None, Field(description="of attempts by a law: the share of use expected")] = None
     end: str
 
 

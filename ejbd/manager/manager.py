@@ -281,7 +281,7 @@ class Manager:
         self._hearing.database_away(self._looked_s)
 
     async def _fill_gaps(self) -> None:
-        """Speculative backfill: laws are fitted beside the writer, and what they say is looked at again on it."""
+        """Jobs go into windows shorter than their request: chosen beside the writer, and looked at again on it."""
         stands, found = await self.store.read(lambda s: (gaps.any_stands(s), gaps.look(self._context(s))))
         if stands:
             await self.store.write(lambda s: run(self._context(s), gaps.mind))

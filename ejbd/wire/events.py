@@ -109,11 +109,9 @@ class JobAgain(TypedDict):
 
 
 class JobGap(TypedDict):
-    """The walltime with which it is sent there. `utilisation`: the share of the gap that is expected to be of use.
-    `finishes`: the probability that the run is done in it."""
+    """The walltime with which it is sent there. `finishes`: the probability that the run is done in it."""
 
     walltime_s: float
-    utilisation: float
     finishes: float
     reason: str
 
