@@ -141,6 +141,13 @@ class QueueSettings(BaseModel):
             "8 of 10 runs like them were over by then (docs/speculation.md)"
         ),
     ] = "off"
+    raised: Annotated[
+        Literal["off", "rerunnable", "all"],
+        Field(
+            description="which waiting jobs are planned by their user's last two runs, and raised to their request "
+            "before that is over. Only an operator of Slurm may raise (docs/speculation.md)"
+        ),
+    ] = "off"
     max_subjobs: Annotated[
         int, Field(ge=1, le=1000, description="most subjobs that one job runs on at once, J0 not counted")
     ] = 8

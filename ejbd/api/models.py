@@ -279,6 +279,14 @@ class GapView(Api):
     end: str
 
 
+class RaisedView(Api):
+    """A plan that is shorter than the request. `end` "": it stands, or is to; then `raised`, or `refused`."""
+
+    first_s: float
+    asked: Annotated[bool, Field(description="it is being raised")]
+    end: str
+
+
 class WalltimesView(Api):
     """The walltimes that were learned for a job. `sequence_s` empty: the user's own stands, and `why`."""
 
@@ -312,6 +320,7 @@ class WalltimesView(Api):
     own_cost_s: Annotated[float | None, Field(description="the same for the user's own request, asked for once")] = None
     checkpoint_s: Annotated[float | None, Field(description="C, where a run resumes from a checkpoint")] = None
     restart_s: Annotated[float | None, Field(description="R")] = None
+    raised: Annotated[RaisedView | None, Field(description="what it is planned with, and raised from")] = None
     gaps: Annotated[list[GapView], Field(description="windows that it was sent into with less than it asks for")] = []
 
 

@@ -51,7 +51,7 @@ from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.tick import Tick
-from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
 from ejbd.manager.rules.learning.pastruns import note_end as note_run
 from ejbd.manager.rules.learning.retrying import take_next
@@ -266,6 +266,8 @@ class Manager:
                     while await self.store.write(lambda s: tick.step(self._context(s))):
                         pass
                 await self._fill_gaps()
+                if await self.store.read(lambda s: raising.is_wanted(self._context(s))):
+                    await self.store.write(lambda s: run(self._context(s), raising.plan))
             except EjbError as error:
                 self._not_stored(error)
                 return

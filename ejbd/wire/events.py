@@ -116,6 +116,13 @@ class JobGap(TypedDict):
     reason: str
 
 
+class JobLimit(TypedDict):
+    """The walltime that it has at the batch system from now on."""
+
+    walltime_s: float
+    reason: str
+
+
 class JobAlone(TypedDict):
     """When its J0's workers began it, by their own clock, and that from now on it runs as it was submitted."""
 
@@ -498,6 +505,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_MOVABLE: Told("what kept it from being moved is gone", Reason),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
+    K.JOB_LIMIT: Told("it is planned with less than its request, or was raised to it", JobLimit),
     K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_SIGNAL_ASKED: Told("a user had it sent a signal", JobSignalAsked),

@@ -28,15 +28,21 @@ def under_way(job: Job) -> dict[str, Any] | None:
     return gaps[-1] if gaps and not gaps[-1]["end"] else None
 
 
-def noted(world: JobWorld, gap: dict[str, Any]) -> dict[str, Any]:
-    """What is kept with a job of its walltimes, with one more attempt."""
+def kept_with(world: JobWorld) -> dict[str, Any]:
+    """What is kept with a job of its walltimes: where nothing was learned, that its own stands."""
     job, known = world.job, world.job.walltimes
-    if known is None:
-        of = application_of_job(job.user, world.spec)
-        known = {
-            "why": "its user's own is asked for", "by": "queue", "application": of.name, "input_class": of.input_class,
-            "processors": of.processors, "own_s": job.walltime_s, "limit_s": job.walltime_s,
-        }  # fmt: skip
+    if known is not None:
+        return known
+    of = application_of_job(job.user, world.spec)
+    return {
+        "why": "its user's own is asked for", "by": "queue", "application": of.name, "input_class": of.input_class,
+        "processors": of.processors, "own_s": job.walltime_s, "limit_s": job.walltime_s,
+    }  # fmt: skip
+
+
+def noted(world: JobWorld, gap: dict[str, Any]) -> dict[str, Any]:
+    """The same with one more attempt."""
+    known = kept_with(world)
     return {**known, "gaps": [*known.get("gaps", []), gap]}
 
 

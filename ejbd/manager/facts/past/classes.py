@@ -27,8 +27,8 @@ class Classes:
     def __init__(self, rows: Iterable[tuple[str, str, int, str, float, float | None, str]]) -> None:
         self._kept: dict[tuple[object, ...], list[float]] = {}
         for user, name, processors, kind, run_s, requested_s, outcome in rows:
-            if outcome == "timeout" and run_s < WHOLE * (requested_s or inf):
-                continue  # it was cut short for less than it asks for, and is not over: it is run again
+            if not is_over(run_s, requested_s, outcome):
+                continue
             for _, group, unit_s in _groups(Application(user, name, processors, kind), requested_s):
                 runs = self._kept.setdefault(group, [])
                 if len(runs) < NEWEST:
@@ -51,6 +51,11 @@ def _groups(of: Application, request_s: float | None) -> Iterator[tuple[str, tup
         yield "runs of its user with this request", ("request", of.user, request_s), 1.0
         yield "runs of its user, by their requests,", ("user", of.user), request_s
         yield "runs of all users, by their requests,", ("all",), request_s
+
+
+def is_over(run_s: float, requested_s: float | None, outcome: str) -> bool:
+    """Whether a run is over: one that was cut short for less than it asks for is run again."""
+    return outcome != "timeout" or run_s >= WHOLE * (requested_s or inf)
 
 
 def newest(session: Session) -> Classes:

@@ -158,7 +158,9 @@ def _waiting(ctx: Context, queue: str, pending: Sequence[BatchJobView], past: cl
         begun = row.start_s is not None and not tried_s
         if row.tag not in place or begun or (row.walltimes or {}).get("at") or not row.walltime_s:
             continue
-        if any(gap["until_s"] > ctx.now and gap["end"] != TIMED_OUT for gap in before):
+        if (row.walltimes or {}).get("raised") or any(
+            gap["until_s"] > ctx.now and gap["end"] != TIMED_OUT for gap in before
+        ):
             continue
         spec = JobSpec.from_json(row.spec)
         if spec.learned is False or not_again(spec) or standby.is_several(spec):
