@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.batch.slurm.adapter import SlurmBatch
+from ejbd.batch.slurm.commands import Shorten
 from tests.acceptance.sites import daemon_on_slurm
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.known_runs import learn
-from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("gaps-slurm")]
@@ -61,7 +59,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("gaps")
-    with daemon_on_slurm(folder, 2, '[queues.default]\ngaps = "on"\nraised = "all"\n') as (cluster, daemon):
+    with daemon_on_slurm(folder, 2, '[queues.default]\ngaps = "on"\n') as (cluster, daemon):
         learn(daemon, "gap", 540.0, [30.0 + 4 * at for at in range(20)])
         yield Place(cluster, daemon, folder)
 
@@ -121,18 +119,18 @@ def test_a_daemon_that_dies_while_the_attempt_times_out_finds_it_so(place: Place
 
 
 def test_a_limit_is_lowered_while_a_job_waits_and_raised_while_it_runs(place: Place) -> None:
-    """By the last two runs, 102 and 106 s, it would be two minutes: it is three, long enough to be raised in time."""
-    _, waits = place.crowd()
+    """By the last two runs, 102 and 106 s, it would be two minutes: it is three, long enough to be raised in time. With
+    these it fits a window of four, for which its nine are too long."""
+    place.crowd()
+    place.daemon.client.patch("/v1/queues/batch", json={"raised": "all"}).raise_for_status()
     wishes = {"elastic": "off", "engine": "none"}
     job = str(place.daemon.post_job("sleep", "20", ranks=1, time="9:00", overrides=wishes)["id"])
     until(lambda: place.batch_ids(job) != [], "it was not submitted", 60, place.daemon.trace(job))
     (id,) = place.batch_ids(job)
-    place.cluster.until(lambda: place.told(id, "%T %l") == "PENDING 3:00", "its limit was not lowered", 60)
+    place.cluster.until(lambda: place.told(id, "%T %l") == "RUNNING 3:00", "it does not run with its plan", 90)
     assert "planned with 180 s, and raised to 540 s before that is over" in place.daemon.explain(job)["now"]
-    place.cluster.run("scancel", waits)
-    place.cluster.until(lambda: place.told(id, "%T") == "RUNNING", "it does not run", 60)
-    adapter = SlurmBatch(path=place.cluster.path)
-    asyncio.run(adapter.update(ME, id, walltime_s=540.0))
+    place.cluster.run(*Shorten(id, 540.0).argv())
     assert place.told(id, "%T %l") == "RUNNING 9:00", "Slurm raises the limit of what runs"
     place.daemon.wait(job, "completed", timeout_s=60)
     assert place.daemon.explain(job)["walltimes"]["raised"]["first_s"] == 180.0
+    place.daemon.client.patch("/v1/queues/batch", json={"raised": None}).raise_for_status()
