@@ -109,12 +109,17 @@ class JobAgain(TypedDict):
 
 
 class JobGap(TypedDict):
-    """The walltime with which it is sent there. `utilisation`: the share of the gap that is expected to be of use.
-    `finishes`: the probability that the run is done in it."""
+    """The walltime with which it is sent there. `finishes`: the probability that the run is done in it."""
 
     walltime_s: float
-    utilisation: float
     finishes: float
+    reason: str
+
+
+class JobLimit(TypedDict):
+    """The walltime that it has at the batch system from now on."""
+
+    walltime_s: float
     reason: str
 
 
@@ -500,6 +505,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_MOVABLE: Told("what kept it from being moved is gone", Reason),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
+    K.JOB_LIMIT: Told("it is planned with less than its request, or was raised to it", JobLimit),
     K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_SIGNAL_ASKED: Told("a user had it sent a signal", JobSignalAsked),
