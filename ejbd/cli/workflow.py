@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ejbd.cli.options import AsJson, MaybePath, output
+from ejbd.cli.options import AsJson, MaybePath, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output, printable
 from ejbd.cli.words import duration
 from ejbd.errors import Code, EjbError
@@ -19,16 +20,24 @@ if TYPE_CHECKING:
 workflow_app = typer.Typer(help="Run plans of stages, each with a width of its own.", no_args_is_help=True)
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="Read the plan from this YAML file; - is stdin.")]
-Folder = Annotated[
-    MaybePath, typer.Option("-D", "--chdir", metavar="DIR", help="Run the stages here; without: in this directory.")
-]
+Workflow = Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name it by its id, its beginning, or `last`.")]
 
 
 @workflow_app.command("check")
-def check(plan: PlanFile, chdir: Folder = None, as_json: AsJson = False) -> None:
-    """Say whether a plan can be right: keys, widths, circles, files. No daemon is asked."""
-    read = checked(plan, chdir or Path())
+def check(
+    context: typer.Context,
+    plan: PlanFile,
+    site: Annotated[
+        bool, typer.Option("--site", help="Ask the daemon, too, whether the site would take each allocation.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a plan can be right: keys, widths, circles, and files, by this directory."""
+    text = text_of(plan)
+    read = checked(text, name_of(plan))
     out = output(as_json, False)
+    if site:
+        client(context).check_workflow(text, file=name_of(plan))
     out.result(read.to_json(), lambda: _told(read, out))
 
 
@@ -48,6 +57,72 @@ def cost(
     out.result(found, lambda: _costs(found, out))
 
 
+@workflow_app.command("submit")
+def submit(context: typer.Context, plan: PlanFile, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Submit a plan: its stages run in this directory, with this environment."""
+    text = text_of(plan)
+    checked(text, name_of(plan))
+    found = client(context).submit_workflow(text, file=name_of(plan))
+    out = output(as_json, quiet)
+    out.result(found, lambda: out.line(f"workflow {found['id']}: {len(found['stages'])} allocations"), found["id"])
+
+
+@workflow_app.command("status")
+def status(
+    context: typer.Context,
+    workflow: Annotated[
+        MaybeText, typer.Argument(metavar="[WORKFLOW]", help="Show this one: an id, its beginning, `last`.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a workflow is, or list the newest."""
+    out = output(as_json, False)
+    if workflow is None:
+        found = client(context).workflows()
+        out.result({"workflows": found}, lambda: _list(found, out))
+        return
+    one = client(context).workflow(workflow)
+    out.result(one, lambda: _show(one, out))
+
+
+@workflow_app.command("report")
+def report(
+    context: typer.Context,
+    workflow: Workflow = "last",
+    svg: Annotated[
+        MaybePath, typer.Option("--svg", metavar="FILE", help="Draw what was held over time into this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a workflow held and used, in core-hours, beside one allocation of its greatest width."""
+    found = client(context).workflow_report(workflow)
+    out = output(as_json, False)
+    if svg is not None:
+        from ejbd.cli.workflow_chart import chart
+
+        try:
+            svg.write_text(chart(found), encoding="utf-8")
+        except OSError as error:
+            raise EjbError(Code.INVALID, f"{svg} cannot be written: {error.strerror}") from None
+    out.result(found, lambda: _accounts(found, out))
+
+
+@workflow_app.command("cancel")
+def cancel(context: typer.Context, workflow: Workflow, as_json: AsJson = False) -> None:
+    """End a workflow: nothing new begins, and what runs is ended."""
+    found = client(context).cancel_workflow(workflow)
+    out = output(as_json, False)
+    out.result(found, lambda: _show(found, out))
+
+
+@workflow_app.command("retry")
+def retry(context: typer.Context, workflow: Workflow, as_json: AsJson = False) -> None:
+    """Try again what did not end well; what did is not run again."""
+    found = client(context).retry_workflow(workflow)
+    out = output(as_json, False)
+    out.result(found, lambda: _show(found, out))
+
+
 def read_file(path: Path) -> Plan:
     """The plan in a file. Raises EjbError for one that cannot be read, and for what is none."""
     return read_text(text_of(path), name_of(path))
@@ -59,12 +134,12 @@ def read_text(text: str, name: str) -> Plan:
     return read_plan(text, name, ENGINES)
 
 
-def checked(path: Path, folder: Path) -> Plan:
-    """The plan in a file, the files of which are there. Raises EjbError."""
+def checked(text: str, name: str) -> Plan:
+    """The plan, the files of which are there. Raises EjbError."""
     from ejbd.workflow.reading import check_files
 
-    found = read_file(path)
-    check_files(found, name_of(path), lambda pattern: any(_matching(folder, pattern)))
+    found = read_text(text, name)
+    check_files(found, name, lambda pattern: any(_matching(pattern)))
     return found
 
 
@@ -92,10 +167,10 @@ def text_of(path: Path) -> str:
         raise EjbError(Code.INVALID, f"line {line} is not UTF-8", where=name_of(path)) from None
 
 
-def _matching(folder: Path, pattern: str) -> Any:
+def _matching(pattern: str) -> Iterator[str]:
     import glob
 
-    return glob.iglob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207  # absolute patterns, too
+    return glob.iglob(pattern, recursive=True)  # noqa: PTH207  # absolute patterns, too
 
 
 def _told(plan: Plan, out: Output) -> None:
@@ -109,6 +184,58 @@ def _told(plan: Plan, out: Output) -> None:
         for needs in [", ".join(group.needs) or "-"]
     ]
     out.table(["STAGES", "PROCESSORS", "WALLTIME", "AFTER"], rows, frozenset({1}))
+
+
+def _list(found: list[dict[str, Any]], out: Output) -> None:
+    if not found:
+        out.line("no workflow yet")
+        return
+    rows = []
+    for one in found:
+        done = sum(stage["state"] in ("completed", "skipped") for stage in one["stages"])
+        rows.append([one["id"], one["name"], one["user"], one["state"], f"{done}/{len(one['stages'])}"])
+    out.table(["WORKFLOW", "NAME", "USER", "STATE", "DONE"], rows)
+
+
+def _show(one: dict[str, Any], out: Output) -> None:
+    why = f": {one['reason']}" if one["reason"] else ""
+    out.line(printable(f"workflow {one['id']} ({one['name']}, mode {one['mode']}) is {one['state']}{why}"))
+    rows = [
+        [
+            ", ".join(stage["stages"]),
+            str(stage["tasks"]),
+            stage["state"] if stage["state"] != "submitted" else stage["job_state"] or "submitted",
+            stage["job"] or "-",
+            str(stage["attempt"]),
+            stage["reason"],
+        ]
+        for stage in one["stages"]
+    ]
+    out.table(["STAGES", "PROCESSORS", "STATE", "JOB", "TRY", "REASON"], rows, frozenset({1, 4}))
+
+
+def _accounts(found: dict[str, Any], out: Output) -> None:
+    keys = ("held", "used", "moves", "waits")
+    rows = [
+        [
+            ", ".join(one["stages"]),
+            one["job"] or "-",
+            one["outcome"] or "goes on",
+            str(one["tasks"]),
+            duration(one["wait_s"]),
+            duration(one["run_s"]),
+            *(f"{one['core_h'][key]:.4f}" for key in keys),
+        ]
+        for one in found["attempts"]
+    ]
+    total = [f"{found['core_h'][key]:.4f}" for key in keys]
+    rows.append(["all of them", "", found["state"], "", duration(found["wait_s"]), duration(found["run_s"]), *total])
+    headings = ["STAGES", "JOB", "OUTCOME", "PROCESSORS", "WAITED", "RAN", "HELD", "USED", "MOVES", "IDLE"]
+    out.table(headings, rows, frozenset(range(3, 10)))
+    if found["saved_percent"] is not None:
+        whole, saved = found["one_allocation_core_h"], found["saved_percent"]
+        what = f"{saved:.1f} % fewer than" if saved >= 0 else f"{-saved:.1f} % MORE than"
+        out.line(f"core-hours; {what} one allocation of {found['widest']} processors, {whole:.4f}, by Eq. 1")
 
 
 def _costs(found: dict[str, Any], out: Output) -> None:
