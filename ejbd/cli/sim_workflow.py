@@ -42,7 +42,7 @@ def workflow(
     """Play Montage, BLAST and the synthetic workflow as one wide job, as chained jobs, and in both of E-HPC's modes."""
     from ejbd.sim.settings import load
     from ejbd.sim.stages import Rules, Way
-    from ejbd.studies.staged.flows import compare
+    from ejbd.studies.staged.flows import compare, summary
 
     wanted = _numbers(widths)
     rules = Rules(Way.ONE, move_s=move, over=over, ahead_s=ahead, linger_s=linger, learned=learned)
@@ -53,19 +53,21 @@ def workflow(
         rows += compare(workload, wanted, every, rules, lambda line: print(f"ejb: {line}", file=sys.stderr))
     if json_file is not None:
         with writable(json_file) as out:
-            out.write(json_text({"rows": rows}, indent=2) + "\n")
+            out.write(json_text({"summary": summary(rows), "rows": rows}, indent=2) + "\n")
     if json_file != "-":
         headings = ["LOG", "WIDTH", "WORKFLOW", "MODE", "JOBS", "CORE-H", "IDLE", "HOURS", "WAITED", "EQ. 7", "EQ. 6"]
-        output(False, False).table(headings, [_cells(row) for row in rows], frozenset({1, *range(4, 11)}))
+        output(False, False).table(
+            headings, [_cells(row) for row in (*rows, *summary(rows))], frozenset({1, *range(4, 11)})
+        )
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     return [
         row["log"][:12],
-        str(row["width"]),
+        str(row["width"] or "> 32"),
         row["workflow"],
         row["mode"] + ("" if row["bundled"] else ", a job a stage"),
-        f"{row['allocations']:g}",
+        f"{row['allocations']:.3g}",
         *(f"{row[key]:.2f}" for key in ("core_h", "idle_core_h", "turnaround_h", "wait_h")),
         *(f"{100 * row[key]:.0f} %" for key in ("eq7", "eq6")),
     ]

@@ -8,7 +8,7 @@ import pytest
 from ejbd.sim.stages import Flow, Rules, Staged, Step, Way
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import Jobs
-from ejbd.studies.staged.flows import WORKFLOWS, compare, steps_of
+from ejbd.studies.staged.flows import WORKFLOWS, compare, steps_of, summary
 from ejbd.workflow.accounts import Held, one_allocation_core_s, staged_core_s
 
 FLOW = Flow(10.0, (Step(32, 600.0), Step(128, 300.0)))
@@ -67,6 +67,10 @@ def test_rows_have_every_mode() -> None:
     rows = compare(busy, [32, 128, 256], 10, Rules(Way.ONE))
     assert len(rows) == 2 * 7 * 3, "256 processors do not fit"
     assert all(row["eq7"] == 0.0 for row in rows if row["mode"] == "one")
+    assert [row["mode"] for row in summary(rows)] == [
+        "one",
+        *(way for way in ("chained", "default", "fast") for _ in "12"),
+    ]
     found = {
         (row["width"], row["mode"]): row["core_h"] for row in rows if row["workflow"] == "synthetic" and row["bundled"]
     }

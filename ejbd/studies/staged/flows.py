@@ -106,6 +106,24 @@ def compare(
     return rows
 
 
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each log, mode and bundling: means over the workflows and over the widths of more than one node."""
+    found = []
+    for log in dict.fromkeys(row["log"] for row in rows):
+        wide = [row for row in rows if row["log"] == log and row["width"] > NODE]
+        for way, bundled in CASES:
+            chosen = [row for row in wide if (row["mode"], row["bundled"]) == (way.value, bundled)]
+            if chosen:
+                means = {key: mean(row[key] for row in chosen) for key in MEANS}
+                count = sum(row["workflows"] for row in chosen)
+                where = {"log": log, "width": 0, "workflow": "all three", "mode": way.value, "bundled": bundled}
+                found.append({**where, "workflows": count, **means})
+    return found
+
+
+MEANS = ("allocations", "core_h", "idle_core_h", "turnaround_h", "wait_h", "eq7", "eq6")
+
+
 def _row(fates: Sequence[Fate], whole: Sequence[Fate]) -> dict[str, Any]:
     pairs = list(zip(fates, whole, strict=True))
     return {
