@@ -62,11 +62,13 @@ def workflow(
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
+    from ejbd.studies.staged.flows import label
+
     return [
         row["log"][:12],
         str(row["width"] or "> 32"),
         row["workflow"],
-        row["mode"] + ("" if row["bundled"] else ", a job a stage"),
+        label(row["mode"], row["bundled"], row["elastic"]),
         f"{row['allocations']:.3g}",
         *(f"{row[key]:.2f}" for key in ("core_h", "idle_core_h", "turnaround_h", "wait_h")),
         *(f"{100 * row[key]:.0f} %" for key in ("eq7", "eq6")),

@@ -61,6 +61,18 @@ class Rules:
     learned: bool = False
 
 
+def steps_as(flow: Flow, way: Way) -> tuple[Step, ...]:
+    """The allocations that a workflow asks for in this way."""
+    if way is not Way.ONE:
+        return flow.steps
+    return (Step(max(step.width for step in flow.steps), sum(step.run_s for step in flow.steps)),)
+
+
+def step_needs_s(step: Step, at: int, rules: Rules) -> float:
+    """Seconds that an allocation is needed for; all but the first are come to by a move, where there are moves."""
+    return step.run_s + (rules.move_s if at and rules.way in (Way.DEFAULT, Way.FAST) else 0.0)
+
+
 @dataclass(slots=True)
 class Fate:
     """What became of a workflow; seconds and core-seconds. `waits_s`: q_i of each of its allocations."""
@@ -120,10 +132,7 @@ class Staged:
             self._push(float(jobs.submit[at]), SUBMIT, _Job(queued, float(jobs.run[at])))
         self.fates = [Fate(flow.arrive_s) for flow in flows]
         for flow, fate in zip(flows, self.fates, strict=True):
-            steps = flow.steps
-            if rules.way is Way.ONE:
-                steps = (Step(max(step.width for step in steps), sum(step.run_s for step in steps)),)
-            self._push(flow.arrive_s, ASK, _Playing(steps, fate))
+            self._push(flow.arrive_s, ASK, _Playing(steps_as(flow, rules.way), fate))
 
     def play(self) -> list[Fate]:
         while self._heap:
@@ -195,13 +204,10 @@ class Staged:
             return False
         flow.asked = step + 1
         one = flow.steps[step]
-        needed = one.run_s + self._moves(step)
+        needed = step_needs_s(one, step, self._rules)
         walltime = self._rules.over * needed + (self._rules.linger_s if self._rules.way is Way.FAST and step else 0.0)
         id = f"flow-{next(self._order)}"
         return self._submit(_Job(QueuedJob(id, one.width, walltime), needed, flow, step))
-
-    def _moves(self, step: int) -> float:
-        return self._rules.move_s if step and self._rules.way in (Way.DEFAULT, Way.FAST) else 0.0
 
     def _started(self, job: _Job, flow: _Playing) -> None:
         if flow.running:  # the step before it is still at work

@@ -6,9 +6,9 @@ import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from ejbd.cli.app import app
@@ -37,7 +37,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
     made.close()
 
 
-def ejb(*words: str) -> Result:
+def ejb(*words: str) -> Any:
     return CliRunner().invoke(app, ["workflow", *words])
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.sim.stages import Flow, Rules, Staged, Step, Way
+from ejbd.sim.stages_elastic import play_elastic_flows
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import Jobs
 from ejbd.studies.staged.flows import WORKFLOWS, compare, steps_of, summary
@@ -65,13 +67,30 @@ def test_the_papers_workflows_are_as_long_as_they_say() -> None:
 def test_rows_have_every_mode() -> None:
     busy = cluster(*((60.0 * at, 900.0, 1800.0, 64) for at in range(100)))
     rows = compare(busy, [32, 128, 256], 10, Rules(Way.ONE))
-    assert len(rows) == 2 * 7 * 3, "256 processors do not fit"
-    assert all(row["eq7"] == 0.0 for row in rows if row["mode"] == "one")
-    assert [row["mode"] for row in summary(rows)] == [
-        "one",
-        *(way for way in ("chained", "default", "fast") for _ in "12"),
-    ]
-    found = {
-        (row["width"], row["mode"]): row["core_h"] for row in rows if row["workflow"] == "synthetic" and row["bundled"]
-    }
+    assert len(rows) == 2 * 10 * 3, "256 processors do not fit"
+    assert all(row["eq7"] == 0.0 for row in rows if row["mode"] == "one" and not row["elastic"])
+    modes = ["one", *(way for way in ("chained", "default", "fast") for _ in "12"), "one", "chained", "default"]
+    assert [row["mode"] for row in summary(rows)] == modes
+    chosen = [row for row in rows if row["workflow"] == "synthetic" and row["bundled"] and not row["elastic"]]
+    found = {(row["width"], row["mode"]): row["core_h"] for row in chosen}
     assert found[128, "one"] / found[128, "chained"] == pytest.approx(2.5), "Fig. 9b"
+
+
+def test_where_nothing_has_to_wait_elastic_stages_are_as_the_others() -> None:
+    for way in (Way.ONE, Way.CHAINED, Way.DEFAULT):
+        fates = [
+            Staged(cluster(processors=256), [FLOW], Rules(way)).play(),
+            play_elastic_flows(cluster(processors=256), [FLOW], Rules(way), BundlingParameters()),
+        ]
+        rigid, elastic = (fate for (fate,) in fates)
+        assert (rigid.held, rigid.waits_s, rigid.end_s) == (elastic.held, elastic.waits_s, elastic.end_s)
+
+
+def test_an_elastic_stage_begins_on_what_is_free() -> None:
+    """Half of the cluster is held for long: the wide stage, for which the rigid one waits, begins on the other half."""
+    held = (0.0, 4000.0, 4000.0, 64)
+    (rigid,) = Staged(cluster(held), [FLOW], Rules(Way.CHAINED, over=1.0)).play()
+    parameters = BundlingParameters(lambda_s=6.0)
+    (elastic,) = play_elastic_flows(cluster(held), [FLOW], Rules(Way.CHAINED, over=1.0), parameters)
+    assert rigid.end_s == 4300.0
+    assert elastic.end_s < rigid.end_s and elastic.waits_s == [0.0, 0.0]

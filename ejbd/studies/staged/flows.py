@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
 from ejbd.errors import Code, EjbError
 from ejbd.sim.stages import Fate, Flow, Rules, Staged, Step, Way
+from ejbd.sim.stages_elastic import play_elastic_flows
 from ejbd.sim.workload import Workload
 
 NODE = 32
@@ -69,9 +71,11 @@ def flows_in(workload: Workload, width: int, bundled: bool, every: int) -> list[
 
 
 CASES = (
-    (Way.ONE, True),
-    *((way, bundled) for way in (Way.CHAINED, Way.DEFAULT, Way.FAST) for bundled in (True, False)),
+    (Way.ONE, True, False),
+    *((way, bundled, False) for way in (Way.CHAINED, Way.DEFAULT, Way.FAST) for bundled in (True, False)),
+    *((way, True, True) for way in (Way.ONE, Way.CHAINED, Way.DEFAULT)),
 )
+"""How they are run; whether stages share allocations; whether each allocation is an elastic job."""
 
 
 def compare(
@@ -91,19 +95,29 @@ def compare(
     rows = []
     for width in fitting:
         whole: list[Fate] = []
-        for way, bundled in CASES:
+        for way, bundled, elastic in CASES:
             named = flows_in(workload, width, bundled, every)
-            fates = Staged(workload, [flow for _, flow in named], replace(rules, way=way)).play()
-            if way is Way.ONE:
+            flows, mode = [flow for _, flow in named], replace(rules, way=way)
+            if elastic:
+                parameters = BundlingParameters(lambda_s=rules.move_s, guard=Guard.ON, order=Order.LEAST_WORK)
+                fates = play_elastic_flows(workload, flows, mode, parameters)
+            else:
+                fates = Staged(workload, flows, mode).play()
+            if not whole:
                 whole = fates
             for workflow in WORKFLOWS:
                 chosen = [at for at, (name, _) in enumerate(named) if name == workflow]
                 if chosen:
                     row = _row([fates[at] for at in chosen], [whole[at] for at in chosen])
                     where = {"log": workload.name, "width": width, "workflow": workflow}
-                    rows.append({**where, "mode": way.value, "bundled": bundled, **row})
-            told(f"{workload.name}, {width} processors: {way.value}{'' if bundled else ', a job a stage'}")
+                    rows.append({**where, "mode": way.value, "bundled": bundled, "elastic": elastic, **row})
+            told(f"{workload.name}, {width} processors: {label(way.value, bundled, elastic)}")
     return rows
+
+
+def label(mode: str, bundled: bool, elastic: bool) -> str:
+    """A case in words."""
+    return mode + ("" if bundled else ", a job a stage") + (", elastic" if elastic else "")
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -111,12 +125,20 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for log in dict.fromkeys(row["log"] for row in rows):
         wide = [row for row in rows if row["log"] == log and row["width"] > NODE]
-        for way, bundled in CASES:
-            chosen = [row for row in wide if (row["mode"], row["bundled"]) == (way.value, bundled)]
+        for way, bundled, elastic in CASES:
+            case = (way.value, bundled, elastic)
+            chosen = [row for row in wide if (row["mode"], row["bundled"], row["elastic"]) == case]
             if chosen:
                 means = {key: mean(row[key] for row in chosen) for key in MEANS}
                 count = sum(row["workflows"] for row in chosen)
-                where = {"log": log, "width": 0, "workflow": "all three", "mode": way.value, "bundled": bundled}
+                where = {
+                    "log": log,
+                    "width": 0,
+                    "workflow": "all three",
+                    "mode": way.value,
+                    "bundled": bundled,
+                    "elastic": elastic,
+                }
                 found.append({**where, "workflows": count, **means})
     return found
 
