@@ -55,9 +55,22 @@ def workflow(
         with writable(json_file) as out:
             out.write(json_text({"summary": summary(rows), "rows": rows}, indent=2) + "\n")
     if json_file != "-":
-        headings = ["LOG", "WIDTH", "WORKFLOW", "MODE", "JOBS", "CORE-H", "IDLE", "HOURS", "WAITED", "EQ. 7", "EQ. 6"]
+        headings = [
+            "LOG",
+            "WIDTH",
+            "WORKFLOW",
+            "MODE",
+            "JOBS",
+            "CORE-H",
+            "IDLE",
+            "HOURS",
+            "WAITED",
+            "OTHERS",
+            "EQ. 7",
+            "EQ. 6",
+        ]
         output(False, False).table(
-            headings, [_cells(row) for row in (*rows, *summary(rows))], frozenset({1, *range(4, 11)})
+            headings, [_cells(row) for row in (*rows, *summary(rows))], frozenset({1, *range(4, 12)})
         )
 
 
@@ -70,7 +83,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["workflow"],
         label(row["mode"], row["bundled"], row["elastic"]),
         f"{row['allocations']:.3g}",
-        *(f"{row[key]:.2f}" for key in ("core_h", "idle_core_h", "turnaround_h", "wait_h")),
+        *(f"{row[key]:.2f}" for key in ("core_h", "idle_core_h", "turnaround_h", "wait_h", "others_h")),
         *(f"{100 * row[key]:.0f} %" for key in ("eq7", "eq6")),
     ]
 

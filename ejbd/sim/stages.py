@@ -92,10 +92,19 @@ class Fate:
         return sum(self.waits_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The fate of each workflow, and the mean turnaround of the log's own jobs (seconds)."""
+
+    fates: list[Fate]
+    others_s: float
+
+
 @dataclass(eq=False, slots=True)
 class _Job:
     queued: QueuedJob
     run_s: float = 0.0
+    submit_s: float = 0.0
     flow: _Playing | None = None
     step: int = 0
 
@@ -115,7 +124,7 @@ END, LINGERED, ASK, SUBMIT = range(4)  # in this order at one time
 
 
 class Staged:
-    """One simulation; `play` returns the fate of each workflow."""
+    """One simulation."""
 
     def __init__(self, workload: Workload, flows: Sequence[Flow], rules: Rules) -> None:
         self._rules = rules
@@ -125,16 +134,18 @@ class Staged:
         self._queue: list[_Job] = []
         self._active: dict[_Job, ActiveJob] = {}
         self._began: dict[_Job, float] = {}
+        self._others_s = 0.0
         self.now = 0.0
+        self._count = len(workload)
         jobs = workload.jobs
         for at in range(len(workload)):
             queued = QueuedJob(str(at), int(jobs.processors[at]), float(jobs.walltime[at]))
-            self._push(float(jobs.submit[at]), SUBMIT, _Job(queued, float(jobs.run[at])))
+            self._push(float(jobs.submit[at]), SUBMIT, _Job(queued, float(jobs.run[at]), float(jobs.submit[at])))
         self.fates = [Fate(flow.arrive_s) for flow in flows]
         for flow, fate in zip(flows, self.fates, strict=True):
             self._push(flow.arrive_s, ASK, _Playing(steps_as(flow, rules.way), fate))
 
-    def play(self) -> list[Fate]:
+    def play(self) -> Played:
         while self._heap:
             self.now = self._heap[0][0]
             look = False
@@ -143,7 +154,7 @@ class Staged:
                 look |= self._take(kind, what)
             if look:
                 self._schedule()
-        return self.fates
+        return Played(self.fates, self._others_s / max(1, self._count))
 
     def _push(self, at_s: float, kind: int, what: _Job | _Playing) -> None:
         heapq.heappush(self._heap, (at_s, kind, next(self._order), what))
@@ -166,6 +177,8 @@ class Staged:
         self._give_back(what)
         if what.flow is not None:
             self._ended(what.flow)
+        else:
+            self._others_s += self.now - what.submit_s
         return True
 
     def _submit(self, job: _Job) -> bool:
@@ -207,7 +220,7 @@ class Staged:
         needed = step_needs_s(one, step, self._rules)
         walltime = self._rules.over * needed + (self._rules.linger_s if self._rules.way is Way.FAST and step else 0.0)
         id = f"flow-{next(self._order)}"
-        return self._submit(_Job(QueuedJob(id, one.width, walltime), needed, flow, step))
+        return self._submit(_Job(QueuedJob(id, one.width, walltime), needed, self.now, flow, step))
 
     def _started(self, job: _Job, flow: _Playing) -> None:
         if flow.running:  # the step before it is still at work

@@ -16,7 +16,7 @@ import numpy as np
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.sim.engine import PAPER_TIES, next_time, step
 from ejbd.sim.run import Policy, refuse_fault
-from ejbd.sim.stages import Fate, Flow, Rules, Step, Way, step_needs_s, steps_as
+from ejbd.sim.stages import Fate, Flow, Played, Rules, Step, Way, step_needs_s, steps_as
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import (
     ELASTIC,
@@ -44,8 +44,8 @@ class _Playing:
 
 def play_elastic_flows(
     workload: Workload, flows: Sequence[Flow], rules: Rules, parameters: BundlingParameters
-) -> list[Fate]:
-    """The fate of each workflow. Its `held` is what its subjobs held. Raises SimulationError; FAST is not played."""
+) -> Played:
+    """What became of the workflows and of the others. A workflow's `held` is what its subjobs held. Raises SimulationError; FAST is not played."""
     if rules.way is Way.FAST:
         raise ValueError("what is queued ahead is played as a rigid job alone")
     rows, width = 64, 32
@@ -58,7 +58,7 @@ def play_elastic_flows(
             width *= 2
         else:
             refuse_fault(game.world)
-            return game.fates
+            return Played(game.fates, game.others_s)
 
 
 class _Game:
@@ -110,6 +110,13 @@ class _Game:
             known = w.count[NEXT]
             for flow in [one for one in self._open if w.end[one.row] >= 0.0 and w.end[one.row] <= w.clock[NOW]]:
                 self._ended(flow)
+
+    @property
+    def others_s(self) -> float:
+        """The mean turnaround of the log's own jobs."""
+        w = self.world
+        rows = [row for row in range(w.count[NEXT]) if self._owner[row] is None]
+        return sum(w.end[row] - w.submit[row] for row in rows) / max(1, len(rows))
 
     def _arrive(self, flow: _Playing) -> None:
         """Put its present step among the submissions, behind those of the same time."""

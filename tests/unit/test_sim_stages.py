@@ -26,23 +26,23 @@ def cluster(*jobs: tuple[float, float, float, int], processors: int = 128) -> Wo
 
 def test_on_an_idle_cluster_it_costs_what_the_equations_say() -> None:
     stages = [Held(32, 600.0), Held(128, 300.0)]
-    (one,) = Staged(cluster(), [FLOW], Rules(Way.ONE)).play()
+    (one,) = Staged(cluster(), [FLOW], Rules(Way.ONE)).play().fates
     assert one.held == one_allocation_core_s(stages) and one.turnaround_s == 900.0
-    (chained,) = Staged(cluster(), [FLOW], Rules(Way.CHAINED)).play()
+    (chained,) = Staged(cluster(), [FLOW], Rules(Way.CHAINED)).play().fates
     assert chained.held == staged_core_s(stages) and chained.wait_s == 0.0
-    (default,) = Staged(cluster(), [FLOW], Rules(Way.DEFAULT)).play()
+    (default,) = Staged(cluster(), [FLOW], Rules(Way.DEFAULT)).play().fates
     assert default.held == staged_core_s([stages[0], Held(128, 300.0, 6.0)]) and default.turnaround_s == 906.0
 
 
 def test_what_is_queued_ahead_lingers_no_longer_than_it_may() -> None:
     """Its processors are free at once: it holds them for a minute, gives them back, and is asked for at the end."""
     rules = Rules(Way.FAST, over=1.0, ahead_s=300.0)
-    (fate,) = Staged(cluster(processors=256), [FLOW], rules).play()
+    (fate,) = Staged(cluster(processors=256), [FLOW], rules).play().fates
     assert fate.idle == 60.0 * 128
     assert fate.held == fate.idle + 32 * 600.0 + 128 * 306.0
     assert fate.waits_s == [0.0, 0.0]
     soon = Rules(Way.FAST, over=1.0, ahead_s=30.0)
-    (fate,) = Staged(cluster(processors=256), [FLOW], soon).play()
+    (fate,) = Staged(cluster(processors=256), [FLOW], soon).play().fates
     assert fate.idle == 30.0 * 128 and fate.turnaround_s == 906.0
 
 
@@ -51,7 +51,7 @@ def test_what_is_queued_ahead_stands_before_what_comes_later() -> None:
     rival = (400.0, 5000.0, 5000.0, 128)
     waits = {}
     for way in (Way.DEFAULT, Way.FAST):
-        (fate,) = Staged(cluster(rival), [FLOW], Rules(way, over=1.0, ahead_s=600.0)).play()
+        (fate,) = Staged(cluster(rival), [FLOW], Rules(way, over=1.0, ahead_s=600.0)).play().fates
         waits[way] = fate.wait_s
     assert waits == {Way.DEFAULT: 5000.0, Way.FAST: 0.0}
 
@@ -79,8 +79,8 @@ def test_rows_have_every_mode() -> None:
 def test_where_nothing_has_to_wait_elastic_stages_are_as_the_others() -> None:
     for way in (Way.ONE, Way.CHAINED, Way.DEFAULT):
         fates = [
-            Staged(cluster(processors=256), [FLOW], Rules(way)).play(),
-            play_elastic_flows(cluster(processors=256), [FLOW], Rules(way), BundlingParameters()),
+            Staged(cluster(processors=256), [FLOW], Rules(way)).play().fates,
+            play_elastic_flows(cluster(processors=256), [FLOW], Rules(way), BundlingParameters()).fates,
         ]
         rigid, elastic = (fate for (fate,) in fates)
         assert (rigid.held, rigid.waits_s, rigid.end_s) == (elastic.held, elastic.waits_s, elastic.end_s)
@@ -89,8 +89,17 @@ def test_where_nothing_has_to_wait_elastic_stages_are_as_the_others() -> None:
 def test_an_elastic_stage_begins_on_what_is_free() -> None:
     """Half of the cluster is held for long: the wide stage, for which the rigid one waits, begins on the other half."""
     held = (0.0, 4000.0, 4000.0, 64)
-    (rigid,) = Staged(cluster(held), [FLOW], Rules(Way.CHAINED, over=1.0)).play()
+    (rigid,) = Staged(cluster(held), [FLOW], Rules(Way.CHAINED, over=1.0)).play().fates
     parameters = BundlingParameters(lambda_s=6.0)
-    (elastic,) = play_elastic_flows(cluster(held), [FLOW], Rules(Way.CHAINED, over=1.0), parameters)
+    (elastic,) = play_elastic_flows(cluster(held), [FLOW], Rules(Way.CHAINED, over=1.0), parameters).fates
     assert rigid.end_s == 4300.0
     assert elastic.end_s < rigid.end_s and elastic.waits_s == [0.0, 0.0]
+
+
+def test_what_the_others_wait_is_counted() -> None:
+    rival = (100.0, 50.0, 50.0, 128)
+    for played in (
+        Staged(cluster(rival), [FLOW], Rules(Way.ONE, over=1.0)).play(),
+        play_elastic_flows(cluster(rival), [FLOW], Rules(Way.ONE, over=1.0), BundlingParameters()),
+    ):
+        assert played.others_s == 860.0, "from 100 to 960: the wide job has the cluster from 10 to 910"

@@ -83,7 +83,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """A row for each width, workflow, mode, and bundling: means over its workflows, hours and core-hours.
 
-    `eq7`, `eq6`: the share of them with Eq. 7 and Eq. 6, each against the same workflow in one allocation. Raises
+    `others_h`: the mean turnaround of the log's own jobs. `eq7`, `eq6`: the share of them with Eq. 7 and Eq. 6, each against the same workflow in one allocation. Raises
     EjbError (INVALID) where none of the widths fits the cluster.
     """
     fitting = [width for width in widths if width <= workload.processors]
@@ -100,15 +100,16 @@ def compare(
             flows, mode = [flow for _, flow in named], replace(rules, way=way)
             if elastic:
                 parameters = BundlingParameters(lambda_s=rules.move_s, guard=Guard.ON, order=Order.LEAST_WORK)
-                fates = play_elastic_flows(workload, flows, mode, parameters)
+                played = play_elastic_flows(workload, flows, mode, parameters)
             else:
-                fates = Staged(workload, flows, mode).play()
+                played = Staged(workload, flows, mode).play()
+            fates = played.fates
             if not whole:
                 whole = fates
             for workflow in WORKFLOWS:
                 chosen = [at for at, (name, _) in enumerate(named) if name == workflow]
                 if chosen:
-                    row = _row([fates[at] for at in chosen], [whole[at] for at in chosen])
+                    row = _row([fates[at] for at in chosen], [whole[at] for at in chosen], played.others_s)
                     where = {"log": workload.name, "width": width, "workflow": workflow}
                     rows.append({**where, "mode": way.value, "bundled": bundled, "elastic": elastic, **row})
             told(f"{workload.name}, {width} processors: {label(way.value, bundled, elastic)}")
@@ -143,10 +144,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-MEANS = ("allocations", "core_h", "idle_core_h", "turnaround_h", "wait_h", "eq7", "eq6")
+MEANS = ("allocations", "core_h", "idle_core_h", "turnaround_h", "wait_h", "others_h", "eq7", "eq6")
 
 
-def _row(fates: Sequence[Fate], whole: Sequence[Fate]) -> dict[str, Any]:
+def _row(fates: Sequence[Fate], whole: Sequence[Fate], others_s: float) -> dict[str, Any]:
     pairs = list(zip(fates, whole, strict=True))
     return {
         "workflows": len(fates),
@@ -155,6 +156,7 @@ def _row(fates: Sequence[Fate], whole: Sequence[Fate]) -> dict[str, Any]:
         "idle_core_h": mean(one.idle for one in fates) / HOUR_S,
         "turnaround_h": mean(one.turnaround_s for one in fates) / HOUR_S,
         "wait_h": mean(one.wait_s for one in fates) / HOUR_S,
+        "others_h": others_s / HOUR_S,
         "eq7": mean(one.wait_s < other.wait_s for one, other in pairs),
         "eq6": mean(one.turnaround_s < other.turnaround_s for one, other in pairs),
     }
