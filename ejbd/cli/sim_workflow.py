@@ -33,6 +33,9 @@ def workflow(
     learned: Annotated[
         bool, typer.Option("--learned", help="Know when a stage ends, as from earlier runs (fast).")
     ] = False,
+    delta: Annotated[
+        float, typer.Option("--delta", min=1, help="Reckon so much for sharing a processor (elastic stages).")
+    ] = 1.0,
     limit: Limit = None,
     rule: Rule = RuleName.archive,
     json_file: Annotated[
@@ -50,7 +53,7 @@ def workflow(
     for trace in traces:
         workload = load(source_of(trace, procs, limit, rule))
         tell_rows(workload)
-        rows += compare(workload, wanted, every, rules, lambda line: print(f"ejb: {line}", file=sys.stderr))
+        rows += compare(workload, wanted, every, rules, _say, delta)
     if json_file is not None:
         with writable(json_file) as out:
             out.write(json_text({"summary": summary(rows), "rows": rows}, indent=2) + "\n")
@@ -72,6 +75,10 @@ def workflow(
         output(False, False).table(
             headings, [_cells(row) for row in (*rows, *summary(rows))], frozenset({1, *range(4, 12)})
         )
+
+
+def _say(line: str) -> None:
+    print(f"ejb: {line}", file=sys.stderr)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -45,7 +45,10 @@ class _Playing:
 def play_elastic_flows(
     workload: Workload, flows: Sequence[Flow], rules: Rules, parameters: BundlingParameters
 ) -> Played:
-    """What became of the workflows and of the others. A workflow's `held` is what its subjobs held. Raises SimulationError; FAST is not played."""
+    """What became of the workflows, and of the others. What a workflow held is what its subjobs held.
+
+    FAST is not played. Raises SimulationError.
+    """
     if rules.way is Way.FAST:
         raise ValueError("what is queued ahead is played as a rigid job alone")
     rows, width = 64, 32

@@ -79,12 +79,18 @@ CASES = (
 
 
 def compare(
-    workload: Workload, widths: Sequence[int], every: int, rules: Rules, told: Callable[[str], None] = lambda line: None
+    workload: Workload,
+    widths: Sequence[int],
+    every: int,
+    rules: Rules,
+    told: Callable[[str], None] = lambda line: None,
+    delta: float = 1.0,
 ) -> list[dict[str, Any]]:
     """A row for each width, workflow, mode, and bundling: means over its workflows, hours and core-hours.
 
-    `others_h`: the mean turnaround of the log's own jobs. `eq7`, `eq6`: the share of them with Eq. 7 and Eq. 6, each against the same workflow in one allocation. Raises
-    EjbError (INVALID) where none of the widths fits the cluster.
+    `delta`: what elastic ranks lose by sharing a processor. `others_h`: the mean turnaround of the log's own jobs.
+    `eq7`, `eq6`: the share of the workflows with Eq. 7 and Eq. 6, each against the same one in a rigid allocation.
+    Raises EjbError (INVALID) where none of the widths fits.
     """
     fitting = [width for width in widths if width <= workload.processors]
     if not fitting or min(fitting) < NODE:
@@ -99,7 +105,9 @@ def compare(
             named = flows_in(workload, width, bundled, every)
             flows, mode = [flow for _, flow in named], replace(rules, way=way)
             if elastic:
-                parameters = BundlingParameters(lambda_s=rules.move_s, guard=Guard.ON, order=Order.LEAST_WORK)
+                parameters = BundlingParameters(
+                    lambda_s=rules.move_s, delta=delta, guard=Guard.ON, order=Order.LEAST_WORK
+                )
                 played = play_elastic_flows(workload, flows, mode, parameters)
             else:
                 played = Staged(workload, flows, mode).play()
