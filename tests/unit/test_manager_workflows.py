@@ -217,6 +217,19 @@ async def test_elements_of_a_scattered_stage_are_an_array(live: LiveWorld) -> No
     )
     job = live.job(str(flow.stages()["a"].job_id))
     assert "ejb_values=(x 'y z')" in job.spec["script"] and "0-1" in str(job.spec)
+    await live.act()
+    tags = [one.name for one in live.batch.live()]
+    for tag in tags:
+        live.batch.start(tag)
+    await live.poll(2)
+    live.clock.now += 3600.0
+    for tag in tags:
+        live.batch.end(tag)
+    await live.poll(2)
+    await live.act()
+    assert len(tags) == 2 and flow.row().state == "completed"
+    told = live.store.read_sync(lambda s: telling.report(s, s.merge(flow.row()), live.clock.now))
+    assert told["core_h"]["held"] == pytest.approx(2.0, rel=0.01), "both elements"
 
 
 async def test_fast_mode_queues_ahead_and_gives_the_word(live: LiveWorld) -> None:

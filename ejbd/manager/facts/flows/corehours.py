@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from ClusterShell.RangeSet import RangeSet
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
@@ -15,6 +16,7 @@ class CoreSeconds(TypedDict):
 
     `held`: processors of its batch jobs, from their start to their end. `used`: processors with ranks on them, while
     these ran; of a job without placements (passed through, or a script that launches nothing) all that it held.
+    A passed-through array counts as if all of its elements ran all the while: of each it is not known when it did.
     `moves`: processors with ranks that were being launched, or checkpointed. `waits`: the rest of what was held.
     """
 
@@ -33,7 +35,7 @@ def of_job(session: Session, job_id: str, now: float, *, idle: bool = False) -> 
     for subjob in session.scalars(select(Subjob).where(Subjob.job_id.in_(ids), Subjob.start_s.is_not(None))):
         assert subjob.start_s is not None
         end_s = min(subjob.end_s, now) if subjob.end_s is not None and subjob.state not in _RUNS else now
-        held += subjob.processors * max(0.0, end_s - subjob.start_s)
+        held += subjob.processors * _elements(subjob) * max(0.0, end_s - subjob.start_s)
         ends[subjob.job_id] = max(ends.get(subjob.job_id, 0.0), end_s)
     used = moves = 0.0
     epochs = list(session.scalars(select(Epoch).where(Epoch.job_id.in_(ids))))
@@ -48,6 +50,11 @@ def of_job(session: Session, job_id: str, now: float, *, idle: bool = False) -> 
     used = min(used, held)
     moves = min(moves, held - used)
     return {"held": held, "used": used, "moves": moves, "waits": held - used - moves}
+
+
+def _elements(subjob: Subjob) -> int:
+    indices = None if subjob.elements is None else subjob.elements["all"]
+    return len(RangeSet(indices)) if indices else 1
 
 
 _RUNS = ("running", "suspended")
