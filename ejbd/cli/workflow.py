@@ -170,7 +170,7 @@ def text_of(path: Path) -> str:
 def _matching(pattern: str) -> Iterator[str]:
     import glob
 
-    return glob.iglob(pattern, recursive=True)  # noqa: PTH207  # absolute patterns, too
+    return glob.iglob(pattern)  # noqa: PTH207  # absolute patterns, too
 
 
 def _told(plan: Plan, out: Output) -> None:

@@ -164,8 +164,8 @@ class _Reader:
             elastic=self._maybe(either["elastic"], lambda one: "on" if self._switch(one) else "off"),
             retries=self._maybe(either["retries"], lambda one: self._number(one, 0, MOST_RETRIES)) or 0,
             elements=self._of(node, "scatter", self._elements) or (),
-            inputs=self._of(node, "inputs", self._words) or (),
-            outputs=self._of(node, "outputs", self._words) or (),
+            inputs=self._of(node, "inputs", self._patterns) or (),
+            outputs=self._of(node, "outputs", self._patterns) or (),
             env=env,
             account=self._maybe(either["account"], self._word),
             qos=self._maybe(either["qos"], self._word),
@@ -292,6 +292,14 @@ class _Reader:
             if not text or len(text) > 4096 or not text.isprintable():
                 raise self.faults.at(node.place, f"{_short(text)} is no word")
         return tuple(dict.fromkeys(found))
+
+    def _patterns(self, node: Node) -> tuple[str, ...]:
+        """Patterns of files; whole trees would be walked whenever the stage is looked at."""
+        found = self._words(node)
+        for text in found:
+            if "**" in text:
+                raise self.faults.at(node.place, f"{_short(text)} names a whole tree", "name its folders: a/*.txt")
+        return found
 
     def _elements(self, node: Node) -> tuple[str, ...]:
         """`scatter: 8` (0 to 7) or `scatter: [a, b]`."""

@@ -130,6 +130,8 @@ def test_stages_may_stand_in_any_order() -> None:
         (("srun ./search", "!!python/name:os.system srun"), "9:16", "a tag (tag:yaml.org,2002:python/name:os.system)"),
         (("env: {LC_ALL: C}", "env: {EJB_JOB: C}"), "5:9", "'EJB_JOB' cannot be set as a variable"),
         (("  stages:", "  stages: ["), "8:5", "this is not YAML"),
+        (("LC_ALL: C}", "LC_ALL: C}\n  inputs: [a]"), "6:3", "a workflow has no key 'inputs'"),
+        (("retries: 2", "inputs: ['in/**']"), "15:15", "'in/**' names a whole tree"),
         (("    split:", "    spl it:"), "7:5", "'spl it' is no name of a stage"),
     ],
 )

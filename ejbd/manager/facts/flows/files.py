@@ -91,6 +91,6 @@ def _times(cwd: str, patterns: tuple[str, ...]) -> list[float]:
 
 def _all_times(cwd: str, patterns: tuple[str, ...]) -> Iterator[float]:
     for pattern in patterns:
-        for name in glob.iglob(pattern, root_dir=cwd, recursive=True):  # noqa: PTH207
+        for name in glob.iglob(pattern, root_dir=cwd):  # noqa: PTH207
             with contextlib.suppress(OSError):
                 yield os.stat(os.path.join(cwd, name)).st_mtime  # noqa: PTH116, PTH118
