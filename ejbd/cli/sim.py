@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import sim_compare, sim_live, sim_replay, sim_sweep, sim_value
+from ejbd.cli import sim_compare, sim_live, sim_replay, sim_sweep, sim_value, sim_workflow
 from ejbd.cli.options import AsJson, MaybeFloat, MaybePath, MaybeText, output
 from ejbd.cli.output import json_text
 from ejbd.cli.policy_options import policy_options
@@ -275,6 +275,7 @@ def compile_kernels() -> None:
 sim_app.command("compare")(sim_compare.compare)
 sim_app.command("sweep")(sim_sweep.sweep)
 sim_app.command("value")(sim_value.value)
+sim_app.command("workflow")(sim_workflow.workflow)
 sim_app.command("replay")(sim_replay.replay)
 sim_app.command("live")(sim_live.live)
 

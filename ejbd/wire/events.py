@@ -248,6 +248,35 @@ class DrainCancelled(TypedDict):
     by: str
 
 
+class WorkflowReceived(TypedDict):
+    """A plan that was stored: its name, its user, and how many allocations it asks for."""
+
+    workflow: str
+    name: str
+    user: str
+    allocations: int
+
+
+class WorkflowBy(By):
+    """The workflow, and the user that asked."""
+
+    workflow: str
+
+
+class WorkflowStep(Step):
+    """A change of a workflow's state."""
+
+    workflow: str
+
+
+class StageStep(WorkflowStep):
+    """A change of state of an allocation, by the name of its first stage. `job`: of this attempt, once it is known."""
+
+    stage: str
+    attempt: int
+    job: NotRequired[str]
+
+
 class PlaceholderPlanned(TypedDict):
     """The start that the batch system first promised to J0."""
 
@@ -577,6 +606,20 @@ CATALOGUE: dict[EventKind, Told] = {
     K.WORKER_LOST: Told("a worker is gone, or was given up", WorkerLost),
     K.WORKER_LOG: Told("a worker says something", WorkerLog),
     K.OPERATION_FAILED: Told("a worker could not do what it was asked", OperationFailed),
+    K.WORKFLOW_RECEIVED: Told("a plan of stages was stored", WorkflowReceived),
+    K.WORKFLOW_RUNNING: Told("its user has it tried again", WorkflowStep),
+    K.WORKFLOW_CANCEL_ASKED: Told("a user wants it ended", WorkflowBy),
+    K.WORKFLOW_COMPLETED: Told("every stage has ended well, or had nothing to do", WorkflowStep),
+    K.WORKFLOW_FAILED: Told("a stage has failed for good, and what may go on has ended", WorkflowStep),
+    K.WORKFLOW_CANCELLED: Told("nothing of it runs any more, on a user's word", WorkflowStep),
+    K.STAGE_WAITING: Told("it is to be tried again", StageStep),
+    K.STAGE_SUBMITTING: Told("what it needs is there: a job is about to be made for it", StageStep),
+    K.STAGE_SUBMITTED: Told("it is a job", StageStep),
+    K.STAGE_COMPLETED: Told("its job has ended well", StageStep),
+    K.STAGE_SKIPPED: Told("its outputs are newer than its inputs", StageStep),
+    K.STAGE_FAILED: Told("it has failed for good", StageStep),
+    K.STAGE_CANCELLED: Told("it was ended, or is not begun, on a user's word", StageStep),
+    K.STAGE_DROPPED: Told("it is not begun, since another stage failed", StageStep),
     K.DAEMON_STARTED: Told("the daemon has started", Nothing),
     K.CLOCK_SET: Told("the machine's clock was set from outside", ClockSet),
     K.BATCH_SILENT: Told("the batch system does not answer", Error),
