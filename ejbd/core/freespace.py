@@ -97,32 +97,35 @@ def occupy(times: Floats, levels: Ints, steps: int, begin: float, end: float, pr
     Steps that no longer differ from the one before are joined, or the profile would only grow. The vectors need room
     for two steps more.
     """
-    steps = split(times, levels, steps, begin)
-    if end < math.inf:
-        steps = split(times, levels, steps, end)
     first = place(times, steps, begin)
-    at = first
-    while at < steps and times[at] < end:
+    if end <= times[first]:
+        return steps  # before the profile: nothing is planned there
+    last = first
+    while last + 1 < steps and times[last + 1] < end:
+        last += 1
+    head = 1 if times[first] < begin else 0  # a step is to begin where nothing began, and another one where it ends
+    tail = 1 if end < math.inf and (last + 1 == steps or times[last + 1] > end) else 0
+    at = steps - 1
+    if head + tail > 0:
+        while at > last:
+            times[at + head + tail] = times[at]
+            levels[at + head + tail] = levels[at]
+            at -= 1
+    if tail > 0:
+        times[last + head + 1] = end
+        levels[last + head + 1] = levels[last]
+    while at > first and head > 0:
+        times[at + 1] = times[at]
+        levels[at + 1] = levels[at]
+        at -= 1
+    if head > 0:
+        times[first + 1] = begin
+        levels[first + 1] = levels[first]
+    first += head
+    last += head
+    for at in range(first, last + 1):
         levels[at] -= processors
-        at += 1
-    steps = _join(times, levels, steps, at)
-    return _join(times, levels, steps, first)
-
-
-@kernel
-def split(times: Floats, levels: Ints, steps: int, time: float) -> int:
-    """Make sure that the profile has a step at `time`, unless that is before it; the new number of steps."""
-    at = place(times, steps, time)
-    if time <= times[at]:
-        return steps
-    to = steps
-    while to > at + 1:
-        times[to] = times[to - 1]
-        levels[to] = levels[to - 1]
-        to -= 1
-    times[at + 1] = time
-    levels[at + 1] = levels[at]
-    return steps + 1
+    return _join(times, levels, _join(times, levels, steps + head + tail, last + 1), first)
 
 
 @kernel
