@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ejbd.core.evolving.blocks import Block, blocks
+from ejbd.core.evolving.course import Course
 from ejbd.core.evolving.listing import Algorithm, measures, schedule
 from ejbd.core.evolving.profiles import Profile, Step, parse_profile, parse_seconds_first, profile_of, time_words
 from ejbd.core.evolving.space import Fitted, FreeSpace
@@ -217,3 +219,39 @@ def test_the_space_of_a_cluster_at_work() -> None:
     fitted = space.fit(parse_profile("2:5s,5:6s"))
     assert fitted is not None
     assert (fitted.start_s, fitted.completion_s) == (106, 117)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_blocks_are_the_widths_and_as_few_as_there_are_increments(widths: list[int]) -> None:
+    found = blocks(widths)
+    assert [sum(b.processors for b in found if b.first <= at <= b.last) for at in range(len(widths))] == widths
+    assert all(block.processors > 0 for block in found)
+    assert (found[0].first, found[0].last, found[0].processors) == (0, len(widths) - 1, min(widths))
+    begun = [sum(b.first == at for b in found) for at in range(len(widths))]
+    assert all(count <= 1 for at, count in enumerate(begun) if at and widths[at] > widths[at - 1]) or max(begun) > 1
+
+
+def test_blocks_by_hand() -> None:
+    assert blocks([4, 12, 4]) == (Block(0, 2, 4), Block(1, 1, 8))
+    assert blocks([16, 64, 16]) == (Block(0, 2, 16), Block(1, 1, 48))
+    assert blocks([4, 8, 12, 8, 4]) == (Block(0, 4, 4), Block(1, 3, 4), Block(2, 2, 4))
+    assert blocks([8, 2, 5, 5]) == (Block(0, 3, 2), Block(0, 0, 6), Block(2, 3, 3))
+
+
+def test_a_course_is_put_off_resumed_and_replaced() -> None:
+    course = Course.beginning(parse_profile("4:10s,12:20s,4:10s"), 100.0)
+    assert (course.starts_s, course.end_s) == ((100, 110, 130), 140)
+    assert [course.step_at(now) for now in (0, 100, 110, 129, 500)] == [0, 0, 1, 1, 2]
+    late = course.put_off(1, 117.0)
+    assert (late.starts_s, late.end_s) == ((100, 117, 137), 147)
+    assert late.put_off(1, 110.0) == late
+    assert (course.resumed(115.0, 125.0).starts_s, course.resumed(115.0, 125.0).end_s) == ((100, 110, 140), 150)
+    other = course.replaced(((115.0, 6), (120.0, 2)), 150.0)
+    assert other.profile.to_json() == [[10, 4], [5, 12], [5, 6], [30, 2]]
+    assert Course.from_json(other.to_json()) == other
+    assert [(i.start_s, i.end_s, i.processors) for i in other.timeline(112.0)] == [
+        (112, 115, 12), (115, 120, 6), (120, 150, 2),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="have to grow"):
+        course.replaced(((115.0, 6), (115.0, 2)), 150.0)
