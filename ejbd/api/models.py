@@ -96,6 +96,9 @@ class OverridesBody(Body):
             description="auto: learned from earlier runs, never above `time`; own: as `time` says; null: as the queue"
         ),
     ] = None
+    profile: Annotated[
+        str | None, Field(max_length=100_000, description="widths that are known ahead: 16:10m,64:5m,16:20m")
+    ] = None
     restartable: bool | None = None
     rerunnable: Annotated[bool | None, Field(description="it may be run again from its beginning")] = None
     hold: bool | None = None

@@ -168,6 +168,15 @@ class Leaving(TypedDict):
     overheads: NotRequired[dict[str, Any]]
 
 
+class Evolving(TypedDict):
+    """Its `steps` (seconds and places), when each begins, and when the last one ends."""
+
+    steps: list[list[float]]
+    starts_s: list[float]
+    end_s: float
+    reason: str
+
+
 class CheckpointDue(TypedDict):
     """Where the ranks are; W by then. `interval_s`: of periodic checkpoints."""
 
@@ -551,6 +560,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.DECISION_SUSPEND: Told("checkpoint, leave all subjobs, and wait with the work kept", Leaving),
     K.DECISION_ANEW: Told("what cannot be moved begins anew where it can end", Leaving),
     K.DECISION_CHECKPOINT: Told("checkpoint the ranks where they are, and go on", CheckpointDue),
+    K.DECISION_EVOLVE: Told("the widths of an evolving job, and when it has each", Evolving),
     K.SUBJOB_PLANNED: Told("it will be asked for", SubjobPlanned),
     K.SUBJOB_PENDING: Told("the batch system has it", SubjobStep),
     K.SUBJOB_RUNNING: Told("it has its nodes", SubjobStep),

@@ -145,6 +145,7 @@ class EventKind(StrEnum):
     DECISION_SUSPEND = "decision.suspend"
     DECISION_ANEW = "decision.anew"
     DECISION_CHECKPOINT = "decision.checkpoint"
+    DECISION_EVOLVE = "decision.evolve"
 
     # A subjob. Its states, and what becomes of it beside them.
     SUBJOB_PLANNED = "subjob.planned"
