@@ -8,6 +8,7 @@ from ClusterShell.RangeSet import RangeSet
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from ejbd.manager.facts.charges import held_s
 from ejbd.store.models import Epoch, Job, Subjob
 
 
@@ -33,10 +34,8 @@ def of_job(session: Session, job_id: str, now: float, *, idle: bool = False) -> 
     held = 0.0
     ends: dict[str, float] = {}
     for subjob in session.scalars(select(Subjob).where(Subjob.job_id.in_(ids), Subjob.start_s.is_not(None))):
-        assert subjob.start_s is not None
-        end_s = min(subjob.end_s, now) if subjob.end_s is not None and subjob.state not in _RUNS else now
-        held += subjob.processors * _elements(subjob) * max(0.0, end_s - subjob.start_s)
-        ends[subjob.job_id] = max(ends.get(subjob.job_id, 0.0), end_s)
+        held += subjob.processors * _elements(subjob) * held_s(subjob, now)
+        ends[subjob.job_id] = max(ends.get(subjob.job_id, 0.0), (subjob.start_s or 0.0) + held_s(subjob, now))
     used = moves = 0.0
     epochs = list(session.scalars(select(Epoch).where(Epoch.job_id.in_(ids))))
     for epoch in epochs:
@@ -55,6 +54,3 @@ def of_job(session: Session, job_id: str, now: float, *, idle: bool = False) -> 
 def _elements(subjob: Subjob) -> int:
     indices = None if subjob.elements is None else subjob.elements["all"]
     return len(RangeSet(indices)) if indices else 1
-
-
-_RUNS = ("running", "suspended")
