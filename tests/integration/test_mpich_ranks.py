@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -145,7 +146,8 @@ def test_mpi_behind_something_else_is_not_rank_0_of_1(there: World, program: Pat
     stale = {"PMI_FD": "7", "PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"}
     # Ranks that are all process 1 of their own namespace: UCX names shared memory by that, and hung now and then.
     apart = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp"} if words[0] == "unshare" else {}
-    there.launch_file(*words, str(program), "3", size=RANKS, **stale, **apart)
+    environment: dict[str, Any] = {**stale, **apart}
+    there.launch_file(*words, str(program), "3", size=RANKS, **environment)
     launch_with(there, env={}, preload=None)
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
     for rank in range(RANKS):
