@@ -65,6 +65,8 @@ def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     if sent.suffered("cancel"):
         # The order stands. The job's own end, where that came before it.
         return {("cancelled", ANY_CODE), *(allowed if _may_have_ended_before(sent, "cancel", left) else ())}
+    if sent.suffered("cancel asked"):  # the daemon may have died between the order and its answer
+        allowed.add(("cancelled", ANY_CODE))
     if as_it_is:
         return allowed
     cancelled = {done.to for done in sent.suffered("scancel")}
