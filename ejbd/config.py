@@ -323,7 +323,7 @@ class Limits(BaseModel):
 
 
 class OidcSettings(BaseModel):
-    """An identity provider whose tokens are taken. See docs/rest.md."""
+    """An identity provider with tokens that are taken. See docs/rest.md."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -425,7 +425,7 @@ class Settings(BaseSettings):
         default=None, description="file for a line of each act of users, or `journald`; none unless told to"
     )
     tls: TlsSettings = Field(default_factory=TlsSettings)
-    oidc: OidcSettings | None = Field(default=None, description="an identity provider whose tokens are taken")
+    oidc: OidcSettings | None = Field(default=None, description="an identity provider with tokens that are taken")
     poll_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
     worker_python: str = "python3"
     mail_program: str | None = Field(

@@ -35,7 +35,7 @@ def audit(
     limit: Annotated[int, typer.Option("--limit", "-l", metavar="COUNT", help="Show the newest so many.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show which user did what, by which proof, on whose behalf, and how it ended."""
+    """Show which user did what, by which proof, for which owner, and how it ended."""
     out = output(as_json, False)
     now_s = time.time()
     query: dict[str, Any] = {"user": user, "job": job, "outcome": outcome, "limit": limit}

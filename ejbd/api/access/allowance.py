@@ -58,7 +58,7 @@ class Rates:
         return 0.0
 
     def _forget(self, now: float) -> None:
-        """Those whose bucket is full again: of them nothing is known that a new one would not have."""
+        """Full buckets: of their users nothing is known that a new one would not have."""
         full = self._most / self._per_s
         self._left = {user: one for user, one in self._left.items() if now - one[1] < full}
 

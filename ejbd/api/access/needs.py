@@ -15,7 +15,7 @@ _ADMINISTRATORS = re.compile(r"/v1/(doctor|audit)")
 def needed(method: str, path: str) -> Scope:
     """The least scope with which a request may be made.
 
-    Whose jobs, tokens and histories it may be about is up to the handler, by the same scope.
+    Which users' jobs, tokens and histories it may be about is up to the handler, by the same scope.
     """
     if _ADMINISTRATORS.fullmatch(path):
         return Scope.ADMIN
