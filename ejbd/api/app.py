@@ -21,6 +21,7 @@ from ejbd.api import (
     timelines,
     tokens,
     worker,
+    workflows,
 )
 from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.oidc import Oidc
@@ -79,7 +80,10 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
-    for module in (jobs, worker, events, logs, timelines, history, queues, drains, tokens, doctor, audit, system):
+    for module in (
+        *(jobs, worker, events, logs, timelines, history, queues, drains, workflows),
+        *(tokens, doctor, audit, system),
+    ):
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(SubmissionDoor, manager=manager)

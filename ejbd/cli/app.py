@@ -40,6 +40,7 @@ MODULES = {
     "token": "site",
     "admin": "admin",
     "history": "history",
+    "workflow": "workflow",
     "sim": "sim",
 }
 

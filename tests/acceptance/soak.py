@@ -269,7 +269,7 @@ class Soak:
         return self._open_subjobs()[1]
 
     def _open_subjobs(self) -> tuple[list[str], list[str]]:
-        states = {job.id: job.state for job in self.site.jobs()}
+        states = {(job.id, job.name): job.state for job in self.site.jobs()}
         found = [open_subjobs(self.daemon.job(sent.id), states) for sent in self.sent]
         return [said for left, _ in found for said in left], [said for _, ending in found for said in ending]
 

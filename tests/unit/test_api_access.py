@@ -31,10 +31,12 @@ READ = {
     *("GET /metrics", "GET /v1/health", "GET /v1/version", "GET /v1/jobs", "POST /v1/jobs/plan", "GET /v1/jobs/{job}"),
     *(f"GET /v1/jobs/{{job}}/{what}" for what in ("explain", "events", "events/stream", "logs", "moves", "timeline")),
     *("GET /v1/events", "GET /v1/events/stream", "GET /v1/history", "GET /v1/history/law", "GET /v1/windows"),
-    *("GET /v1/queues", "GET /v1/queues/{name}", "GET /v1/drains", "GET /v1/tokens"),
+    *("GET /v1/workflows", "GET /v1/workflows/{workflow}", "GET /v1/workflows/{workflow}/report"),
+    *("POST /v1/workflows/check", "GET /v1/queues", "GET /v1/queues/{name}", "GET /v1/drains", "GET /v1/tokens"),
 }
 SUBMIT = {
     *(f"POST /v1/jobs/{{job}}/{what}" for what in ("cancel", "hold", "release", "signal", "number")),
+    *("POST /v1/workflows", "POST /v1/workflows/{workflow}/cancel", "POST /v1/workflows/{workflow}/retry"),
     *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}"),
 }
 OPERATE = {"PATCH /v1/queues/{name}", "POST /v1/queues/{name}/resume", "POST /v1/drains", "POST /v1/drains/cancel"}

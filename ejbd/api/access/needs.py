@@ -7,7 +7,7 @@ import re
 from ejbd.wire.rights import Scope
 
 _LOOKS = frozenset({"GET", "HEAD"})
-_ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan"})  # posted, but nothing is kept
+_ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan", "/v1/workflows/check"})  # posted, but nothing is kept
 _OPERATORS = re.compile(r"/v1/(queues|drains)(/.*)?")
 _ADMINISTRATORS = re.compile(r"/v1/(doctor|audit)")
 
