@@ -38,6 +38,7 @@ MODULES = {
     "drain": "drain",
     "queue": "site",
     "token": "site",
+    "admin": "admin",
     "history": "history",
     "workflow": "workflow",
     "sim": "sim",

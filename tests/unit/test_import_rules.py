@@ -27,7 +27,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": set(),
     "log": set(),
     "plugins": {"core", "wire"},  # policies are core's
-    "config": {"core", "errors", "files", "plugins"},  # what a queue says of a policy's parameters is declared in core
+    "config": {
+        "core",
+        "errors",
+        "files",
+        "plugins",
+        "wire",
+    },  # what a queue says of a policy's parameters is declared in core
     "accounting": COMMON,
     "batch": {"core"} | COMMON,
     "store": {"core"} | COMMON,
