@@ -28,7 +28,6 @@ class DecisionKind(StrEnum):
     SUSPEND = "suspend"  # nothing held lasts: checkpoint in that time, and go back to waiting with the work kept
     GIVE_UP = "give_up"  # nothing held lasts, and the policy does not suspend: the job outlives its plan
     COMPLETE = "complete"  # the application has ended: cancel `cancel`
-    UNFOLD = "unfold"  # spread over the processors that it was folded away from
     AGAIN = "again"  # it has ended, and the job is queued anew; a request says for how long, without one as before
 
 

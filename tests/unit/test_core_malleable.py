@@ -118,7 +118,7 @@ def test_what_must_not_be_folded_is_not() -> None:
 def test_folded_jobs_are_unfolded_once_none_waits_the_oldest_first() -> None:
     a, b = PoolJob("a", 8, 4, 900.0), PoolJob("b", 6, 3, 300.0)
     kinds = {job: asked(8, pool(5, a, b, waiting=0), situation=Situation.FOLDED, job=job).kind for job in ("a", "b")}
-    assert kinds == {"a": DecisionKind.UNFOLD, "b": DecisionKind.NOTHING}
+    assert kinds == {"a": DecisionKind.EXPAND, "b": DecisionKind.NOTHING}
     assert asked(8, pool(9, a, b), situation=Situation.FOLDED, job="a").kind is DecisionKind.NOTHING
 
 

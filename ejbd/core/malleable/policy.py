@@ -58,11 +58,13 @@ class FcfsMalleable(Policy):
         return Decision(DecisionKind.START, state.job, now, why, (request,), code=code, folds=chosen)
 
     def _folded(self, state: ElasticState, pool: Pool, now: float) -> Decision:
-        """UNFOLD, where no job waits and what this one gave is free, once those before it have theirs."""
+        """EXPAND, where no job waits and what this one gave is free, once those before it have theirs."""
         ordered = [one for one in self.in_order(pool.running) if one.processors < one.processes]
         places = unfolded(pool.free, [one.processes - one.processors for one in ordered]) if not pool.waiting else []
         if state.job in {ordered[place].job for place in places}:
             why = "no job waits, and the processors that it was folded away from are free"
-            return Decision(DecisionKind.UNFOLD, state.job, now, why, code=ReasonCode.FITS)
+            gave = next(one.processes - one.processors for one in ordered if one.job == state.job)
+            request = SubjobRequest(gave, state.work_left_s, 0)
+            return Decision(DecisionKind.EXPAND, state.job, now, why, (request,), code=ReasonCode.FITS)
         why = "jobs wait" if pool.waiting else "the processors that it was folded away from are not free"
         return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NOT_FREE)

@@ -40,11 +40,11 @@ class Point:
         }
 
 
-def break_even(paths: Mapping[str, Path], *, limit: int | None = None) -> list[Point]:
-    """Simulate each log at each stretch. `limit`: the first rows of the whole log only."""
+def break_even(paths: Mapping[str, Path]) -> list[Point]:
+    """Simulate each log at each stretch."""
     workloads: list[Workload] = [part_of(paths[log.name], log) for log in LOGS if log.name in paths]
     if WHOLE in paths:
-        workloads.append(load(Source(paths[WHOLE], 100, RowRule.ARCHIVE, limit)))
+        workloads.append(load(Source(paths[WHOLE], 100, RowRule.ARCHIVE)))
     names = [log.name for log in LOGS if log.name in paths] + [WHOLE] * (WHOLE in paths)
     found = []
     for number, (name, workload) in enumerate(zip(names, workloads, strict=True)):

@@ -27,21 +27,28 @@ def reproduce_malleable(
     """Write malleable.md, malleable.json, tables and plots to `out`; the files made, the page first.
 
     Without `traces` it is Figure 2 and Table 1, which need no log. Of the logs those count that are in the folder.
-    `limit`: the first rows only, where whole logs are played. Raises EjbError where the folder has none of the logs.
+    `limit`: the first rows only, of the logs that are played beside bundling. Raises EjbError where the folder has none of the logs.
     """
     folder = Folder(out, "malleable", "FCFS-malleable: Utrera et al. beside ours, and beside bundling")
+    path = out / "malleable.json"
     told: dict[str, Any] = {"figure2": _figure_2(folder)}
+
+    def write() -> list[Path]:
+        """After each part: what is interrupted leaves what was done."""
+        path.write_text(json.dumps(told, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        page, *rest = folder.close()
+        return [page, path, *rest]
+
     with progress.part("Table 1", 0.0, 0.05):
         told["table1"] = _table_1(folder, seeds)
     if traces is None:
         folder.text.append("\nNo logs were given (`--traces`): Tables 2 and 3 and what follows are not made.\n")
-    else:
-        paths = {known.name: path for known, path in logs_in(traces)}
-        told |= _of_logs(folder, paths, workers=workers, limit=limit)
-    path = out / "malleable.json"
-    path.write_text(json.dumps(told, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    page, *rest = folder.close()
-    return [page, path, *rest]
+        return write()
+    paths = {known.name: path for known, path in logs_in(traces)}
+    for part in (_logs, _break_even, _beside):
+        write()
+        told |= part(folder, paths, workers, limit)
+    return write()
 
 
 def _figure_2(folder: Folder) -> dict[str, Any]:
@@ -92,26 +99,15 @@ def _table_1(folder: Folder, seeds: int) -> dict[str, Any]:
     return told
 
 
-def _of_logs(folder: Folder, paths: Mapping[str, Path], *, workers: int, limit: int | None) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+def _logs(folder: Folder, paths: Mapping[str, Path], workers: int, limit: int | None) -> dict[str, Any]:
     known = [log for log in LOGS if log.name in paths]
-    if known:
-        found = []
-        for at, log in enumerate(known):
-            with progress.part(log.name, 0.05 + 0.2 * at / len(known), 0.05 + 0.2 * (at + 1) / len(known)):
-                found.append(logs.play_log(paths[log.name], log))
+    found = []
+    for at, log in enumerate(known):
+        with progress.part(log.name, 0.05 + 0.2 * at / len(known), 0.05 + 0.2 * (at + 1) / len(known)):
+            found.append(logs.play_log(paths[log.name], log))
+    if found:
         _tables_2_and_3(folder, found)
-        told["logs"] = {one.log.name: one.to_json() for one in found}
-    with progress.part("where folding pays", 0.25, 0.4):
-        points = breakeven.break_even(paths, limit=limit)
-    _break_even(folder, points)
-    told["break_even"] = [point.to_json() for point in points]
-    with progress.part("beside bundling", 0.4, 1.0):
-        cells, easy = beside.play_beside(paths, folder.path, workers=workers, limit=limit)
-    _beside(folder, cells, easy, limit)
-    told["beside"] = [cell.to_json() for cell in cells]
-    told["easy_mean_turnaround_s"] = easy
-    return told
+    return {"logs": {one.log.name: one.to_json() for one in found}}
 
 
 def _tables_2_and_3(folder: Folder, found: Sequence[logs.LogRuns]) -> None:
@@ -131,16 +127,21 @@ def _tables_2_and_3(folder: Folder, found: Sequence[logs.LogRuns]) -> None:
     folder.figure("Figure 3: EASY and FCFS-malleable", figures.bars(folder.path, found))
 
 
-def _break_even(folder: Folder, points: list[breakeven.Point]) -> None:
+def _break_even(folder: Folder, paths: Mapping[str, Path], workers: int, limit: int | None) -> dict[str, Any]:
+    with progress.part("where folding pays", 0.25, 0.4):
+        points = breakeven.break_even(paths)
     folder.table("break-even", "Where folding pays", *breakeven.table(points), note=(
         "Mean response / bounded slowdown against EASY in per cent, by how many times as long a job really takes on "
         "half of its processors. Beside ours stand the figures of another implementation; the farthest differ by "
         f"{breakeven.farthest(points):.0f} points. CTC, BLUE and SDSC are the paper's rows, KTH is the whole log."
     ))  # fmt: skip
     folder.figure("Where folding pays", figures.break_even(folder.path, points))
+    return {"break_even": [point.to_json() for point in points]}
 
 
-def _beside(folder: Folder, cells: list[beside.Cell], easy: Mapping[str, float], limit: int | None) -> None:
+def _beside(folder: Folder, paths: Mapping[str, Path], workers: int, limit: int | None) -> dict[str, Any]:
+    with progress.part("beside bundling", 0.4, 1.0):
+        cells, easy = beside.play_beside(paths, folder.path, workers=workers, limit=limit)
     worst = max(cells, key=lambda cell: cell.everybody)
     rows = f"the first {limit} rows of each log" if limit else "whole logs"
     means = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in easy.items())
@@ -150,9 +151,8 @@ def _beside(folder: Folder, cells: list[beside.Cell], easy: Mapping[str, float],
         "with suspension, the order of least work, the guard, and lambda 120 s. Folding in place costs nothing and is "
         "done before one is checkpointed. FCFS-malleable may fold all jobs, each of which then takes 2 Delta as long."
     ))  # fmt: skip
-    better = _better(cells)
-    if better:
-        folder.text.append(f"\n{better}\n")
+    folder.text.append(f"\n{_better(cells)}\n")
+    return {"beside": [cell.to_json() for cell in cells], "easy_mean_turnaround_s": easy}
 
 
 def _better(cells: Sequence[beside.Cell]) -> str:
@@ -162,8 +162,6 @@ def _better(cells: Sequence[beside.Cell]) -> str:
         if cell.policy == "guard":
             other = next(c for c in cells if (c.log, c.delta, c.policy) == (cell.log, cell.delta, "guard, folding"))
             pairs.append((other.everybody - cell.everybody, cell.log, cell.delta))
-    if not pairs:
-        return ""
     worst, log, delta = max(pairs)
     mean = float(np.mean([pair[0] for pair in pairs]))
     return (
