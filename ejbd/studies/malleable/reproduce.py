@@ -27,7 +27,8 @@ def reproduce_malleable(
     """Write malleable.md, malleable.json, tables and plots to `out`; the files made, the page first.
 
     Without `traces` it is Figure 2 and Table 1, which need no log. Of the logs those count that are in the folder.
-    `limit`: the first rows only, of the logs that are played beside bundling. Raises EjbError where the folder has none of the logs.
+    `limit`: the first rows only, of the logs that are played beside bundling. Raises EjbError where the folder has
+    none of the logs.
     """
     folder = Folder(out, "malleable", "FCFS-malleable: Utrera et al. beside ours, and beside bundling")
     path = out / "malleable.json"
