@@ -5,6 +5,7 @@
 A real worker with so many paced ranks (examples/paced.c), bound to the CPUs that there are. By turns they are folded
 onto half of the processors, unfolded, and moved by a checkpoint and a restart (engine application), all without a
 daemon: an operation until its answer, as the manager would see it. Aim, on a quiet machine: a resize below 50 ms.
+Last, how many times as long a run takes on half of its processors: ranks hold these by sleeping, so it is to be 2.
 """
 
 from __future__ import annotations
@@ -37,8 +38,17 @@ def main() -> None:
         spool.mkdir()
         with world(spool) as there:
             found = play(there, program, asked.ranks, asked.runs)
+        stretch = []
+        for at in range(2):
+            apart = Path(folder) / f"spool-{at}"
+            apart.mkdir()
+            with world(apart) as there:
+                stretch.append(whole_run(there, program, asked.ranks, folded=bool(at)))
     for name, seconds in found.items():
         print(f"{name}: {spread([1000.0 * one for one in seconds])} ms")
+    whole, folded = stretch
+    print(f"{asked.ranks} ranks on as many virtual processors: {whole:.2f} s")
+    print(f"folded onto half of them: {folded:.2f} s, {folded / whole:.3f} times as long")
 
 
 def play(there: World, program: Path, ranks: int, runs: int) -> dict[str, list[float]]:
@@ -74,6 +84,19 @@ def play(there: World, program: Path, ranks: int, runs: int) -> dict[str, list[f
         found["move"].append(timed(move)[0])
         time.sleep(0.5)
     return found
+
+
+def whole_run(there: World, program: Path, ranks: int, folded: bool) -> float:
+    """Seconds that a run of 200 steps of 50 ms takes on `ranks` virtual processors, or folded at once onto half."""
+    there.start(processors=ranks)
+    file = there.launch_file(str(program), "--steps", "200", "--pace", "50ms", size=ranks)
+    payload = there.launch_payload(file, ranks=ranks)
+    run(there, "launch", {**payload, "ranks": [{"rank": rank, "processor": rank} for rank in range(ranks)]}, 1)
+    begin = time.monotonic()
+    if folded:
+        run(there, "resize", {"epoch": 1, "ranks": [{"rank": r, "processor": r // 2} for r in range(ranks)]}, 1)
+    there.exits(ranks)
+    return time.monotonic() - begin
 
 
 def run(there: World, kind: str, payload: dict[str, Any], epoch: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Bundling with in-place folding, simulated: room is given back without a checkpoint, and taken again without a move.
 
-Folding is onto half of each subjob's processors, in place: it costs no lambda, and what it frees is free at once. Who
-gives is chosen as the guard chooses (:func:`ejbd.core.bundling.guard.give_back`); where folding does not give a waiting
-job what it needs, the guard checkpoints. Which nodes the processors are on is not simulated.
+Folding is onto half of each subjob's processors, in place: it costs no lambda, and what it frees is free at once.
+Which jobs give is chosen as the guard chooses (:func:`ejbd.core.bundling.guard.give_back`). Where folding does not give
+a waiting job what it needs, the guard checkpoints. Which nodes the processors are on is not simulated.
 """
 
 from __future__ import annotations
