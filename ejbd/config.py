@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ejbd.core.parameters import Declared, Parameters, declared
+from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import SOCKET_NAME, default_state_dir
@@ -137,8 +137,15 @@ class QueueSettings(BaseModel):
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether jobs with a learned walltime are sent into windows that are too short for their "
-            "request. Their law has to say that this uses the room best (docs/speculation.md)"
+            description="whether waiting jobs that may be run again are sent into windows shorter than their request. "
+            "8 of 10 runs like them were over by then (docs/speculation.md)"
+        ),
+    ] = "off"
+    raised: Annotated[
+        Literal["off", "rerunnable", "all"],
+        Field(
+            description="which waiting jobs are planned by their user's last two runs, and raised to their request "
+            "before that is over. Only an operator of Slurm may raise (docs/speculation.md)"
         ),
     ] = "off"
     max_subjobs: Annotated[
@@ -184,6 +191,8 @@ class QueueSettings(BaseModel):
             names = renamed(model)
             for key in names.keys() & data.keys():
                 raise PydanticCustomError("renamed", "{why}", {"why": f"{key} is called {names[key]} now"})
+            for key in simulated_only(model) & data.keys():
+                raise PydanticCustomError("simulated", "{why}", {"why": f"{key} is a setting of ejb sim alone"})
             if cls is QueueSettings:
                 return model.model_validate(data)
         return handler(data)
@@ -192,12 +201,12 @@ class QueueSettings(BaseModel):
     def parameters(self) -> Parameters:
         """The policy's parameters as the queue has them."""
         of = known_policy(self.policy).declares
-        return of(**{name: getattr(self, name) for name in declared(of)})
+        return of(**{name: getattr(self, name) for name in of_queues(of)})
 
     def renewed(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that were stored by any version, under the names of today."""
-        names = renamed(type(self))
-        return {names.get(key, key): value for key, value in stored.items()}
+        names, gone = renamed(type(self)), simulated_only(type(self))
+        return {names.get(key, key): value for key, value in stored.items() if names.get(key, key) not in gone}
 
     def having(self, changes: Mapping[str, Any]) -> QueueSettings:
         """The same with other values. Where they choose another policy, what that one knows not is left out.
@@ -236,7 +245,7 @@ def settings_model(policy: str) -> type[QueueSettings]:
 @functools.cache
 def _model_of(policy: type[Policy]) -> type[QueueSettings]:
     of = policy.declares
-    fields: dict[str, Any] = {one.name: _field(one) for one in declared(of).values()}
+    fields: dict[str, Any] = {one.name: _field(one) for one in of_queues(of).values()}
     taken = sorted(set(fields) & set(QueueSettings.model_fields))
     if taken:
         raise ValueError(f"policy {policy.name} declares {', '.join(taken)}, which every queue has already")
@@ -247,7 +256,13 @@ def _model_of(policy: type[Policy]) -> type[QueueSettings]:
 def renamed(model: type[QueueSettings]) -> dict[str, str]:
     """Settings by the names that they had before, and their names now."""
     of = known_policy(model.model_fields["policy"].default).declares
-    return {one.about.formerly: one.name for one in declared(of).values() if one.about.formerly}
+    return {one.about.formerly: one.name for one in of_queues(of).values() if one.about.formerly}
+
+
+def simulated_only(model: type[QueueSettings]) -> set[str]:
+    """Parameters of the policy that no queue may set."""
+    of = known_policy(model.model_fields["policy"].default).declares
+    return set(declared(of)) - set(of_queues(of))
 
 
 def check_changes(changes: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from ejbd.api import (
     timelines,
     tokens,
     worker,
+    workflows,
 )
 from ejbd.api.auth import Holders
 from ejbd.api.declared import Declared
@@ -70,7 +71,7 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
-    for module in (jobs, worker, events, logs, timelines, history, queues, drains, tokens, doctor, system):
+    for module in (jobs, worker, events, logs, timelines, history, queues, drains, workflows, tokens, doctor, system):
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(SubmissionDoor, manager=manager)

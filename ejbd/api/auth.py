@@ -23,7 +23,7 @@ from ejbd.store.models import Token
 
 TOKEN_PREFIX = "ejb_"
 HOLDERS_KEPT = 1000
-_ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan"})  # posted, but nothing is kept
+_ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan", "/v1/workflows/check"})  # posted, but nothing is kept
 _BEARER = HTTPBearer(
     auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, where the peer is known"
 )

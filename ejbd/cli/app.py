@@ -39,6 +39,7 @@ MODULES = {
     "queue": "site",
     "token": "site",
     "history": "history",
+    "workflow": "workflow",
     "sim": "sim",
 }
 

@@ -120,6 +120,11 @@ def job_path(job: str, rest: str = "") -> str:
     return f"/v1/jobs/{segment(job)}{rest}"
 
 
+def workflow_path(workflow: str, rest: str = "") -> str:
+    """The address of a workflow, or of what hangs on it."""
+    return f"/v1/workflows/{segment(workflow)}{rest}"
+
+
 def problem(status: int, body: bytes) -> EjbError:
     """The error in a problem document; anything else is not EJB's."""
     try:

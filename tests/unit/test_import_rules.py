@@ -21,6 +21,7 @@ COMMON = {"errors", "wire", "files", "options", "plugins", "config"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "errors": set(),
+    "workflow": {"core", "errors"},  # plan files: read by the daemon, the command line and the simulator
     "wire": set(),
     "files": set(),
     "options": set(),
@@ -31,12 +32,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "batch": {"core"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
-    "manager": {"core", "batch", "store"} | COMMON,
-    "api": {"manager", "store"} | COMMON,
+    "manager": {"core", "batch", "store", "workflow"} | COMMON,
+    "api": {"manager", "store", "workflow"} | COMMON,
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
-    "studies": {"core", "sim", "doctor"} | COMMON,  # what is played on a site is compiled there as doctor does it
-    "cli": {"client", "accounting", "sim", "studies"} | COMMON,
+    "studies": {"core", "sim", "doctor", "workflow"} | COMMON,  # played on a site, it is compiled there as doctor does
+    "cli": {"client", "accounting", "sim", "studies", "workflow"} | COMMON,
 }
 
 # What a launch line means is said once. The module imports nothing of ours.

@@ -667,3 +667,11 @@ def test_doctor_says_where_two_jobs_may_share_processors(word: str, jobs: int, s
     assert [(one.partition, one.jobs) for one in found] == [("batch", jobs), ("whole", 1)]
     what, good, told = check_sharing(found)
     assert (what, good) == ("shared processors", True) and said in told
+
+
+@pytest.mark.parametrize(
+    ("user", "uid", "level", "may"),
+    [("root", 0, "", True), ("slurm", 64030, "", True), ("ejb", 1000, "Operator", True), ("ejb", 1000, "None", False)],
+)
+def test_who_may_raise_limits(user: str, uid: int, level: str, may: bool) -> None:
+    assert privacy.raises({"SlurmUser": "slurm(64030)"}, user, uid, level) is may
