@@ -36,7 +36,7 @@ from ejbd.plugins.batches import BatchTraits as BatchTraits
 from ejbd.plugins.batches import LocalSettings as LocalSettings
 from ejbd.plugins.batches import PbsSettings as PbsSettings
 from ejbd.plugins.batches import SlurmSettings as SlurmSettings
-from ejbd.plugins.policies import BUNDLING, import_policies, known_policies, known_policy
+from ejbd.plugins.policies import BUNDLING, import_policies, known_policy, queue_policies
 from ejbd.wire.rights import Scope
 
 
@@ -217,7 +217,7 @@ class QueueSettings(BaseModel):
         What was stored by another version, or with a policy that is not there now, is taken as far as it is known.
         """
         renewed = self.renewed(changes)
-        if renewed.get("policy", self.policy) not in known_policies():
+        if renewed.get("policy", self.policy) not in queue_policies():
             del renewed["policy"]
         model = settings_model(renewed.get("policy", self.policy))
         both = {**self.model_dump(), **renewed}
@@ -236,9 +236,13 @@ def _field(one: Declared) -> tuple[Any, Any]:
 def settings_model(policy: str) -> type[QueueSettings]:
     """The settings of a queue under a policy.
 
-    Raises UnknownPolicy where there is none of that name, and ValueError where it declares what every queue has.
+    Raises UnknownPolicy where no queue can have one of that name, and ValueError where it declares what every queue
+    has.
     """
-    return _model_of(known_policy(policy))
+    found = known_policy(policy)
+    if not found.in_queues:
+        raise UnknownPolicy(f"the policy {policy} is not for queues; it is for `ejb sim`")
+    return _model_of(found)
 
 
 @functools.cache
@@ -268,7 +272,7 @@ def check_changes(changes: Mapping[str, Any]) -> None:
     """Raise ValidationError for settings that no queue could have, whatever its policy; None stands for any value."""
     given = {key: value for key, value in changes.items() if value is not None}
     faults = []
-    policies = known_policies()
+    policies = queue_policies()
     for name in [given["policy"]] if "policy" in given else list(policies):
         known = settings_model(name).model_fields if name in policies else changes
         reset = dict.fromkeys(key for key, value in changes.items() if value is None and key not in known)

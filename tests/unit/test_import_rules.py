@@ -49,8 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 # What a launch line means is said once. The module imports nothing of ours.
 SHARED = "workers.ejb_worker.launch_options"
 
-# A registry that is asked for EJB's own policy, which registers itself there.
-ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy"}}
+# A registry that is asked for EJB's own policies, which register themselves there.
+ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy", "ejbd.core.malleable.policy"}}
 
 COMPOSITION_ROOT = "daemon"  # ejbd/daemon.py puts the house together and may import every room
 
