@@ -38,8 +38,10 @@ MODULES = {
     "drain": "drain",
     "queue": "site",
     "token": "site",
+    "admin": "admin",
     "history": "history",
     "profile": "profile",
+    "workflow": "workflow",
     "sim": "sim",
 }
 
