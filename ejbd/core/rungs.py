@@ -19,7 +19,7 @@ from typing import Any, Self
 from ejbd.core.delta import Delta, delta_at, rate_with
 from ejbd.core.progress import fewest, stretch
 
-ALPHA = 0.9  # until something is measured: the usual strong scaling
+ALPHA = 1.0  # until something is measured: below 1 less is asked for, and what was asked for might not last
 NO_LAW = 0.0
 
 

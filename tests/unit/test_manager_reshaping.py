@@ -124,6 +124,12 @@ async def test_a_resume_that_fails_at_its_new_width_goes_back_to_the_old_one(liv
     assert back.restart_from == 1 and live.job(job).work_rate == pytest.approx((4 / 16) ** ALPHA)
 
 
+async def test_a_dry_run_tells_the_width_and_what_it_would_take(live: LiveWorld) -> None:
+    plan = await live.plan(widths="any")
+    assert plan["decision"] is not None
+    assert "start by case 1: 4 processors (reshaped) take 400 s" in plan["decision"]["reason"]
+
+
 async def test_a_job_that_says_nothing_keeps_its_ranks(live: LiveWorld) -> None:
     job = await live.submit()
     await live.poll(1)
