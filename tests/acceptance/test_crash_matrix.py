@@ -105,7 +105,10 @@ GAPS: dict[CrashPoint, int] = {
     CrashPoint.BEGIN_AFTER_CALL: 1,
 }
 # What takes another job that waits, or a J0 that starts late.
-IN_THE_FAKE_WORLD = {CrashPoint.END_AFTER_CALL, CrashPoint.ASIDE_AFTER_CALL}
+IN_THE_FAKE_WORLD = {
+    *(CrashPoint.END_AFTER_CALL, CrashPoint.ASIDE_AFTER_CALL, CrashPoint.WORKFLOW_AFTER_COMMIT),
+    *(CrashPoint.STAGE_BEFORE_COMMIT, CrashPoint.STAGE_AFTER_COMMIT, CrashPoint.STAGE_AFTER_JOB),
+}
 RESUBMISSIONS = [(keep_place, point) for keep_place, points in RESUBMISSION.items() for point in points]
 
 

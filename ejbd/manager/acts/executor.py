@@ -323,7 +323,7 @@ class Executor:
             exit_file=self.spool.exit_file(job.id, subjob.id),
         )
         j0 = subjob.role == SubjobRole.PLACEHOLDER
-        asked = request_of(spec, subjob.processors, view, job.queue, first=j0)
+        asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
         request = subjobrequests.request_for(
             spec,
             replace(asked, nodes=1, tasks_per_node=None) if one_node else asked,
