@@ -174,7 +174,7 @@ class SignalRequest(Api):
 class EvolveRequest(Api):
     """What is to come of an evolving job."""
 
-    tail: Annotated[str, Field(max_length=100_000, examples=["now:64,+30m:128"])]
+    tail: Annotated[str, Field(max_length=4096, examples=["now:64,+30m:128"])]
     dry_run: Annotated[bool, Field(description="say what would come, and change nothing")] = False
 
 
