@@ -57,6 +57,7 @@ from ejbd.manager.effects.doors import (
     ToScript,
     TryStart,
 )
+from ejbd.manager.effects.flows import MoveStage, MoveWorkflow
 from ejbd.manager.effects.jobs import Apart, In, LoseWork, MoveJob, Rate, Want
 from ejbd.manager.effects.memory import Keep, KeepIn, Offered, Promise
 from ejbd.manager.effects.placements import MoveEpoch
@@ -132,7 +133,9 @@ __all__ = [
     "MoveEpoch",
     "MoveJob",
     "MoveOperation",
+    "MoveStage",
     "MoveSubjob",
+    "MoveWorkflow",
     "Note",
     "NoteCheckpoint",
     "NoteDeaths",

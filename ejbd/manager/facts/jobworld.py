@@ -163,6 +163,7 @@ class JobWorld(JobRows):
             start_up_s=self._start_up_s(),
             giving_back_s=self.overheads.giving_back.value,
             pace=self.overheads.pace.value,
+            runs_s=self.ctx.history.lasting_s(),
             processor_quantum=unit,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager.facts import attempts, auto, queues
+from ejbd.manager.facts import attempts, auto, queues, raised
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.past.history import latest, move_json, run_json, runs_of, speed_json
@@ -147,7 +147,12 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         world = JobWorld(ctx, job)
         passed = f"{job.state}: passed through as an ordinary job, the batch system decides{_there(world)}"
         waits = standby.of(world)
-        told = [passed, attempts.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
+        told = [
+            passed,
+            attempts.told(job, ctx.gap_verdicts),
+            raised.told(job),
+            standby.told(waits) if waits is not None else "",
+        ]
         return "; ".join(filter(None, told))
     pause = job.not_before_s - ctx.now
     if job.state == JobState.WAITING and pause > 0:
