@@ -150,6 +150,21 @@ async def test_explain_and_timeline_show_the_plan(live: LiveWorld) -> None:
     assert [interval["processors"] for interval in told["planned"]] == [4, 12, 4]
 
 
+async def test_a_dry_run_draws_the_profile_in_what_is_free(live: LiveWorld) -> None:
+    live.batch.free = 16
+    await live.poll()
+    told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
+    assert told["placeholder"]["processors"] == 4
+    decision = told["decision"]
+    assert decision is not None
+    assert [interval["processors"] for interval in decision["timeline"]] == [4, 12, 4]
+    assert decision["reason"].startswith("all its widths fit")
+    live.batch.free = 8
+    await live.poll()
+    told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
+    assert (told["decision"] or {})["timeline"] == []
+
+
 def asked(profile: str, **overrides: str) -> JobRequest:
     return JobRequest(cwd="/", command=("./heat",), overrides=Overrides(profile=profile, **overrides))  # type: ignore[arg-type]
 
