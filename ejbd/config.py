@@ -137,8 +137,15 @@ class QueueSettings(BaseModel):
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether jobs with a learned walltime are sent into windows that are too short for their "
-            "request. Their law has to say that this uses the room best (docs/speculation.md)"
+            description="whether waiting jobs that may be run again are sent into windows shorter than their request. "
+            "8 of 10 runs like them were over by then (docs/speculation.md)"
+        ),
+    ] = "off"
+    raised: Annotated[
+        Literal["off", "rerunnable", "all"],
+        Field(
+            description="which waiting jobs are planned by their user's last two runs, and raised to their request "
+            "before that is over. Only an operator of Slurm may raise (docs/speculation.md)"
         ),
     ] = "off"
     max_subjobs: Annotated[

@@ -51,7 +51,7 @@ from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.tick import Tick
-from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
 from ejbd.manager.rules.learning.pastruns import note_end as note_run
 from ejbd.manager.rules.learning.retrying import take_next
@@ -271,6 +271,8 @@ class Manager:
                     while await self.store.write(lambda s: tick.step(self._context(s))):
                         pass
                 await self._fill_gaps()
+                if await self.store.read(lambda s: raising.is_wanted(self._context(s))):
+                    await self.store.write(lambda s: run(self._context(s), raising.plan))
             except EjbError as error:
                 self._not_stored(error)
                 return
@@ -286,7 +288,7 @@ class Manager:
         self._hearing.database_away(self._looked_s)
 
     async def _fill_gaps(self) -> None:
-        """Speculative backfill: laws are fitted beside the writer, and what they say is looked at again on it."""
+        """Jobs go into windows shorter than their request: chosen beside the writer, and looked at again on it."""
         stands, found = await self.store.read(lambda s: (gaps.any_stands(s), gaps.look(self._context(s))))
         if stands:
             await self.store.write(lambda s: run(self._context(s), gaps.mind))

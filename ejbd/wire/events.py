@@ -109,12 +109,17 @@ class JobAgain(TypedDict):
 
 
 class JobGap(TypedDict):
-    """The walltime with which it is sent there. `utilisation`: the share of the gap that is expected to be of use.
-    `finishes`: the probability that the run is done in it."""
+    """The walltime with which it is sent there. `finishes`: the probability that the run is done in it."""
 
     walltime_s: float
-    utilisation: float
     finishes: float
+    reason: str
+
+
+class JobLimit(TypedDict):
+    """The walltime that it has at the batch system from now on."""
+
+    walltime_s: float
     reason: str
 
 
@@ -161,6 +166,15 @@ class Leaving(TypedDict):
     cost: NotRequired[dict[str, Any]]
     penalty: NotRequired[dict[str, Any]]
     overheads: NotRequired[dict[str, Any]]
+
+
+class Evolving(TypedDict):
+    """Its `steps` (seconds and places), when each begins, and when the last one ends."""
+
+    steps: list[list[float]]
+    starts_s: list[float]
+    end_s: float
+    reason: str
 
 
 class CheckpointDue(TypedDict):
@@ -529,6 +543,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_MOVABLE: Told("what kept it from being moved is gone", Reason),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
+    K.JOB_LIMIT: Told("it is planned with less than its request, or was raised to it", JobLimit),
     K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_SIGNAL_ASKED: Told("a user had it sent a signal", JobSignalAsked),
@@ -545,6 +560,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.DECISION_SUSPEND: Told("checkpoint, leave all subjobs, and wait with the work kept", Leaving),
     K.DECISION_ANEW: Told("what cannot be moved begins anew where it can end", Leaving),
     K.DECISION_CHECKPOINT: Told("checkpoint the ranks where they are, and go on", CheckpointDue),
+    K.DECISION_EVOLVE: Told("the widths of an evolving job, and when it has each", Evolving),
     K.SUBJOB_PLANNED: Told("it will be asked for", SubjobPlanned),
     K.SUBJOB_PENDING: Told("the batch system has it", SubjobStep),
     K.SUBJOB_RUNNING: Told("it has its nodes", SubjobStep),

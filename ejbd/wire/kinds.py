@@ -44,6 +44,8 @@ class IntentKind(StrEnum):
     RELEASE = "release"
     STAY = "stay"  # what waits keeps its place, and does not begin
     BEGIN = "begin"  # it may
+    LOWER = "lower"  # what waits is planned with less than its request
+    RAISE = "raise"  # what runs may run for all of it
     ASIDE = "aside"  # what runs, and is not needed now, goes back into the queue and does not begin
     END = "end"  # it ends as the job did where others wait for it, and is cancelled where none does
 
@@ -124,6 +126,7 @@ class EventKind(StrEnum):
     JOB_MOVABLE = "job.movable"
     JOB_AGAIN = "job.again"
     JOB_GAP = "job.gap"
+    JOB_LIMIT = "job.limit"
     JOB_ALONE = "job.alone"
     JOB_SIGNALLED = "job.signalled"
     JOB_SIGNAL_ASKED = "job.signal-asked"
@@ -142,6 +145,7 @@ class EventKind(StrEnum):
     DECISION_SUSPEND = "decision.suspend"
     DECISION_ANEW = "decision.anew"
     DECISION_CHECKPOINT = "decision.checkpoint"
+    DECISION_EVOLVE = "decision.evolve"
 
     # A subjob. Its states, and what becomes of it beside them.
     SUBJOB_PLANNED = "subjob.planned"

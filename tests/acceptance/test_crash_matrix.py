@@ -321,8 +321,9 @@ def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: 
         until(lambda: site.state("most") == "running", "the background did not start")
         site.start("all", 8)
         daemon.start(EJBD_CRASH_AT=f"{point.value}:{GAPS[point]}")
-        learn(daemon, "nap", 60.0, [100.0 + 20.0 * at for at in range(20)])
-        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="20:00", overrides=WISHES)["id"])
+        learn(daemon, "nap", 60.0, [100.0 + 10.0 * at for at in range(20)])
+        wishes = {key: value for key, value in WISHES.items() if key != "walltime"}
+        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="20:00", overrides=wishes)["id"])
         operator.until(begun.exists, "it was not sent into the gap")
         operator.until(lambda: daemon.job(job)["state"] == "running", "its beginning was not seen")
         own, attempt = daemon.job(job)["subjobs"]

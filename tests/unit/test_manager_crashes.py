@@ -155,7 +155,7 @@ async def tries_a_gap(folder: Path, store: Store, trap: Trap) -> None:
     """It is sent into a gap, its time there is over, and it runs where it has waited all the while."""
     live = crowded(folder, store)
     operator = Operator(live, trap)
-    job = await submitted(operator, processes=4, walltime_s=OWN_S, learned=True, rerunnable=True, app="heat")
+    job = await submitted(operator, processes=4, walltime_s=OWN_S, rerunnable=True, app="heat")
     own, attempt = f"ejb-{job}.0", f"ejb-{job}.1"
     await operator.until(lambda: any(one.name == attempt for one in live.batch.live()))
     live.batch.start(attempt)

@@ -645,3 +645,11 @@ def test_nothing_steers_the_commands() -> None:
         "LC_ALL": "C",
         "TZ": "UTC0",
     }
+
+
+@pytest.mark.parametrize(
+    ("user", "uid", "level", "may"),
+    [("root", 0, "", True), ("slurm", 64030, "", True), ("ejb", 1000, "Operator", True), ("ejb", 1000, "None", False)],
+)
+def test_who_may_raise_limits(user: str, uid: int, level: str, may: bool) -> None:
+    assert privacy.raises({"SlurmUser": "slurm(64030)"}, user, uid, level) is may
