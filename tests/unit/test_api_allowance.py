@@ -122,7 +122,8 @@ def test_a_script_may_be_so_long(server: ApiServer) -> None:
 def test_streams_count_until_they_end(server: ApiServer) -> None:
     with as_user(server, "ulla", "read") as ulla, as_user(server, "uwe", "read") as uwe:
         with ulla.stream("GET", "/v1/events/stream") as one, ulla.stream("GET", "/v1/events/stream"):
-            assert one.status_code == 200 and next(one.iter_lines()) == "retry: 1000"
+            lines = one.iter_lines()  # kept: an iterator that is let go closes its stream
+            assert one.status_code == 200 and next(lines) == "retry: 1000"
             with ulla.stream("GET", "/v1/events/stream") as third:  # one that is not refused has no end to be read
                 assert third.status_code == 429 and int(third.headers["retry-after"]) in range(30, 100)
             with uwe.stream("GET", "/v1/events/stream") as other:
