@@ -27,6 +27,8 @@ from ejbd import __version__
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings, load
 from ejbd.errors import EXIT_CODE, Code, EjbError
+from ejbd.identity.sessions import Helper
+from ejbd.identity.settings import RunsAs
 from ejbd.log.rate import Equal, EqualRecords, Rate
 from ejbd.log.stream import Unbreakable
 from ejbd.plugins.batches import broken_batches
@@ -96,7 +98,8 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         store.begin_term(lambda: _call_soon(loop, stop.set))
-        manager = Manager(settings, store, make_batch(settings))
+        helper = Helper.made(settings.helper) if settings.identity is RunsAs.HELPER else None
+        manager = Manager(settings, store, make_batch(settings), helper=helper)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         await manager.start()

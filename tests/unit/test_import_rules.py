@@ -26,12 +26,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": set(),
     "log": set(),
     "plugins": {"core", "wire"},  # policies are core's
-    "config": {"core", "errors", "files", "plugins"},  # what a queue says of a policy's parameters is declared in core
+    "identity": {"errors"},
+    "config": {
+        "core",
+        "errors",
+        "files",
+        "identity",
+        "plugins",
+    },  # what a queue says of a policy's parameters is declared in core
     "accounting": COMMON,
-    "batch": {"core"} | COMMON,
+    "batch": {"core", "identity"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
-    "manager": {"core", "batch", "store"} | COMMON,
+    "manager": {"core", "batch", "identity", "store"} | COMMON,
     "api": {"manager", "store"} | COMMON,
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
