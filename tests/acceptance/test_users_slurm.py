@@ -151,6 +151,8 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
         assert status == 200, text
     service = {path.lstat().st_uid for path in site.daemon.state.rglob("*")}
     assert service == {uid(site.users.service)}, "the daemon has what is the daemon's"
+    database = list(site.daemon.state.glob("ejbd.sqlite*"))
+    assert database and all(path.stat().st_mode & 0o077 == 0 for path in database)
 
 
 def test_an_ordinary_job_and_what_is_done_to_it_is_its_users(site: Site) -> None:

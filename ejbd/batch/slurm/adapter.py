@@ -25,7 +25,7 @@ from ejbd.batch.process import (
 from ejbd.batch.reading import beside
 from ejbd.batch.slurm import charging, checks, commands, privacy, refusals, script
 from ejbd.batch.slurm.acting import Acts, HelpedActs, OwnActs, Submission
-from ejbd.batch.slurm.limits import AccountLimits
+from ejbd.batch.slurm.limits import AccountLimits, enforced
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
@@ -34,6 +34,8 @@ from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper
 from ejbd.options.sbatch import export_parts
+
+UNREAD = "those of many users are not read"
 
 
 class SlurmBatch:
@@ -112,7 +114,8 @@ class SlurmBatch:
         if unparsed and not jobs:
             raise _unreadable("squeue", jobs_text)
         settings = await self._settings()
-        limits = await self._limits.look(settings, jobs)
+        own = self._helper is None  # of many users' limits none is read: what waits on one tells it
+        limits = await self._limits.look(settings, jobs) if own else ()
         return ClusterView(
             time_s=now_s,
             nodes=listing.nodes,
@@ -127,7 +130,7 @@ class SlurmBatch:
             pass_s=commands.pass_s(settings),
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
             limits=limits,
-            limits_unknown=self._limits.unknown,
+            limits_unknown=self._limits.unknown if own else UNREAD if enforced(settings) else "",
             fair_share=self._limits.fair,
             blind=await self.blindness(),
         )

@@ -34,6 +34,8 @@ def uid_of(user: str) -> int:
 class Hands:
     """With `identity = "self"`: one user's jobs, in the daemon's own spool."""
 
+    by_user = False  # whether jobs are of many users, each acted for apart
+
     def __init__(self, own: Spool) -> None:
         self.own = own
 
@@ -90,6 +92,8 @@ class UsersHands(Hands):
 
     The daemon's own spool has what is the site's: which database it belongs to, and what `ejb doctor` has built.
     """
+
+    by_user = True
 
     def __init__(self, own: Spool, helper: Helper) -> None:
         super().__init__(own)
