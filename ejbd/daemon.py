@@ -91,8 +91,6 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     from ejbd.store.store import Store
 
     settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    if settings.identity is RunsAs.HELPER:
-        close_database(settings.url_of_database)
     store = Store(settings.url_of_database)
     try:
         store.acquire_single_writer()
@@ -131,14 +129,6 @@ async def run(settings: Settings, config: Path | None = None) -> None:
             )
     finally:
         store.close()
-
-
-def close_database(url: str) -> None:
-    """See that SQLite's file, which has many users' scripts and environments, is for this user alone (0600). What SQLite
-    puts beside it has its mode."""
-    if url.startswith("sqlite:///"):
-        os.close(os.open(url.removeprefix("sqlite:///"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        Path(url.removeprefix("sqlite:///")).chmod(0o600)
 
 
 def freeze() -> None:

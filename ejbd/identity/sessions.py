@@ -132,6 +132,17 @@ class Helper:
         work = partial(self.ask, user, verb, answer_s=answer_s, **fields)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
+    def examined(self) -> tuple[str, bool, str]:
+        """A check for `ejb doctor`: it answers, and refuses to act for root."""
+        try:
+            self.ask("root", "prepare")
+        except EjbError as error:
+            good = error.code is Code.FORBIDDEN
+            return "ejb-as", good, "it answers, and refuses root" if good else error.sentence()
+        except OSError as error:
+            return "ejb-as", False, f"it acts for root ({error.strerror}): install the one of this version"
+        return "ejb-as", False, "it acts for root: install the one of this version"
+
     def close(self) -> None:
         """End the sessions that have no work."""
         with self._lock:

@@ -56,9 +56,9 @@ def test_no_path_is_of_a_user_in_whose_spool_it_is_not(text: str) -> None:
 
 def test_the_daemon_does_not_begin_with_a_helper_where_nothing_would_ask_it() -> None:
     with pytest.raises(ValueError, match='needs batch = "slurm"'):
-        Settings(identity="helper", batch="local")  # type: ignore[arg-type]
+        Settings(identity="helper", batch="local")
     with pytest.raises(ValueError, match="%u"):
-        Settings(batch="slurm", helper={"spool": "/scratch/ejb"})  # type: ignore[arg-type]
+        Settings(batch="slurm", helper={"spool": "/scratch/ejb"})
 
 
 def test_a_tag_is_good_on_its_own_users_batch_job_alone() -> None:
@@ -106,8 +106,14 @@ def batch(helper: Helper, folder: Path) -> SlurmBatch:
 
 
 def request(**more: Any) -> SubmitRequest:
-    given = {"tag": "ejb-3f.0", "comment": "mine", "queue": "batch", "processors": 4, "walltime_s": 60.0}
-    given |= {"script": "#!/bin/sh\n", "workdir": Path("/w"), "output": Path("/w/out")}
+    given: dict[str, Any] = {
+        "tag": "ejb-3f.0",
+        "comment": "mine",
+        "queue": "batch",
+        "processors": 4,
+        "walltime_s": 60.0,
+    }
+    given |= {"walltime_s": 60.0, "script": "#!/bin/sh\n", "workdir": Path("/w"), "output": Path("/w/out")}
     return SubmitRequest(**(given | more))
 
 
@@ -124,7 +130,7 @@ def test_what_the_adapter_asks_for_another_user_is_what_the_helper_lets_through(
         asyncio.run(slurm.check(Identity(ME), one, 10))
     asyncio.run(slurm.cancel(Identity(ME), ["12", "13_1"]))
     for change in ({"hold": True}, {"hold": False}, {"begins": True}, {"begins": False}, {"walltime_s": 90.0}):
-        asyncio.run(slurm.update(Identity(ME), "12", **change))  # type: ignore[arg-type]
+        asyncio.run(slurm.update(Identity(ME), "12", **change))
     asyncio.run(slurm.reduce(Identity(ME), "12", held=True))
     asyncio.run(slurm.set_aside(Identity(ME), "12"))
     tmp_path.chmod(0o755)
@@ -163,6 +169,15 @@ def test_what_comes_of_a_submission_is_told_apart(tmp_path: Path, answer: Any, k
     assert slurm.command_counts["sbatch"].failures == slurm.command_counts["sbatch"].calls == 1
     with pytest.raises(BatchError, match="no user"):
         asyncio.run(slurm.submit(Identity("no-such-user-here"), request()))
+
+
+@pytest.mark.parametrize(
+    ("answer", "good"),
+    [(EjbError(Code.FORBIDDEN, "no"), True), (not_reached("x"), False), (OSError(2, "x"), False), ({}, False)],
+)
+def test_the_doctor_says_whether_the_helper_answers_and_refuses_root(answer: Any, good: bool) -> None:
+    name, fine, said = Asked(answer).examined()
+    assert (name, fine) == ("ejb-as", good) and said
 
 
 class InProcess(Helper):

@@ -407,6 +407,8 @@ class SlurmBatch:
         found = await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)
         own = Identity.own().user
         config = await self._settings()
+        if self._helper is not None:
+            found = [*found, await asyncio.to_thread(self._helper.examined)]
         return [*found, *await charging.examine(self._charges, config, self._query, own, self._timeout_s)]
 
     async def close(self) -> None:
