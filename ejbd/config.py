@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ejbd.core.parameters import Declared, Parameters, declared
+from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import SOCKET_NAME, default_state_dir
@@ -185,6 +185,8 @@ class QueueSettings(BaseModel):
             names = renamed(model)
             for key in names.keys() & data.keys():
                 raise PydanticCustomError("renamed", "{why}", {"why": f"{key} is called {names[key]} now"})
+            for key in simulated_only(model) & data.keys():
+                raise PydanticCustomError("simulated", "{why}", {"why": f"{key} is a setting of ejb sim alone"})
             if cls is QueueSettings:
                 return model.model_validate(data)
         return handler(data)
@@ -193,12 +195,12 @@ class QueueSettings(BaseModel):
     def parameters(self) -> Parameters:
         """The policy's parameters as the queue has them."""
         of = known_policy(self.policy).declares
-        return of(**{name: getattr(self, name) for name in declared(of)})
+        return of(**{name: getattr(self, name) for name in of_queues(of)})
 
     def renewed(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that were stored by any version, under the names of today."""
-        names = renamed(type(self))
-        return {names.get(key, key): value for key, value in stored.items()}
+        names, gone = renamed(type(self)), simulated_only(type(self))
+        return {names.get(key, key): value for key, value in stored.items() if names.get(key, key) not in gone}
 
     def having(self, changes: Mapping[str, Any]) -> QueueSettings:
         """The same with other values. Where they choose another policy, what that one knows not is left out.
@@ -233,7 +235,7 @@ def settings_model(policy: str) -> type[QueueSettings]:
 @functools.cache
 def _model_of(policy: type[Policy]) -> type[QueueSettings]:
     of = policy.declares
-    fields: dict[str, Any] = {one.name: _field(one) for one in declared(of).values()}
+    fields: dict[str, Any] = {one.name: _field(one) for one in of_queues(of).values()}
     taken = sorted(set(fields) & set(QueueSettings.model_fields))
     if taken:
         raise ValueError(f"policy {policy.name} declares {', '.join(taken)}, which every queue has already")
@@ -244,7 +246,13 @@ def _model_of(policy: type[Policy]) -> type[QueueSettings]:
 def renamed(model: type[QueueSettings]) -> dict[str, str]:
     """Settings by the names that they had before, and their names now."""
     of = known_policy(model.model_fields["policy"].default).declares
-    return {one.about.formerly: one.name for one in declared(of).values() if one.about.formerly}
+    return {one.about.formerly: one.name for one in of_queues(of).values() if one.about.formerly}
+
+
+def simulated_only(model: type[QueueSettings]) -> set[str]:
+    """Parameters of the policy that no queue may set."""
+    of = known_policy(model.model_fields["policy"].default).declares
+    return set(declared(of)) - set(of_queues(of))
 
 
 def check_changes(changes: Mapping[str, Any]) -> None:

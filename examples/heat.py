@@ -13,6 +13,7 @@ Standard library only, Python 3.8 or later. Without EJB: `heat.py --spawn 16 ...
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -145,17 +146,25 @@ class Ranks:
                 listening.bind((world.address, 0))
                 listening.listen(4)
                 port = listening.getsockname()[1]
-                self._publish(folder, {"host": world.address, "port": port, "token": token})
+                self._publish(folder, {"host": world.address, "port": port, "token": token}, deadline)
             if self.rank > 0:
                 self.upper = self._call(folder, hello, deadline)
             if self.rank < self.size - 1:
                 self.lower = self._answer(listening, token, hello, deadline)
                 os.unlink(os.path.join(folder, f"rank-{self.rank}"))  # read by the rank that needed it
 
-    def _publish(self, folder: str, place: Any) -> None:
+    def _publish(self, folder: str, place: Any, deadline: float) -> None:
+        """Tell the rank below where this one listens. A disk that is full for a while is waited for."""
         path = os.path.join(folder, f"rank-{self.rank}")
-        with open(path + ".tmp", "w") as file:
-            json.dump(place, file)
+        while True:
+            try:
+                with open(path + ".tmp", "w") as file:
+                    json.dump(place, file)
+                break
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
         os.replace(path + ".tmp", path)
 
     def _call(self, folder: str, hello: Any, deadline: float) -> Neighbour:

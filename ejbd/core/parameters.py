@@ -37,7 +37,7 @@ class Parameter:
     queue; a simulation may go down to `simulated_least` and up without an end. `queue`: a queue's default where it is
     not the field's own, which is the paper's; `simulated`: that of `ejb sim`. `key`: its name in the simulator where
     that is not the field's without `_s`, with `-` for `_`. `per_job`: a job may say otherwise. `formerly`: what it was
-    called before.
+    called before. `simulated_only`: tables need it, and no queue should be run with it: no queue has it.
     """
 
     says: str
@@ -51,6 +51,7 @@ class Parameter:
     key: str = ""
     per_job: bool = False
     formerly: str = ""
+    simulated_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +253,11 @@ def simulated(of: type[Parameters]) -> Parameters:
 def per_job() -> Mapping[str, Declared]:
     """What a job may say of its own, whatever its queue's policy, by the names of the fields."""
     return {name: one for name, one in declared(Parameters).items() if one.about.per_job}
+
+
+def of_queues(of: type[Parameters]) -> Mapping[str, Declared]:
+    """What a queue may set of a policy's parameters, by the names of the fields."""
+    return {name: one for name, one in declared(of).items() if not one.about.simulated_only}
 
 
 _DECLARED: dict[type[Parameters], Mapping[str, Declared]] = {}

@@ -76,6 +76,7 @@ class EpochCode(StrEnum):
     SUBJOB_LOST = "subjob_lost"
     WORKER_LOST = "worker_lost"
     RANK_FAILED = "rank_failed"
+    CAME_APART = "came_apart"  # a rank ended that had waited long for ranks of other workers
     CHECKPOINT_FAILED = "checkpoint_failed"  # no rank was stopped: it runs on
     BEGUN_ANEW = "begun_anew"  # what it had done is given up
     GIVEN_UP = "given_up"  # with the room that it was on

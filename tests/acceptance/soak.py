@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,8 @@ class Soak:
             due = sent.cancel_after_s and time.monotonic() > sent.submitted_at + sent.cancel_after_s
             if sent.id and due and not sent.suffered("cancel"):
                 with suppress(httpx.HTTPError):
+                    if not sent.suffered("cancel asked"):
+                        sent.done.append(Done("cancel asked", sent.id))  # which counts where the answer is lost
                     if self.daemon.client.post(f"/v1/jobs/{sent.id}/cancel").is_success:
                         sent.done.append(Done("cancel", sent.id))
 
@@ -266,7 +269,7 @@ class Soak:
         return self._open_subjobs()[1]
 
     def _open_subjobs(self) -> tuple[list[str], list[str]]:
-        states = {job.id: job.state for job in self.site.jobs()}
+        states = {(job.id, job.name): job.state for job in self.site.jobs()}
         found = [open_subjobs(self.daemon.job(sent.id), states) for sent in self.sent]
         return [said for left, _ in found for said in left], [said for _, ending in found for said in ending]
 
@@ -409,6 +412,8 @@ def main() -> None:
     parser.add_argument("--local", dest="on", action="store_const", const="local", help="the embedded cluster, SQLite")
     parser.add_argument("--pbs", dest="on", action="store_const", const="pbs", help="the fake PBS")
     options = parser.parse_args()
+    for one in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored where a shell put this in the background
+        signal.signal(one, lambda signum, _frame: sys.exit(128 + signum))
     began, seed, total = time.monotonic(), options.seed, Totals()
     minutes = options.minutes or (90.0 if options.kills else 30.0)
 

@@ -47,12 +47,11 @@ class Submission:
     poll_s: float = 5.0
     suspend: bool = True
     omax: int = 8
-    whole_slots: bool = False
 
     def settings(self, folder: Path) -> Settings:
         queue = QueueSettings(
             elasticity=Elasticity.ON, min_processors=1, lambda_s=self.lambda_s, suspend=self.suspend, omax=self.omax,
-            whole_slots=self.whole_slots, order=Order.ARRIVAL,
+            order=Order.ARRIVAL,
         )  # fmt: skip
         return Settings(state_dir=folder, poll_s=self.poll_s, queues={"default": queue})
 
@@ -76,7 +75,6 @@ def submissions(draw: st.DrawFn, most: int, limit_s: float | None) -> Submission
         draw(st.sampled_from([0.5, 5.0, 60.0])),
         draw(st.booleans()),
         draw(st.sampled_from([2, 8, 64])),
-        draw(st.booleans()),
     )
 
 
@@ -133,9 +131,7 @@ def simulated(state: State, submission: Submission, kept_s: float, lambda_s: flo
     """What the simulator gives the job when it is shown the same state."""
     margins = margins_of(submission.poll_s, kept_s - lambda_s)
     costs = Costs(slack_s=slack(kept_s, margins), margins=margins)
-    parameters = state.parameters(
-        lambda_s=lambda_s, suspend=submission.suspend, omax=submission.omax, whole_slots=submission.whole_slots
-    )
+    parameters = state.parameters(lambda_s=lambda_s, suspend=submission.suspend, omax=submission.omax)
     w = state.world((submission.processes, submission.walltime_s), costs)
     become_elastic(w, 1)
     offer_slots(w, parameters.rules)

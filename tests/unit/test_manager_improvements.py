@@ -1,4 +1,4 @@
-"""What goes beyond the paper, live: suspension, the order of visits, whole slots, growth during a move, no late growth.
+"""What goes beyond the paper, live: suspension and the order of visits.
 
 With a batch system in memory and workers that obey.
 """
@@ -14,7 +14,7 @@ import pytest
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld, Worker
+from tests.fakes.live import LiveWorld
 
 
 @pytest.fixture
@@ -255,71 +255,15 @@ async def test_waiting_jobs_look_for_room_before_running_ones(world: Callable[..
     assert (len(live.subjobs(running)), len(live.subjobs(waiting))) == (2, 2)
 
 
-@pytest.mark.parametrize(("whole", "processors"), [(True, 7), (False, 6)])
-async def test_whole_slots(world: Callable[..., LiveWorld], whole: bool, processors: int) -> None:
-    """Of 7 idle processors 6 give the degree of 3 that 7 would."""
-    live = world(whole_slots=whole)
-    live.batch.free = 7
-    job = await live.submit()
-    await live.poll(1)
-    assert live.subjobs(job)[1].processors == processors
-    await live.begin(f"{job}.1")
-    assert live.epochs(job)[-1].state == "running"
-
-
-@pytest.mark.parametrize(("acts", "subjobs"), [(True, 4), (False, 3)])
-async def test_acting_during_a_move(world: Callable[..., LiveWorld], acts: bool, subjobs: int) -> None:
-    """4 processors, 4 more, and while the ranks are on their way 8 more: these join the same move."""
-    live = world(act_in_move=acts)
-    live.batch.free = 4
-    job = await live.submit(walltime_s=1000.0)
-    await live.poll(1)
-    first = await live.begin(f"{job}.1")
-    await live.poll(20)
-    live.batch.free = 0
-    live.batch.start(f"ejb-{job}.2")
-    second = live.workers[f"{job}.2"] = Worker(live, f"{job}.2", 4)
-    await live.poll()
-    await second.register()
-    await live.poll(1)
-    assert live.epochs(job)[-1].state == "stopping"
-    live.batch.free = 8
-    await live.poll(1)
-    assert len(live.subjobs(job)) == subjobs
-    if acts:
-        question = [d["question"] for k, d in live.events(job) if k == "decision.expand"][-1]
-        assert question["state"]["stalled_until_s"] == (live.epochs(job)[-1].stopping_s or 0) + 5
-        live.batch.free = 0
-        third = await live.begin(f"{job}.3")
-        await live.work()
-        assert third.ranks and first.ranks
-    else:
-        await live.work()
-    epochs = live.epochs(job)
-    assert [e.state for e in epochs] == ["stopped", "running"], "one move"
-    assert epochs[-1].processors == (16 if acts else 8)
-
-
-@pytest.mark.parametrize(("least", "grows"), [(500.0, False), (0.0, True)])
-async def test_no_growth_near_the_end(world: Callable[..., LiveWorld], least: float, grows: bool) -> None:
-    live = world(min_left_s=least)
-    live.batch.free = 4
-    job = await live.submit()
-    await live.poll(1)
-    await live.begin(f"{job}.1")
-    await live.poll(10)  # done in 390 s
-    assert ("decision.expand" in live.kinds(job)) is grows
-
-
 async def test_settings_of_a_queue_reach_the_policy(world: Callable[..., LiveWorld]) -> None:
     live = world()
     await live.poll()
-    changes = {"suspend": "off", "order": "arrival", "whole_slots": True, "act_in_move": True, "min_left_s": 1800}
+    changes = {"suspend": "off", "order": "arrival", "guard": "off", "omax": 4}
     queue = await live.manager.set_queue("batch", changes, "root")
     assert queue["settings"]["order"] == "arrival" and queue["settings"]["suspend"] is False
     live.batch.free = 4
     job = await live.submit()
     await live.poll(1)
     asked = next(d["question"] for k, d in live.events(job) if k == "decision.start")["parameters"]
-    told = ("suspend", "order", "whole_slots", "act_in_move", "min_left_s")
-    assert [asked[key] for key in told] == [False, "arrival", True, True, 1800]
+    told = ("suspend", "order", "guard", "omax")
+    assert [asked[key] for key in told] == [False, "arrival", "off", 4]

@@ -63,3 +63,54 @@ async def test_the_daemon_waits_as_long_and_the_next_restart_has_twice_the_time(
     query = select(Operation.payload).where(Operation.job_id == job, Operation.kind == "launch", Operation.epoch == 3)
     payload = live.store.read_sync(lambda session: session.scalars(query).one())
     assert payload["timeout_s"] == pytest.approx(2 * 0.9 * 4 * 110.0)
+
+
+async def late_on_the_second_node(live: LiveWorld, late_s: float) -> tuple[str, Worker, Worker]:
+    """J0 with a worker on each of two nodes, the second of which says `late_s` after the launch that its ranks run."""
+    job = await live.submit(engine="application", walltime_s=1000.0)
+    subjob = f"{job}.0"
+    await live.poll()
+    live.batch.start(f"ejb-{subjob}")
+    await live.poll()
+    first, second = Worker(live, subjob, 8), Worker(live, subjob, 8, node="n2")
+    for worker in (first, second):
+        await worker.register()
+    await live.poll(1)
+    await come_up(live, first, second, late_s)
+    return job, first, second
+
+
+async def come_up(live: LiveWorld, first: Worker, second: Worker, late_s: float) -> None:
+    for _ in range(3):
+        await first.work()
+    live.clock.now += late_s
+    for _ in range(3):
+        await second.work()
+
+
+@pytest.mark.parametrize(("late_s", "states"), [(45.0, ["failed", "running"]), (5.0, ["failed"])])
+async def test_ranks_that_waited_too_long_for_others_are_launched_once_more(
+    live: LiveWorld, late_s: float, states: list[str]
+) -> None:
+    """The daemon was away in the middle of a launch: the ranks of one node gave those of the other up."""
+    job, first, second = await late_on_the_second_node(live, late_s)
+    await first.report("rank-exit", epoch=1, rank=first.ranks[1][0], code=1)
+    for worker in (first, second):
+        await worker.work()
+    await live.poll(1)
+    assert (live.epochs(job)[0].code, live.job(job).setbacks) == (
+        ("came_apart", 1) if late_s > 30 else ("rank_failed", 0)
+    )
+    assert len(live.epochs(job)) == len(states)
+
+
+async def test_what_fails_again_after_a_late_launch_has_failed(live: LiveWorld) -> None:
+    job, first, second = await late_on_the_second_node(live, 45.0)
+    for epoch in (1, 2):
+        await first.report("rank-exit", epoch=epoch, rank=first.ranks[epoch][0], code=3)
+        for worker in (first, second):
+            await worker.work()
+        await live.poll(1)
+        await come_up(live, first, second, 45.0)
+    assert [e.code for e in live.epochs(job)] == ["came_apart", "rank_failed"]
+    assert live.job(job).exit_code == 3

@@ -79,7 +79,7 @@ def test_a_queues_policy_and_its_parameters_stand_in_the_toml_file(site: Path) -
         (("omax = 4", "most_at_start = 3"), "queues.default.most_at_start: Extra inputs"),
         (('"patient"', '"impatient"'), "queues.batch: no policy is called impatient; there are: bundling, patient"),
         (('"our_site"', '"their_site"'), "policies: the module their_site cannot be imported: No module named"),
-        (("lambda_s = 5", "act_in_migration = true"), "queues.batch: act_in_migration is called act_in_move now"),
+        (("lambda_s = 5", "act_in_move = true"), "queues.batch: act_in_move is a setting of ejb sim alone"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_sentence(site: Path, changed: tuple[str, str], said: str) -> None:

@@ -118,7 +118,7 @@ def test_ranks_whose_peer_was_killed_may_be_heard_of_first_and_no_other_code_may
 def test_what_slurm_itself_is_completing_is_not_left_behind_and_whatever_else_is_open_is() -> None:
     rows = [("running", "7"), ("running", "8"), ("suspended", "9"), ("pending", None), ("completed", "7")]
     subjobs = [{"id": f"j.{i}", "state": state, "batch_id": id} for i, (state, id) in enumerate(rows)]
-    states = {"7": "COMPLETING", "8": "RUNNING"}
+    states = {("7", "ejb-j.0"): "COMPLETING", ("8", "ejb-j.1"): "RUNNING"}
     left, ending = open_subjobs({"state": "failed", "subjobs": subjobs}, states)
     assert ending == ["subjob j.0 running (batch job 7: COMPLETING)"]
     assert left == [
@@ -130,5 +130,6 @@ def test_what_slurm_itself_is_completing_is_not_left_behind_and_whatever_else_is
 
 def test_a_job_of_which_the_batch_system_knows_nothing_is_asked_for_and_one_that_is_listed_is_left_behind() -> None:
     job = {"state": "unknown", "subjobs": [{"id": "j.0", "state": "running", "batch_id": "7"}]}
-    assert open_subjobs(job, {"8": "RUNNING"}) == ([], [])
-    assert open_subjobs(job, {"7": "RUNNING"})[0] and open_subjobs({**job, "state": "failed"}, {})[0]
+    assert open_subjobs(job, {("8", "ejb-j.0"): "RUNNING"}) == ([], [])
+    assert open_subjobs(job, {("7", "ejb-k.0"): "COMPLETED"}) == ([], []), "another job has its id now"
+    assert open_subjobs(job, {("7", "ejb-j.0"): "RUNNING"})[0] and open_subjobs({**job, "state": "failed"}, {})[0]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 
 from workers.ejb_worker import collector as collector_module
-from workers.ejb_worker import files, journal, linux
+from workers.ejb_worker import files, journal, launches, linux
 from workers.ejb_worker.collector import Collector, Output
+from workers.ejb_worker.loop import Loop
 
 
 class Spool:
@@ -120,3 +124,59 @@ def test_room_for_a_programs_first_output_is_kept_and_its_file_stays_empty(tmp_p
     if not kept:
         pytest.skip("this file system keeps no room")
     assert (size, kept >= 16384) == (0, True)
+
+
+@pytest.mark.parametrize(("full_for", "answered"), [(3, "ordinal"), (99, "refused")])
+def test_a_launch_waits_for_a_spool_that_is_full_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_for: int, answered: str
+) -> None:
+    """sbatch's script would not have noticed; it used to fail with "cannot write the launch down"."""
+    tried: list[Any] = []
+    said: list[str] = []
+    write_json = files.write_json
+
+    def save(*args: Any) -> None:
+        tried.append(args)
+        if len(tried) <= full_for:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_json(*args)
+
+    monkeypatch.setattr(launches, "write_json", save)
+    monkeypatch.setattr(launches, "FULL_PAUSE_S", 0.01)
+    monkeypatch.setattr(launches, "FULL_TRIES", 5)
+    loop = Loop()
+    began: list[tuple[int, int]] = []
+    door = launches.Launches(
+        path=str(tmp_path / "socket"),
+        job_dir=str(tmp_path / "job"),
+        job="one",
+        processors=4,
+        tasks=4,
+        threads=1,
+        ended={},
+        streams={},
+        loop=loop,
+        before_launch=lambda call: call(),
+        on_launch=lambda ordinal, size, *_rest: began.append((ordinal, size)),
+        on_cancel=lambda _ordinal: None,
+        on_refused=lambda *_words: None,
+        log=said.append,
+    )
+    with socket.socket(socket.AF_UNIX) as shim:
+        shim.settimeout(20)
+        shim.connect(str(tmp_path / "socket"))
+        shim.sendall(json.dumps({"size": 2, "argv": ["./heat"], "cwd": "/", "env": {}}).encode() + b"\n")
+        heard: Queue[dict[str, Any]] = Queue()
+
+        def listen() -> None:
+            heard.put(json.loads(shim.makefile().readline()))
+            loop.call_soon(loop.stop)
+
+        listening = threading.Thread(target=listen)
+        listening.start()
+        loop.run()
+        listening.join()
+        door.close()
+    assert answered in heard.get_nowait()
+    assert began == ([(0, 2)] if answered == "ordinal" else [])
+    assert said == ["a launch waits: no space is left in the spool"]

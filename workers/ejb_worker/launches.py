@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -11,6 +12,11 @@ from .files import make_dir, read_json, write_json
 from .loop import Loop
 
 _MOST_BYTES = 16 * 1024 * 1024
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_TRIES = 600
+FULL_PAUSE_S = 1.0
+"""A launch waits so long for a spool that is full: sbatch's script would not have noticed it."""
 
 
 class _Shim:
@@ -67,6 +73,7 @@ class Launches:
         self._log = log
         self._next = 0
         self._running: Optional[int] = None
+        self._held: Optional[_Shim] = None  # its launch waits for room in the spool
         self._cancelled = False
         self._waiting: List[Any] = []
         self._shims: Dict[int, _Shim] = {}
@@ -137,8 +144,9 @@ class Launches:
             self._launch(shim, message)
 
     def _launch(self, shim: _Shim, request: Dict[str, Any]) -> None:
-        if self._running is not None:
-            sentence = "launch %d is still running: one launch at a time" % self._running
+        if self._running is not None or (self._held is not None and self._held is not shim):
+            still = self._next if self._running is None else self._running
+            sentence = "launch %d is still running: one launch at a time" % still
             self._on_refused(str(request.get("shim") or "srun"), sentence, str(request.get("line") or ""))
             self._refuse(shim, sentence)
             return
@@ -167,8 +175,12 @@ class Launches:
         try:
             launch = self._remember(path, launch, ordinal)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in FULL and self._wait_for_room(shim, request):
+                return
+            self._held = None
             self._refuse(shim, "cannot write the launch down: %s" % error)
             return
+        self._held = None
         self._next += 1
         shim.ordinal = ordinal
         files = {s: launch[s] for s in ("stdout", "stderr") if launch.get(s) not in ("output", "error", None)}
@@ -182,6 +194,17 @@ class Launches:
         self._before_launch(
             lambda: self._on_launch(ordinal, int(launch["size"]), path, bool(launch.get("together", True)))
         )
+
+    def _wait_for_room(self, shim: _Shim, request: Dict[str, Any]) -> bool:
+        """Try the launch again a little later; False where that was done often enough."""
+        tries = request["tries"] = int(request.get("tries", 0)) + 1
+        if tries > FULL_TRIES:
+            return False
+        if tries == 1:
+            self._log("a launch waits: no space is left in the spool")
+        self._held = shim
+        self._loop.call_later(FULL_PAUSE_S, lambda: self._launch(shim, request) if self._held is shim else None)
+        return True
 
     def _route(self, request: Dict[str, Any], stream: str, own: str) -> str:
         """Which of the script's own files (`streams`) the shim writes to, else a file that the shim reads along."""
@@ -222,6 +245,8 @@ class Launches:
             self._on_cancel(shim.ordinal)
 
     def _drop(self, shim: _Shim) -> None:
+        if self._held is shim:
+            self._held = None
         if self._shims.pop(shim.connection.fileno(), None) is not None:
             self._loop.forget(shim.connection.fileno())
             shim.connection.close()

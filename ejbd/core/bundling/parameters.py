@@ -59,7 +59,8 @@ class BundlingParameters(Parameters):
     whole_slots: Annotated[
         bool,
         Parameter(
-            says="take all processors of the room, not the fewest that give the same degree of over-subscription"
+            says="take all processors of the room, not the fewest that give the same degree of over-subscription",
+            simulated_only=True,
         ),
     ] = False
     act_in_move: Annotated[
@@ -68,6 +69,7 @@ class BundlingParameters(Parameters):
             says="look for more room while a move is under way",
             more="what starts before the ranks do joins that move, what starts later costs another",
             formerly="act_in_migration",
+            simulated_only=True,
         ),
     ] = False
     min_left_s: Annotated[
@@ -78,6 +80,7 @@ class BundlingParameters(Parameters):
             least=0,
             most=31 * 86400,
             unit="s",
+            simulated_only=True,
         ),
     ] = 0.0
 

@@ -65,6 +65,8 @@ def should(sent: Sent, stories: Sequence[Story], left: Left) -> set[Told]:
     if sent.suffered("cancel"):
         # The order stands. The job's own end, where that came before it.
         return {("cancelled", ANY_CODE), *(allowed if _may_have_ended_before(sent, "cancel", left) else ())}
+    if sent.suffered("cancel asked"):  # the daemon may have died between the order and its answer
+        allowed.add(("cancelled", ANY_CODE))
     if as_it_is:
         return allowed
     cancelled = {done.to for done in sent.suffered("scancel")}
@@ -151,18 +153,19 @@ def _wrong_runs(sent: Sent, stories: Sequence[Story], left: Left) -> Iterator[st
         yield "lost: its script never began"
 
 
-def open_subjobs(job: Mapping[str, Any], states: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def open_subjobs(job: Mapping[str, Any], states: Mapping[tuple[str, str], str]) -> tuple[list[str], list[str]]:
     """Of a job that is over, in words: what EJB has left behind, and what the batch system itself is at.
 
-    `job`: as EJB tells it; `states`: what the batch system calls its jobs, by their ids. One that is COMPLETING is
-    cancelled, and has not ended: where a slurmd was killed under an Epilog, Slurm asks it again only after a minute or
-    so. A passed-through job whose batch job a killed controller has forgotten is `unknown`, and EJB goes on asking for
-    that: nothing is there, and its subjob stays open on purpose.
+    `job`: as EJB tells it; `states`: what the batch system calls its jobs, by their ids and tags: a controller that
+    was killed may have forgotten a job, and given its id to another. One that is COMPLETING is cancelled, and has not
+    ended: where a slurmd was killed under an Epilog, Slurm asks it again only after a minute or so. A passed-through
+    job that a killed controller has forgotten is `unknown`, and EJB goes on asking for it: nothing is there, and its
+    subjob stays open on purpose.
     """
     left: list[str] = []
     ending: list[str] = []
     for subjob in job["subjobs"]:
-        state = states.get(str(subjob["batch_id"]), "not listed")
+        state = states.get((str(subjob["batch_id"]), f"ejb-{subjob['id']}"), "not listed")
         asked_for = job["state"] == "unknown" and state == "not listed"
         if subjob["state"] in ("planned", "pending", "running", "suspended") and not asked_for:
             said = f"subjob {subjob['id']} {subjob['state']} (batch job {subjob['batch_id']}: {state})"

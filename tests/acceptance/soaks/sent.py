@@ -53,7 +53,8 @@ OF_ITSELF: dict[str, tuple[str, int | None]] = {
 class Done:
     """Something that was done to a job. `to`: a tag, or a rank. `at`: monotonic seconds."""
 
-    what: str  # worker killed | worker stopped | rank killed | scancel | node lost | controller killed | cancel
+    # worker killed | worker stopped | rank killed | scancel | node lost | controller killed | cancel asked | cancel
+    what: str
     to: str
     at: float = field(default_factory=time.monotonic)
 

@@ -9,11 +9,13 @@ from sqlalchemy import select
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.store.models import Epoch, Move, Operation
 from ejbd.store.states import EpochState
+from ejbd.wire.kinds import EpochCode
 
 PATIENCE = 4  # a checkpoint or a restart has failed when it takes so many times what is known of the application's
 WORKERS_PART = 0.9  # of the time: the worker's own sentence comes before ours
 LATE_PART = 0.8  # a placement that failed after so much of its time did so for want of time
 MOST_DOUBLINGS = 6
+APART_PART = 0.5  # of a launch's time: ranks that waited so long for others may have given them up
 
 
 def launch_timeout_s(world: JobWorld, launch_ordinal: int, restart_from: int | None) -> float:
@@ -36,6 +38,29 @@ def told_timeout_s(world: JobWorld, operations: Sequence[Operation]) -> float:
     """The time that the launch was given to which these operations belong (seconds)."""
     told = [float(o.payload["timeout_s"]) / WORKERS_PART for o in operations if o.payload.get("timeout_s")]
     return max(told, default=world.ctx.settings.limits.launch_timeout_s)
+
+
+def came_up_after_s(world: JobWorld, epoch: Epoch) -> float:
+    """From when the placement was asked for until its last worker said that its ranks were up (seconds)."""
+    return (epoch.running_s or world.ctx.now) - epoch.created_s
+
+
+def came_apart(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether ranks that end now may have waited too long for those of other workers, which heard of the launch late.
+
+    So it is where the daemon died in the middle of a launch. It says nothing about the program, once a launch: what
+    comes up late a second time and fails again has failed by itself.
+    """
+    limit_s = world.ctx.settings.limits.launch_timeout_s
+    coming_s = came_up_after_s(world, epoch)
+    if epoch.restart_from is not None or len({seat.worker for seat in epoch.placement}) < 2:
+        return False
+    if coming_s < APART_PART * limit_s or world.ctx.now - epoch.created_s - coming_s > limit_s:
+        return False
+    before = select(Epoch.number).where(
+        Epoch.job_id == world.job.id, Epoch.launch_ordinal == epoch.launch_ordinal, Epoch.code == EpochCode.CAME_APART
+    )
+    return world.ctx.session.scalars(before.limit(1)).first() is None
 
 
 def _late(world: JobWorld, launch_ordinal: int) -> int:

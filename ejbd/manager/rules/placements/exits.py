@@ -16,6 +16,7 @@ from ejbd.manager.facts.deaths import launch_code
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.placing.checkpointing import DMTCP_GAVE_UP
+from ejbd.manager.facts.placing.launchtime import came_apart, came_up_after_s
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.placements import movability
 from ejbd.manager.rules.placements.generations import (
@@ -74,6 +75,11 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
             why = f"rank {rank} ended with code {code} in its first seconds under DMTCP"
             yield from movability.tried_without(world, why)
             yield from start_over(world, epoch, f"{why}; it is begun once more without it")
+            return True
+        if came_apart(world, epoch):
+            late_s = came_up_after_s(world, epoch)
+            why = f"rank {rank} ended with code {code}, in a launch that came up everywhere after {late_s:.0f} s only"
+            yield from fail_epoch(world, epoch, EpochCode.CAME_APART, why, members=list(epoch.members))
             return True
         yield NoteDeaths(epoch, bad)
         if len(codes) < epoch.size:
