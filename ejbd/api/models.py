@@ -23,6 +23,7 @@ from ejbd.plugins.engines import known_engines
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
 from ejbd.wire.kinds import JobKind, SubjobRole
+from ejbd.wire.rights import Scope
 
 PLAIN = r"^[^\x00-\x1f\x7f]*$"
 NAME = r"^[^\x00-\x1f\x7f]+$"
@@ -95,6 +96,9 @@ class OverridesBody(Body):
         Field(
             description="auto: learned from earlier runs, never above `time`; own: as `time` says; null: as the queue"
         ),
+    ] = None
+    profile: Annotated[
+        str | None, Field(max_length=100_000, description="widths that are known ahead: 16:10m,64:5m,16:20m")
     ] = None
     restartable: bool | None = None
     rerunnable: Annotated[bool | None, Field(description="it may be run again from its beginning")] = None
@@ -271,10 +275,19 @@ class GapView(Api):
     """A window that a job was sent into. `end` "": it is there, or on its way."""
 
     walltime_s: float
-    processors: Annotated[int, Field(description="that were free")]
+    processors: Annotated[int, Field(description="of the attempt")]
     until_s: float
-    utilisation: Annotated[float, Field(description="the share of the gap that was expected to be of use")]
     finishes: Annotated[float, Field(description="the probability that the run is done in it")]
+    by: Annotated[str, Field(description="of which runs how many were; empty: by a law")] = ""
+    utilisation: Annotated[float | None, Field(description="of attempts by a law: the share of use expected")] = None
+    end: str
+
+
+class RaisedView(Api):
+    """A plan that is shorter than the request. `end` "": it stands, or is to; then `raised`, or `refused`."""
+
+    first_s: float
+    asked: Annotated[bool, Field(description="it is being raised")]
     end: str
 
 
@@ -311,6 +324,7 @@ class WalltimesView(Api):
     own_cost_s: Annotated[float | None, Field(description="the same for the user's own request, asked for once")] = None
     checkpoint_s: Annotated[float | None, Field(description="C, where a run resumes from a checkpoint")] = None
     restart_s: Annotated[float | None, Field(description="R")] = None
+    raised: Annotated[RaisedView | None, Field(description="what it is planned with, and raised from")] = None
     gaps: Annotated[list[GapView], Field(description="windows that it was sent into with less than it asks for")] = []
 
 
@@ -677,18 +691,16 @@ class Windows(Api):
     windows: list[Window]
 
 
-TokenScope = Literal["read", "jobs", "admin"]
-
-
 class TokenRequest(Api):
     """What a new bearer token is for, and for how long it is good.
 
-    `scope`: `read` looks only, `jobs` also submits and steers its user's own jobs, `admin` does whatever its user may.
+    `scope`: `read` looks only, `submit` (formerly `jobs`) also submits and steers its user's own jobs. `operate` and
+    `admin` do what operators and administrators may, as far as its user is one when it is shown.
     """
 
     label: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
     expires_in_s: Annotated[float, Field(gt=0, le=366 * 86400, allow_inf_nan=False)] = 30 * 86400.0
-    scope: TokenScope = "jobs"
+    scope: Scope = Scope.SUBMIT
 
 
 class TokenView(Api):
@@ -699,7 +711,7 @@ class TokenView(Api):
     label: str
     created_s: float
     expires_s: float
-    scope: TokenScope
+    scope: Scope
 
 
 class NewToken(TokenView):

@@ -12,6 +12,7 @@ from ejbd.manager.jobspec import Reading
 from ejbd.manager.listening.calls import ToldRegistration
 from ejbd.manager.service.health import ToldHealth
 from ejbd.manager.service.telemetry import Telemetry
+from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
 from ejbd.manager.telling.told import ToldExplanation
@@ -43,6 +44,22 @@ class ManagerPort(Protocol):
 
     async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What would be done with such a job now; nothing is kept. BATCH_REFUSED as for :meth:`submit`."""
+        ...
+
+    async def check_workflow(self, plan: Asked) -> None:
+        """Raise EjbError where a plan cannot be right, or this site would not take one of its allocations."""
+        ...
+
+    async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:
+        """The workflow's id, and whether it is new. It is durable when this returns. KEY_REUSED as for a job."""
+        ...
+
+    async def cancel_workflow(self, id: str, by: str) -> None:
+        """End a workflow. CONFLICT where it has ended."""
+        ...
+
+    async def retry_workflow(self, id: str) -> None:
+        """Try again what did not end well. CONFLICT where nothing failed."""
         ...
 
     async def cancel(self, job_id: str, by: str) -> None:

@@ -4,6 +4,9 @@ What the framework does between a request and its handler costs several times wh
 come in floods. So those that are in order are taken here, behind the same guard, by the same models and the same
 :func:`ejbd.api.submission.submitted`. Whatever is not goes on to the application with its body, and is refused there:
 there is one place that refuses.
+
+What it is worth: `benchmarks/rest_rate.py --clients 8 32` with it and without, twice by turns on two busy cores. With
+32 clients a submission took 1.6 and 2.0 ms of CPU rather than 2.5 and 2.4: 426 and 322 a second, not 212 and 240.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ejbd.api.access.allowance import Allowances
 from ejbd.api.auth import Principal
 from ejbd.api.models import JobSubmission
 from ejbd.api.port import ManagerPort
@@ -48,8 +52,9 @@ class SubmissionDoor:
         if body is None:
             await self.app(scope, read, send)
             return
+        allowances: Allowances = scope["app"].state.allowances
         try:
-            answer = await submitted(self.manager, principal.user, body, keys[0].decode() if keys else None)
+            answer = await submitted(self.manager, allowances, principal, body, keys[0].decode() if keys else None)
         except EjbError as error:
             await problem(error)(scope, receive, send)
             return

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
 from ejbd.manager.facts import arrays
+from ejbd.manager.facts.charges import processor_s
 from ejbd.manager.facts.room.outlook import PlannedTimeline
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.jobspec.ownwords import words_of
@@ -89,18 +90,6 @@ class _Beside(NamedTuple):
     elements: dict[str, int] | None  # of an array of the batch system's own
     batch_ids: list[str]
     processor_s: float | None
-
-
-def processor_s(subjob: Subjob | Row[Any], now: float) -> float | None:
-    """Processor-seconds that a subjob has been charged by its batch system so far. None where that is not known: the
-    elements of an array have times of their own.
-    """
-    if subjob.elements is not None:
-        return None
-    if subjob.start_s is None:
-        return 0.0
-    end_s = now if subjob.end_s is None else min(subjob.end_s, now)
-    return subjob.processors * max(0.0, end_s - subjob.start_s)
 
 
 def _together(charges: Sequence[float | None]) -> float | None:

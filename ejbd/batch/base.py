@@ -231,9 +231,10 @@ class BatchSystem(Protocol):
         hold: bool | None = None,
         begins: bool | None = None,
     ) -> None:
-        """Shorten a job's walltime, hold or release a pending job, or keep one from beginning and let it.
+        """Give a job another walltime (a longer one where its user may), or hold or release a pending one.
 
-        What is kept from beginning keeps its place in the queue. A job that runs is left alone (BatchError).
+        Or keep a pending one from beginning, and let it. What is kept from beginning keeps its place in the queue; a
+        job that runs is left alone (BatchError).
         """
         ...
 

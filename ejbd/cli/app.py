@@ -38,7 +38,9 @@ MODULES = {
     "drain": "drain",
     "queue": "site",
     "token": "site",
+    "admin": "admin",
     "history": "history",
+    "workflow": "workflow",
     "sim": "sim",
 }
 

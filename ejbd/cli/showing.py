@@ -203,7 +203,7 @@ def walltime_lines(known: dict[str, Any]) -> list[str]:
         law = f"{known['why']}: {known['law']}, mean {duration(known['mean_s'])}"
         return [f"moves are weighed by the run times of {of} ({law})"]
     if not known["sequence_s"]:
-        return [f"walltime ({of}): {known['why']}"]
+        return [f"walltime ({of}): {known['why']}", *_gap_lines(known["gaps"])]
     lines = [f"walltimes learned of {of} {known['why']}: {known['law']}, mean {duration(known['mean_s'])}"]
     if known["checkpoint_s"] is not None:
         lines.append(
@@ -214,14 +214,19 @@ def walltime_lines(known: dict[str, Any]) -> list[str]:
         done = "timed out" if at < known["at"] else "asked for now" if at == known["at"] else "after a time-out"
         chance = f"is enough with probability {finishes:.3f}"
         lines.append(f"  {duration(walltime_s)}: {done}; {chance}; begun with it, {duration(cost_s)} are expected")
-    for gap in known["gaps"]:
-        lines.append(
-            f"  sent into a gap of {gap['processors']} x {duration(gap['walltime_s'])}: is enough with "
-            f"probability {gap['finishes']:.3f}, uses a share of {gap['utilisation']:.3f}; {gap['end'] or 'not over'}"
-        )
+    lines += _gap_lines(known["gaps"])
     if known["own_cost_s"] is not None:
         lines.append(f"  the user's own: {duration(known['own_cost_s'])}, asked for once")
     return lines
+
+
+def _gap_lines(gaps: list[dict[str, Any]]) -> list[str]:
+    """Windows that a job was sent into."""
+    return [
+        f"  sent into a gap of {gap['processors']} x {duration(gap['walltime_s'])}: is enough with "
+        f"probability {gap['finishes']:.3f}{gap['by'] and ': ' + gap['by']}; {gap['end'] or 'not over'}"
+        for gap in gaps
+    ]
 
 
 def _planned(planned: list[dict[str, Any]], processes: int, out: Output, since: str) -> None:

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import sim_compare, sim_live, sim_replay, sim_sweep, sim_value
-from ejbd.cli.options import AsJson, MaybeFloat, MaybePath, MaybeText, output
+from ejbd.cli import sim_compare, sim_fit, sim_live, sim_replay, sim_sweep, sim_value, sim_workflow
+from ejbd.cli.options import AsJson, MaybeFloat, MaybeInt, MaybePath, MaybeText, output
 from ejbd.cli.output import json_text
 from ejbd.cli.policy_options import policy_options
+from ejbd.cli.sim_evolving import tell_worth
 from ejbd.cli.sim_options import (
     Arrivals,
     CancelJ0,
@@ -21,6 +22,7 @@ from ejbd.cli.sim_options import (
     ElasticJobs,
     ElasticShare,
     ElasticUsers,
+    Fold,
     Limit,
     Memory,
     ModelName,
@@ -67,8 +69,11 @@ def run(
     limit: Limit = None,
     trim: Trim = TrimName.none,
     rule: Rule = RuleName.archive,
-    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Keep narrower jobs rigid.")] = 8,
+    min_procs: Annotated[
+        MaybeInt, typer.Option("--min-procs", min=1, help="Keep narrower jobs rigid (8; 1 under fcfs-malleable).")
+    ] = None,
     cancel_j0: CancelJ0 = False,
+    fold: Fold = False,
     one_node: OneNode = None,
     memory: Memory = None,
     default_memory: DefaultMemory = None,
@@ -79,6 +84,17 @@ def run(
     arrivals: Arrivals = 1.0,
     poll: Poll = 0.0,
     check: Check = False,
+    evolving_share: Annotated[
+        MaybeFloat,
+        typer.Option(
+            "--evolving-share",
+            min=0,
+            max=1,
+            metavar="S",
+            help="Give this share of the wide jobs evolving profiles, "
+            "by lot, and set them beside rigid jobs and bundling (docs/evolving.md).",
+        ),
+    ] = None,
     json_file: Annotated[
         MaybeText, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is stdout.")
     ] = None,
@@ -94,10 +110,16 @@ def run(
     if json_file == jobs_csv == "-":
         raise EjbError(Code.INVALID, "--json - and --jobs-csv - are both stdout", hint="give one of them a file")
     setting = setting_of(
-        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
-        arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
-        elastic_jobs=elastic_jobs, memory=memory, default_memory=default_memory,
+        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, fold=fold,
+        one_node=one_node, arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed,
+        elastic_users=elastic_users, elastic_jobs=elastic_jobs, memory=memory, default_memory=default_memory,
     )  # fmt: skip
+    if evolving_share is not None:
+        if jobs_csv is not None or check:
+            what = "--evolving-share plays the log in several ways, of which --jobs-csv and --check know nothing"
+            raise EjbError(Code.INVALID, what)
+        tell_worth(source_of(trace, procs, limit, rule), setting, evolving_share, json_file)
+        return
     with shown():
         workload, outcome, report = play(source_of(trace, procs, limit, rule), setting, checking=check)
     tell_rows(workload)
@@ -191,21 +213,24 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="sc15|speculative|learned|overhead|guard",
+            metavar="sc15|speculative|learned|overhead|guard|evolving|malleable",
             help="Reproduce Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; "
-            "what the paper's algorithm takes by a run time that it knows; the guard over Delta, lambda, start-up.",
+            "what the paper's algorithm takes by a run time that it knows; the guard over Delta, lambda, start-up; "
+            "evolving jobs of Klein & Perez, 2011; Utrera et al., 2014, and folding in place.",
         ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="Write tables and figures here.")],
     traces: Annotated[
-        MaybePath, typer.Option("--traces", help="Read the logs in this folder (not: speculative).")
+        MaybePath, typer.Option("--traces", help="Read the logs in this folder (not: speculative, evolving).")
     ] = None,
     limit: Limit = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Average so many runs (speculative).")] = 50,
     quick: Annotated[
         bool, typer.Option("--quick", help="Play few cells on the first rows of each log (guard).")
     ] = False,
-    workers: Annotated[int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard).")] = 1,
+    workers: Annotated[
+        int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard, malleable).")
+    ] = 1,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Choose walltimes this way; may be given again (learned).")
     ] = None,
@@ -215,6 +240,7 @@ def reproduce(
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Play the logs that the guard's constants were chosen on (guard).")
     ] = False,
+    tests: Annotated[int, typer.Option("--tests", min=1, help="Draw so many tests (evolving).")] = 1000,
 ) -> None:
     """Make every table and figure of a paper's evaluation, with the paper's values beside ours; or make our own."""
     if what == "speculative":
@@ -254,10 +280,19 @@ def reproduce(
             paths = reproduce_made(out_dir, made, tuned=tuned) if made else []
             if traces is not None:
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
+    elif what == "malleable":
+        from ejbd.studies.malleable.reproduce import reproduce_malleable
+
+        with shown():
+            paths = reproduce_malleable(out_dir, traces, workers=workers, limit=limit)
+    elif what == "evolving":
+        from ejbd.studies.evolving.reproduce import reproduce_evolving
+
+        with shown():
+            paths = reproduce_evolving(out_dir, tests=tests)
     else:
-        raise EjbError(
-            Code.INVALID, f"{what!r} is not known here", hint="there are sc15, speculative, learned, overhead and guard"
-        )
+        hint = "there are sc15, speculative, learned, overhead, guard, evolving and malleable"
+        raise EjbError(Code.INVALID, f"{what!r} is not known here", hint=hint)
     for path in paths:
         print(path)
 
@@ -275,7 +310,9 @@ def compile_kernels() -> None:
 sim_app.command("compare")(sim_compare.compare)
 sim_app.command("sweep")(sim_sweep.sweep)
 sim_app.command("value")(sim_value.value)
+sim_app.command("workflow")(sim_workflow.workflow)
 sim_app.command("replay")(sim_replay.replay)
+sim_app.command("fit")(sim_fit.fit)
 sim_app.command("live")(sim_live.live)
 
 

@@ -75,6 +75,10 @@ PolicyOption = Annotated[
     ),
 ]
 CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
+Fold = Annotated[
+    bool,
+    typer.Option("--fold", help="With the guard, fold a job in place for one that waits before one is checkpointed."),
+]
 OneNode = Annotated[
     MaybeInt,
     typer.Option("--one-node", min=1, metavar="N", help="Keep all ranks of a job on one node, of N processors."),

@@ -78,6 +78,9 @@ OVERRIDES = (
         "Ask for -t (own), or for less, learned from earlier runs (auto).",
         "auto|own",
     ),
+    Option(
+        "profile", ("--profile",), _TEXT, "Hold these widths, one after the other (docs/evolving.md).", "N:TIME,..."
+    ),
     Option("rerunnable", ("--rerunnable",), Kind.SWITCH, "Let the job be run again from its beginning."),
     Option("restartable", ("--restartable",), Kind.SWITCH, "Let the script be started again."),
     Option("hold", ("-H", "--hold"), _FLAG, "Do not start the job until `ejb release`."),

@@ -10,6 +10,7 @@ from ejbd.client import here
 from ejbd.client.messages import (
     AGAIN_S,
     ANSWER_S,
+    MOST_PAUSES,
     REPEAT_AFTER_S,
     STREAM_SILENCE_S,
     Answer,
@@ -19,9 +20,11 @@ from ejbd.client.messages import (
     Request,
     fresh_key,
     job_path,
+    pause_s,
     problem,
     request,
     still_away,
+    workflow_path,
 )
 from ejbd.errors import EjbError
 
@@ -188,6 +191,49 @@ class Client:
         """The JSON that is at `path`; queries that are None are left out."""
         return self.request("GET", path, query=query).json()
 
+    # -- workflows ----------------------------------------------------------------------------------------------------
+
+    def submit_workflow(self, plan: str, *, file: str = "plan.yaml", key: str | None = None) -> dict[str, Any]:
+        """Submit a plan of stages (YAML, docs/workflows.md); durable when this returns. The workflow, as `workflow`.
+
+        Directory, environment, umask and limits are this process's. `file`: what errors about the plan call it.
+        """
+        body = here.plan(plan, file, self.place)
+        found: dict[str, Any] = self.request_repeatedly(
+            "POST", "/v1/workflows", body=body, key=key or fresh_key()
+        ).json()
+        return found
+
+    def check_workflow(self, plan: str, *, file: str = "plan.yaml") -> None:
+        """Raise EjbError where a plan cannot be right, or the site would not take one of its allocations."""
+        self.request("POST", "/v1/workflows/check", body=here.plan(plan, file, self.place))
+
+    def workflows(self, limit: int = 50) -> list[dict[str, Any]]:
+        """Workflows, newest first."""
+        return list(self.get("/v1/workflows", limit=limit)["workflows"])
+
+    def workflow(self, name: str) -> dict[str, Any]:
+        """One workflow: by its id, the beginning of its id, or `last`. Raises EjbError (NOT_FOUND)."""
+        found: dict[str, Any] = self.get(workflow_path(name))
+        return found
+
+    def workflow_report(self, name: str) -> dict[str, Any]:
+        """What its jobs held and used, in core-hours, beside one allocation of its greatest width."""
+        found: dict[str, Any] = self.get(workflow_path(name, "/report"))
+        return found
+
+    def cancel_workflow(self, name: str) -> dict[str, Any]:
+        """End a workflow: nothing new begins, and what runs is ended."""
+        found: dict[str, Any] = self.request("POST", workflow_path(name, "/cancel")).json()
+        return found
+
+    def retry_workflow(self, name: str) -> dict[str, Any]:
+        """Try again what did not end well."""
+        found: dict[str, Any] = self.request("POST", workflow_path(name, "/retry")).json()
+        return found
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
     def drains(self) -> list[dict[str, Any]]:
         """Nodes that EJB leaves for an operator, as `GET /v1/drains` shows them."""
         return list(self.get("/v1/drains")["drains"])
@@ -240,11 +286,17 @@ class Client:
         body: Any,
         headers: Mapping[str, str] | None,
     ) -> Answer:
-        transport = self._connected()
-        status, told = transport.send(request(self.place, method, path, query, body, headers), self.answer_s)
-        data = transport.body()
-        if status >= 400:
-            raise problem(status, data)
+        wanted = request(self.place, method, path, query, body, headers)
+        for left in reversed(range(MOST_PAUSES)):
+            transport = self._connected()
+            status, told = transport.send(wanted, self.answer_s)
+            data = transport.body()
+            if status < 400:
+                break
+            error = problem(status, data)
+            if (wait_s := pause_s(error)) is None or not left:
+                raise error
+            time.sleep(wait_s)
         return Answer(status, told, data)
 
     def _send(

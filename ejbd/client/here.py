@@ -34,6 +34,17 @@ def submission(
     }
 
 
+def plan(text: str, file: str, place: Place, left_out: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """The body of a workflow's submission from this process."""
+    return {
+        "plan": text,
+        "file": file,
+        "cwd": directory(),
+        "env": {**environment(left_out or (lambda name: None)), **place.for_jobs()},
+        **_surroundings(),
+    }
+
+
 def command(words: Sequence[str]) -> dict[str, Any]:
     """The work of a job that starts a command on every rank."""
     return {"command": list(words)}

@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 from ejbd.core.delta import rate_with
-from ejbd.core.policy import Policy
+from ejbd.core.policy import Policy, Situation
+from ejbd.core.question import ask
 from ejbd.core.state import ElasticState
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, until
 
@@ -39,4 +40,4 @@ def outlook(
     waits = meets.kind in (PlannedKind.WAIT, PlannedKind.SUSPENDED)
     held = () if waits else tuple(subjob for subjob in state.subjobs if subjob.end_s > start_s)
     then = replace(state, work_s=state.work_s + made_s, subjobs=held, stalled_until_s=None)
-    return before + policy.placeholder_started(then, start_s).timeline
+    return before + ask(policy, Situation.PLACEHOLDER_STARTED, then, start_s).timeline

@@ -18,7 +18,7 @@ UNLIMITED = math.inf
 ANYWHERE = -1  # no node limit
 
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
-JOB_WORDS = ("restartable", "rerunnable", "engine", "mpi", "elastic", "checkpoint", "app", "walltime")
+JOB_WORDS = ("restartable", "rerunnable", "engine", "mpi", "elastic", "checkpoint", "app", "walltime", "profile")
 """What a job says in words that are no policy's: no parameter that a job may say can be called so."""
 
 

@@ -31,6 +31,10 @@ class CrashPoint(StrEnum):
     ASIDE_AFTER_CALL = "aside.after-call"  # J0 is back in the queue, we have not written that
     AGAIN_BEFORE_COMMIT = "again.before-commit"  # a time-out was seen and the next walltime chosen, nothing stored
     ALONE_BEFORE_COMMIT = "alone.before-commit"  # a job that began by itself was found, nothing stored
+    WORKFLOW_AFTER_COMMIT = "workflow.after-commit"  # a plan is durable, its user has no answer
+    STAGE_BEFORE_COMMIT = "stage.before-commit"  # an end was seen and files looked at, nothing stored
+    STAGE_AFTER_COMMIT = "stage.after-commit"  # what begins is stored, no job made for it
+    STAGE_AFTER_JOB = "stage.after-job"  # its job is there, we have not written its id
     OPERATION_AFTER_LEASE = "operation.after-lease"  # handed out, the worker has not got it
     REPORT_BEFORE_COMMIT = "report.before-commit"  # the worker did it, we have not stored its answer
     REPORT_AFTER_COMMIT = "report.after-commit"  # stored, the worker does not know that we know

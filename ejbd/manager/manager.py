@@ -56,7 +56,7 @@ from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.tick import Tick
-from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
 from ejbd.manager.rules.learning.pastruns import note_end as note_run
 from ejbd.manager.rules.learning.retrying import take_next
@@ -71,6 +71,7 @@ from ejbd.manager.service.health import Fault, Health, ToldHealth
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission import queues
+from ejbd.manager.submission.flows import CLOCK_S, Asked, Workflows
 from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
@@ -78,6 +79,7 @@ from ejbd.manager.telling import explaining
 from ejbd.manager.telling.told import ToldExplanation
 from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
+from ejbd.store.flows import WORKFLOWS_TOPIC
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker
 from ejbd.store.retention import in_use, prune_all
 from ejbd.store.shifting import shift
@@ -137,6 +139,8 @@ class Manager:
         self._overridden = Overridden()
         runs = self.runs_as if helper is None else None
         self._submissions = Submissions(settings, store, batch, runs, self._context, lambda: self.view)
+        self.workflows = Workflows(store, self._context, self._submit)
+        self._flow = asyncio.Event()  # there may be something to do for a workflow
         self._backlog = False  # more jobs were received than the executor has use for now
         self._health = Health(settings, store)
         self._mailer = Mailer(settings, store, batch, self.clock)
@@ -167,6 +171,7 @@ class Manager:
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
         self._tasks.append(asyncio.create_task(self._look_on(), name="polls"))
+        self._tasks.append(asyncio.create_task(self._go_on(), name="workflows"))
         self._tasks.append(asyncio.create_task(_every(LISTEN_S, self._hearing.listen), name="hearing"))
         self._tasks.append(asyncio.create_task(_every(PRUNE_S, self.prune), name="pruning"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
@@ -283,6 +288,8 @@ class Manager:
                     while await self.store.write(lambda s: tick.step(self._context(s))):
                         pass
                 await self._fill_gaps()
+                if await self.store.read(lambda s: raising.is_wanted(self._context(s))):
+                    await self.store.write(lambda s: run(self._context(s), raising.plan))
             except EjbError as error:
                 self._not_stored(error)
                 return
@@ -298,7 +305,7 @@ class Manager:
         self._hearing.database_away(self._looked_s)
 
     async def _fill_gaps(self) -> None:
-        """Speculative backfill: laws are fitted beside the writer, and what they say is looked at again on it."""
+        """Jobs go into windows shorter than their request: chosen beside the writer, and looked at again on it."""
         stands, found = await self.store.read(lambda s: (gaps.any_stands(s), gaps.look(self._context(s))))
         if stands:
             await self.store.write(lambda s: run(self._context(s), gaps.mind))
@@ -446,6 +453,8 @@ class Manager:
     def _woken(self, topics: frozenset[str]) -> None:
         if INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self._backlog):
             self._work.set()
+        if WORKFLOWS_TOPIC in topics or NEW_JOBS_TOPIC in topics:
+            self._flow.set()
         if STARTED_TOPIC in topics:
             self._looks.ask(asyncio.get_running_loop().time())
         if LEFT_TOPIC in topics:
@@ -455,6 +464,20 @@ class Manager:
         if "events" in topics:
             self._news.set()
             self._news = asyncio.Event()
+
+    async def _go_on(self) -> None:
+        """Go on with workflows when something has begun or ended; while one is open, by the clock, too."""
+        while True:
+            self._flow.clear()
+            try:
+                any_open = await self.workflows.advance()
+            except Exception as error:
+                any_open = True
+                log.error("timer-fault", what="workflows", error=repr(error), exc_info=error)
+            try:
+                await asyncio.wait_for(self._flow.wait(), CLOCK_S if any_open else None)
+            except TimeoutError:
+                pass
 
     def _forget(self, topics: frozenset[str]) -> None:
         if LEARNT_TOPIC in topics:
@@ -477,8 +500,28 @@ class Manager:
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         """Store a job; durable when this returns. One that is passed through is shown to the batch system before."""
         self._submissions.refuse_others(user)
+        return await self._submit(Submission(job, user, idempotency_key, request_hash))
+
+    async def _submit(self, submission: Submission) -> Accepted:
         await self._see()
-        return await self._submissions.submit(Submission(job, user, idempotency_key, request_hash))
+        return await self._submissions.submit(submission)
+
+    async def check_workflow(self, plan: Asked) -> None:
+        """Raise EjbError where a plan cannot be right, or this site would not take one of its allocations."""
+        await self._see()
+        await self.workflows.check(plan)
+
+    async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:
+        """Store a workflow; its id, and whether it is new. Durable when this returns."""
+        self._submissions.refuse_others(user)
+        await self._see()
+        return await self.workflows.submit(plan, user, key)
+
+    async def cancel_workflow(self, id: str, by: str) -> None:
+        await self.workflows.cancel(id, by)
+
+    async def retry_workflow(self, id: str) -> None:
+        await self.workflows.retry(id)
 
     async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What submitting would do now (dry run)."""

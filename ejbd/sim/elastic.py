@@ -229,6 +229,7 @@ def _leave(w: World, job: int) -> None:
         ends[index - leaving] = ends[index]
         until[index - leaving] = until[index]
         held[index - leaving] = held[index]
+        w.held.folded[row][index - leaving] = w.held.folded[row][index]
     w.held_count[job] -= leaving
     w.leaving[job] = 0
     w.gives_back[job] = 0
@@ -358,16 +359,18 @@ def hold_subjob(w: World, job: int, processors: int, end: float, walltime_end: f
         ends[place] = ends[place - 1]
         until[place] = until[place - 1]
         held[place] = held[place - 1]
+        w.held.folded[row][place] = w.held.folded[row][place - 1]
         place -= 1
     ends[place] = end
     until[place] = walltime_end
     held[place] = processors
+    w.held.folded[row][place] = 0
     w.held_count[job] += 1
     w.subjobs[job] += 1
 
 
 @kernel
-def _done_in(w: World, job: int, left: float, rules: Rules) -> float:
+def done_in(w: World, job: int, left: float, rules: Rules) -> float:
     """Seconds until so much work is done on what the job holds."""
     now = w.clock[NOW]
     row = w.row[job]
@@ -395,9 +398,9 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     present = math.inf
     weighed = left_by_weight(w, job)
     if count > 0:
-        present = _done_in(w, job, work_left(w, job), rules)
+        present = done_in(w, job, work_left(w, job), rules)
         if present < math.inf and weighed < work_left(w, job):
-            present = _done_in(w, job, weighed, rules)
+            present = done_in(w, job, weighed, rules)
     movable = rules.node_limit < 0 or rules.node_limit >= processes  # J0 is on nodes as wide as any
     choice, seconds = placeholder_choice(w.work[job] + weighed, w.work[job], count, present, movable, rules)
     return carry_out_placeholder(w, job, choice, seconds, rules)

@@ -28,8 +28,11 @@ from ejbd.store.models import (
     Subjob,
     Token,
     Worker,
+    Workflow,
+    WorkflowRun,
+    WorkflowStage,
 )
-from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
+from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, WorkflowState
 from ejbd.store.store import Store
 
 DAY_S = 86400.0
@@ -67,6 +70,9 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
         left -= _delete_job(session, job_id, left)
         if left <= 0:
             return rows - left
+    left -= _delete_workflows(session, before, left)
+    if left <= 0:
+        return rows - left
     of_no_job = (
         select(Event.id)
         .where(Event.at_s < before, or_(Event.job_id.is_(None), Event.job_id.not_in(select(Job.id))))
@@ -118,6 +124,17 @@ def _delete_job(session: Session, job_id: str, rows: int) -> int:
     for table in _FEW:
         left -= _count(session, delete(table).where(table.job_id == job_id))
     return rows - left + _count(session, delete(Job).where(Job.id == job_id))
+
+
+def _delete_workflows(session: Session, before: float, rows: int) -> int:
+    """Delete workflows that ended before then, with what they asked for; what their jobs cost goes with them."""
+    old = select(Workflow.id).where(Workflow.state != WorkflowState.RUNNING, Workflow.end_s < before)
+    went = 0
+    for id in session.scalars(old.order_by(Workflow.seq).limit(rows)).all():
+        for table in (WorkflowRun, WorkflowStage):
+            went += _count(session, delete(table).where(table.workflow_id == id))
+        went += _count(session, delete(Workflow).where(Workflow.id == id))
+    return went
 
 
 def _delete(session: Session, key: InstrumentedAttribute[int], which: Select[Any]) -> int:

@@ -16,7 +16,9 @@ from ejbd.wire.states import TERMINAL_SUBJOB as TERMINAL_SUBJOB
 from ejbd.wire.states import EpochState as EpochState
 from ejbd.wire.states import IntentState as IntentState
 from ejbd.wire.states import JobState as JobState
+from ejbd.wire.states import StageState as StageState
 from ejbd.wire.states import SubjobState as SubjobState
+from ejbd.wire.states import WorkflowState as WorkflowState
 
 
 class OperationState(StrEnum):
@@ -106,6 +108,32 @@ INTENT: Table[IntentState] = {
 INTENT_SETBACK: Table[IntentState] = {  # proved not to have happened: another attempt
     IntentState.EXECUTING: frozenset({IntentState.PENDING}),
     IntentState.UNKNOWN: frozenset({IntentState.PENDING}),
+}
+
+
+WORKFLOW: Table[WorkflowState] = {
+    WorkflowState.RUNNING: frozenset({WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED}),
+    WorkflowState.COMPLETED: frozenset(),
+    WorkflowState.FAILED: frozenset(),
+    WorkflowState.CANCELLED: frozenset(),
+}
+WORKFLOW_SETBACK: Table[WorkflowState] = {  # its user has it tried again
+    WorkflowState.FAILED: frozenset({WorkflowState.RUNNING}),
+    WorkflowState.CANCELLED: frozenset({WorkflowState.RUNNING}),
+}
+STAGE: Table[StageState] = {
+    StageState.WAITING: frozenset(
+        {StageState.SUBMITTING, StageState.SKIPPED, StageState.FAILED, StageState.CANCELLED, StageState.DROPPED}
+    ),
+    StageState.SUBMITTING: frozenset({StageState.SUBMITTED, StageState.FAILED}),
+    StageState.SUBMITTED: frozenset(
+        {StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED, StageState.DROPPED}
+    ),
+    **{s: frozenset() for s in StageState if s.terminal},
+}
+STAGE_SETBACK: Table[StageState] = {
+    StageState.SUBMITTED: frozenset({StageState.WAITING}),  # tried again
+    **{s: frozenset({StageState.WAITING}) for s in (StageState.FAILED, StageState.CANCELLED, StageState.DROPPED)},
 }
 
 

@@ -109,12 +109,17 @@ class JobAgain(TypedDict):
 
 
 class JobGap(TypedDict):
-    """The walltime with which it is sent there. `utilisation`: the share of the gap that is expected to be of use.
-    `finishes`: the probability that the run is done in it."""
+    """The walltime with which it is sent there. `finishes`: the probability that the run is done in it."""
 
     walltime_s: float
-    utilisation: float
     finishes: float
+    reason: str
+
+
+class JobLimit(TypedDict):
+    """The walltime that it has at the batch system from now on."""
+
+    walltime_s: float
     reason: str
 
 
@@ -161,6 +166,15 @@ class Leaving(TypedDict):
     cost: NotRequired[dict[str, Any]]
     penalty: NotRequired[dict[str, Any]]
     overheads: NotRequired[dict[str, Any]]
+
+
+class Evolving(TypedDict):
+    """Its `steps` (seconds and places), when each begins, and when the last one ends."""
+
+    steps: list[list[float]]
+    starts_s: list[float]
+    end_s: float
+    reason: str
 
 
 class CheckpointDue(TypedDict):
@@ -241,6 +255,35 @@ class DrainCancelled(TypedDict):
 
     nodes: str
     by: str
+
+
+class WorkflowReceived(TypedDict):
+    """A plan that was stored: its name, its user, and how many allocations it asks for."""
+
+    workflow: str
+    name: str
+    user: str
+    allocations: int
+
+
+class WorkflowBy(By):
+    """The workflow, and the user that asked."""
+
+    workflow: str
+
+
+class WorkflowStep(Step):
+    """A change of a workflow's state."""
+
+    workflow: str
+
+
+class StageStep(WorkflowStep):
+    """A change of state of an allocation, by the name of its first stage. `job`: of this attempt, once it is known."""
+
+    stage: str
+    attempt: int
+    job: NotRequired[str]
 
 
 class PlaceholderPlanned(TypedDict):
@@ -500,6 +543,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_MOVABLE: Told("what kept it from being moved is gone", Reason),
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
+    K.JOB_LIMIT: Told("it is planned with less than its request, or was raised to it", JobLimit),
     K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_SIGNAL_ASKED: Told("a user had it sent a signal", JobSignalAsked),
@@ -516,6 +560,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.DECISION_SUSPEND: Told("checkpoint, leave all subjobs, and wait with the work kept", Leaving),
     K.DECISION_ANEW: Told("what cannot be moved begins anew where it can end", Leaving),
     K.DECISION_CHECKPOINT: Told("checkpoint the ranks where they are, and go on", CheckpointDue),
+    K.DECISION_EVOLVE: Told("the widths of an evolving job, and when it has each", Evolving),
     K.SUBJOB_PLANNED: Told("it will be asked for", SubjobPlanned),
     K.SUBJOB_PENDING: Told("the batch system has it", SubjobStep),
     K.SUBJOB_RUNNING: Told("it has its nodes", SubjobStep),
@@ -571,6 +616,20 @@ CATALOGUE: dict[EventKind, Told] = {
     K.WORKER_LOST: Told("a worker is gone, or was given up", WorkerLost),
     K.WORKER_LOG: Told("a worker says something", WorkerLog),
     K.OPERATION_FAILED: Told("a worker could not do what it was asked", OperationFailed),
+    K.WORKFLOW_RECEIVED: Told("a plan of stages was stored", WorkflowReceived),
+    K.WORKFLOW_RUNNING: Told("its user has it tried again", WorkflowStep),
+    K.WORKFLOW_CANCEL_ASKED: Told("a user wants it ended", WorkflowBy),
+    K.WORKFLOW_COMPLETED: Told("every stage has ended well, or had nothing to do", WorkflowStep),
+    K.WORKFLOW_FAILED: Told("a stage has failed for good, and what may go on has ended", WorkflowStep),
+    K.WORKFLOW_CANCELLED: Told("nothing of it runs any more, on a user's word", WorkflowStep),
+    K.STAGE_WAITING: Told("it is to be tried again", StageStep),
+    K.STAGE_SUBMITTING: Told("what it needs is there: a job is about to be made for it", StageStep),
+    K.STAGE_SUBMITTED: Told("it is a job", StageStep),
+    K.STAGE_COMPLETED: Told("its job has ended well", StageStep),
+    K.STAGE_SKIPPED: Told("its outputs are newer than its inputs", StageStep),
+    K.STAGE_FAILED: Told("it has failed for good", StageStep),
+    K.STAGE_CANCELLED: Told("it was ended, or is not begun, on a user's word", StageStep),
+    K.STAGE_DROPPED: Told("it is not begun, since another stage failed", StageStep),
     K.DAEMON_STARTED: Told("the daemon has started", Nothing),
     K.CLOCK_SET: Told("the machine's clock was set from outside", ClockSet),
     K.BATCH_SILENT: Told("the batch system does not answer", Error),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ejbd.wire.states import EpochState, IntentState, JobState, SubjobState
+from ejbd.wire.states import EpochState, IntentState, JobState, StageState, SubjobState, WorkflowState
 
 
 class JobKind(StrEnum):
@@ -44,6 +44,8 @@ class IntentKind(StrEnum):
     RELEASE = "release"
     STAY = "stay"  # what waits keeps its place, and does not begin
     BEGIN = "begin"  # it may
+    LOWER = "lower"  # what waits is planned with less than its request
+    RAISE = "raise"  # what runs may run for all of it
     ASIDE = "aside"  # what runs, and is not needed now, goes back into the queue and does not begin
     END = "end"  # it ends as the job did where others wait for it, and is cancelled where none does
 
@@ -59,6 +61,7 @@ class OperationKind(StrEnum):
     LAUNCH_ENDED = "launch-ended"
     DRAIN = "drain"
     SIGNAL = "signal"
+    RESIZE = "resize"
     EXIT = "exit"
 
 
@@ -124,6 +127,7 @@ class EventKind(StrEnum):
     JOB_MOVABLE = "job.movable"
     JOB_AGAIN = "job.again"
     JOB_GAP = "job.gap"
+    JOB_LIMIT = "job.limit"
     JOB_ALONE = "job.alone"
     JOB_SIGNALLED = "job.signalled"
     JOB_SIGNAL_ASKED = "job.signal-asked"
@@ -142,6 +146,7 @@ class EventKind(StrEnum):
     DECISION_SUSPEND = "decision.suspend"
     DECISION_ANEW = "decision.anew"
     DECISION_CHECKPOINT = "decision.checkpoint"
+    DECISION_EVOLVE = "decision.evolve"
 
     # A subjob. Its states, and what becomes of it beside them.
     SUBJOB_PLANNED = "subjob.planned"
@@ -206,6 +211,22 @@ class EventKind(StrEnum):
     WORKER_LOG = "worker.log"
     OPERATION_FAILED = "operation.failed"
 
+    # A workflow and its allocations: events of no job.
+    WORKFLOW_RECEIVED = "workflow.received"
+    WORKFLOW_RUNNING = "workflow.running"
+    WORKFLOW_CANCEL_ASKED = "workflow.cancel-asked"
+    WORKFLOW_COMPLETED = "workflow.completed"
+    WORKFLOW_FAILED = "workflow.failed"
+    WORKFLOW_CANCELLED = "workflow.cancelled"
+    STAGE_WAITING = "stage.waiting"
+    STAGE_SUBMITTING = "stage.submitting"
+    STAGE_SUBMITTED = "stage.submitted"
+    STAGE_COMPLETED = "stage.completed"
+    STAGE_SKIPPED = "stage.skipped"
+    STAGE_FAILED = "stage.failed"
+    STAGE_CANCELLED = "stage.cancelled"
+    STAGE_DROPPED = "stage.dropped"
+
     # The daemon, its queues and its tokens: events of no job.
     DAEMON_STARTED = "daemon.started"
     CLOCK_SET = "clock.set"
@@ -238,6 +259,8 @@ JOB_EVENT = {state: EventKind(f"job.{state.value}") for state in JobState}
 SUBJOB_EVENT = {state: EventKind(f"subjob.{state.value}") for state in SubjobState}
 EPOCH_EVENT = {state: EventKind(f"epoch.{state.value}") for state in EpochState}
 INTENT_EVENT = {state: EventKind(f"intent.{state.value}") for state in IntentState}
+WORKFLOW_EVENT = {state: EventKind(f"workflow.{state.value}") for state in WorkflowState}
+STAGE_EVENT = {state: EventKind(f"stage.{state.value}") for state in StageState}
 
 # The first two leave subjobs that end, and have been reported by one word since before they were two decisions. That a
 # job is queued anew is told of the job.

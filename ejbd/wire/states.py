@@ -114,3 +114,50 @@ STARTED_SUBJOB = frozenset({SubjobState.RUNNING, SubjobState.SUSPENDED})
 TERMINAL_SUBJOB = frozenset(
     {SubjobState.COMPLETED, SubjobState.FAILED, SubjobState.TIMEOUT, SubjobState.CANCELLED, SubjobState.LOST}
 )
+
+
+class WorkflowState(StrEnum):
+    """A plan of stages, as its user sees it."""
+
+    RUNNING = "running"
+    """Stages are at work, or are to come. Not `completed`: not every stage has ended."""
+    COMPLETED = "completed"
+    """Every stage ended well, or had nothing to do. Not `failed`: none is left out."""
+    FAILED = "failed"
+    """A stage failed for good, and what may go on has ended. Not `cancelled`: no user asked for the end."""
+    CANCELLED = "cancelled"
+    """A user ended it, and nothing of it runs. Not `failed`, whatever its stages left with."""
+
+    @property
+    def terminal(self) -> bool:
+        return self is not WorkflowState.RUNNING
+
+
+class StageState(StrEnum):
+    """An allocation of a workflow: a stage, or several that share one."""
+
+    WAITING = "waiting"
+    """It waits for stages, or for its next try. Not `submitting`: no job is made for it."""
+    SUBMITTING = "submitting"
+    """A job is about to be made for it. Not `submitted`: whether it is there may not be known yet."""
+    SUBMITTED = "submitted"
+    """It is a job, which tells the rest. Not `submitting`: the job's id is known."""
+    COMPLETED = "completed"
+    """Its job ended well. Not `skipped`: it ran."""
+    SKIPPED = "skipped"
+    """Its outputs were newer than its inputs. Not `completed`: no job was made."""
+    FAILED = "failed"
+    """Its job did not end well, as often as it may try. Not `dropped`: it was tried."""
+    CANCELLED = "cancelled"
+    """It was ended, or not begun, on a user's word. Not `failed`: its program did nothing wrong."""
+    DROPPED = "dropped"
+    """It was not begun, since another stage failed. Not `cancelled`: no user asked for that."""
+
+    @property
+    def done(self) -> bool:
+        """Whether what needs it may begin."""
+        return self in (StageState.COMPLETED, StageState.SKIPPED)
+
+    @property
+    def terminal(self) -> bool:
+        return self not in (StageState.WAITING, StageState.SUBMITTING, StageState.SUBMITTED)

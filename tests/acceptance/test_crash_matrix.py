@@ -105,7 +105,10 @@ GAPS: dict[CrashPoint, int] = {
     CrashPoint.BEGIN_AFTER_CALL: 1,
 }
 # What takes another job that waits, or a J0 that starts late.
-IN_THE_FAKE_WORLD = {CrashPoint.END_AFTER_CALL, CrashPoint.ASIDE_AFTER_CALL}
+IN_THE_FAKE_WORLD = {
+    *(CrashPoint.END_AFTER_CALL, CrashPoint.ASIDE_AFTER_CALL, CrashPoint.WORKFLOW_AFTER_COMMIT),
+    *(CrashPoint.STAGE_BEFORE_COMMIT, CrashPoint.STAGE_AFTER_COMMIT, CrashPoint.STAGE_AFTER_JOB),
+}
 RESUBMISSIONS = [(keep_place, point) for keep_place, points in RESUBMISSION.items() for point in points]
 
 
@@ -318,8 +321,9 @@ def test_a_crash_on_the_way_into_a_gap_and_back_loses_and_doubles_no_run(point: 
         until(lambda: site.state("most") == "running", "the background did not start")
         site.start("all", 8)
         daemon.start(EJBD_CRASH_AT=f"{point.value}:{GAPS[point]}")
-        learn(daemon, "nap", 60.0, [100.0 + 20.0 * at for at in range(20)])
-        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="20:00", overrides=WISHES)["id"])
+        learn(daemon, "nap", 60.0, [100.0 + 10.0 * at for at in range(20)])
+        wishes = {key: value for key, value in WISHES.items() if key != "walltime"}
+        job = str(daemon.post_job("sh", "-c", NAP, "nap", str(begun), ranks=1, time="20:00", overrides=wishes)["id"])
         operator.until(begun.exists, "it was not sent into the gap")
         operator.until(lambda: daemon.job(job)["state"] == "running", "its beginning was not seen")
         own, attempt = daemon.job(job)["subjobs"]

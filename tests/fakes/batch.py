@@ -50,6 +50,7 @@ class MemoryBatch:
         self.silent = False
         self.lose_answers = 0  # so many submissions are taken, but time out
         self.hang_submissions = 0  # so many submissions time out and are not taken
+        self.operator = True  # whether its user may raise limits
         self.lose_begins = 0  # so many times it does not answer when a job may begin
         self.refuse: BatchError | None = None
         self.refuse_changes: BatchError | None = None  # to a job's size, or back into the queue
@@ -178,6 +179,13 @@ class MemoryBatch:
         begins: bool | None = None,
     ) -> None:
         self._call(f"update {id}", identity)
+        if walltime_s is not None:
+            self._call(f"limit {id} {walltime_s:g}", identity)
+            if walltime_s > (self.jobs[id].walltime_s or 0.0) and not self.operator:
+                raise BatchError("Access/permission denied", transient=False)
+            start_s = self.jobs[id].start_s
+            end_s = None if start_s is None else start_s + walltime_s
+            self.jobs[id] = replace(self.jobs[id], walltime_s=walltime_s, end_s=end_s)
         if hold is not None and id in self.jobs:
             self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if hold else BatchState.PENDING)
         if begins:

@@ -197,10 +197,11 @@ class Day:
         """Earlier runs, by which walltimes are learned."""
         drawn = random.Random(self.plan.seed)
         for at in range(self.plan.past):
-            run_s = max(60.0, drawn.gauss(600, 120))
+            name, mean_s = (("heat", 600), ("quick", 200))[at // 2 % 2]
+            run_s = max(60.0, drawn.gauss(mean_s, mean_s / 5))
             session.add(
                 PastRun(
-                    key=at, user="ada", application="heat", input_class="", processors=(4, 16)[at % 2], run_s=run_s,
+                    key=at, user="ada", application=name, input_class="", processors=(4, 16)[at % 2], run_s=run_s,
                     requested_s=7200.0, outcome="completed", end_s=1000.0 + at,
                 )
             )  # fmt: skip
@@ -437,10 +438,13 @@ class Day:
         await self._submit(errand, processes=self.random.choice((4, 8)), walltime_s=150.0, elastic=False)
 
     async def do_learned(self) -> None:
-        errand = Errand(max(60.0, self.random.gauss(700, 300)), self.random.choice((0, 0, 0, 0, 1)))
+        """It may be run again. Its walltime is learned, or its user's own, with which it is sent into windows alike."""
+        name, mean_s = self.random.choice((("heat", 700), ("quick", 300)))
+        errand = Errand(max(60.0, self.random.gauss(mean_s, 300)), self.random.choice((0, 0, 0, 0, 1)))
         processes = self.random.choice((4, 4, 16))
+        learned = self.random.choice((True, None))
         await self._submit(
-            errand, processes=processes, walltime_s=7200.0, learned=True, rerunnable=True, app="heat", elastic=False
+            errand, processes=processes, walltime_s=7200.0, learned=learned, rerunnable=True, app=name, elastic=False
         )
 
     async def do_array(self) -> None:

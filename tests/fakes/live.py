@@ -219,6 +219,7 @@ class LiveWorld:
     async def act(self, rounds: int = 4) -> None:
         """Carry out every intent that is due now."""
         for _ in range(rounds):
+            await self.manager.workflows.advance()
             await self.store.write(self.manager._receive)
             await self.executor.run_due()
 

@@ -27,15 +27,19 @@ from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.listening.calls import ToldRegistration
 from ejbd.manager.service.health import ToldHealth
 from ejbd.manager.service.telemetry import Telemetry
+from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldSlot, ToldWindow
 from ejbd.manager.telling.told import ToldDecision, ToldExplanation
 from ejbd.store import queries
-from ejbd.store.models import Event, IdempotencyKey, Job, Subjob
-from ejbd.store.states import JobState
+from ejbd.store.models import Event, IdempotencyKey, Job, Subjob, Workflow, WorkflowStage
+from ejbd.store.states import JobState, StageState, WorkflowState
 from ejbd.store.store import Store
 from ejbd.store.transitions import add_event, move_job
 from ejbd.wire.kinds import EventKind
+from ejbd.workflow.graph import groups
+from ejbd.workflow.plan import Plan
+from ejbd.workflow.reading import read_plan
 
 DECISION = {
     "kind": "start",
@@ -62,6 +66,20 @@ DECISION = {
     ],
 }
 WORKER_SUBJOB, WORKER_SECRET = "abc.1", "worker-secret"
+
+
+def workflow_row(id: str, plan: Plan, user: str, asked: Asked, key: str | None) -> Workflow:
+    return Workflow(
+        id=id,
+        name=plan.name,
+        user=user,
+        state=WorkflowState.RUNNING,
+        plan=plan.to_json(),
+        surroundings=dict(asked.surroundings),
+        key=key,
+        request_hash=asked.digest,
+        submit_s=time.time(),
+    )
 
 
 class FakeManager:
@@ -112,6 +130,31 @@ class FakeManager:
         answer = await self.store.write(add)
         await self.announce()
         return Accepted(*answer, elastic, why, job.notes if elastic else ())
+
+    async def check_workflow(self, plan: Asked) -> None:
+        read_plan(plan.text, plan.file)
+
+    async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:
+        found = read_plan(plan.text, plan.file)
+        id = secrets.token_hex(4)
+
+        def add(session: Session) -> tuple[str, bool]:
+            known = session.scalar(select(Workflow).where(Workflow.user == user, Workflow.key == key))
+            if key is not None and known is not None:
+                return known.id, False
+            session.add(workflow_row(id, found, user, plan, key))
+            session.flush()
+            for at, group in enumerate(groups(found)):
+                session.add(WorkflowStage(workflow_id=id, name=group.name, ordinal=at, state=StageState.WAITING))
+            return id, True
+
+        return await self.store.write(add)
+
+    async def cancel_workflow(self, id: str, by: str) -> None:
+        raise EjbError(Code.CONFLICT, f"workflow {id} cannot be cancelled")
+
+    async def retry_workflow(self, id: str) -> None:
+        raise EjbError(Code.CONFLICT, f"workflow {id} is running; only one that has failed can be tried again")
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
         raise EjbError(Code.CONFLICT, f"nothing of job {job_id} runs that a signal could be sent to")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Generator
 from typing import Any
 
@@ -9,6 +11,8 @@ import httpx
 
 from ejbd.manager.protocol import proofs
 from ejbd.manager.protocol.worker_models import PROTOCOL
+
+NO_SESSION = "-"
 
 
 class Proving(httpx.Auth):
@@ -22,12 +26,15 @@ class Proving(httpx.Auth):
 
     def __init__(self, subjob: str, secret: str) -> None:
         self.subjob, self.secret = subjob, secret
-        self.session, self.count = proofs.NO_SESSION, 0
+        self.session, self.count = NO_SESSION, 0
         self.believed: bool | None = None  # whether the last answer was proved
 
     def header(self, method: str, target: str, body: bytes) -> str:
         self.count += 1
-        return proofs.header_of(self.secret, self.subjob, self.session, self.count, method, target, body)
+        content = hashlib.sha256(body).hexdigest()
+        said = "\n".join(("ejb request", method, target, self.session, str(self.count), content))
+        proof = hmac.new(self.secret.encode(), said.encode(), hashlib.sha256).hexdigest()
+        return f"{proofs.SCHEME} {self.subjob} {self.session} {self.count} {content} {proof}"
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         for _ in range(2):

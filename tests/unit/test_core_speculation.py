@@ -234,6 +234,15 @@ def test_runs_that_timed_out_are_runs_of_at_least_that_length() -> None:
     assert empirical(cut).survival(80.0) == pytest.approx(law.survival(80.0), abs=0.06)
 
 
+@pytest.mark.parametrize("few", [[600.0 + at for at in range(5)], [10.0, 20.0, 40.0]], ids=["clusters", "early ends"])
+def test_ten_runs_show_that_they_fit_no_form(few: list[float]) -> None:
+    """Two lengths, and early failures: a form between them asked for twice as much as what was seen."""
+    runs = few + [6000.0 + 100 * at for at in range(10 - len(few))]
+    found = fit([Run(time) for time in runs])
+    assert found.form == "empirical"
+    assert plan_of(found.law, limit_s=20_000.0).sequence_s[0] < 1500.0
+
+
 def test_what_fits_no_form_is_taken_as_it_was_seen() -> None:
     rng = np.random.default_rng(3)
     runs = [Run(float(time)) for time in (*rng.normal(100, 2, 100), *rng.normal(900, 10, 100))]

@@ -39,7 +39,7 @@ PERSONS = re.compile(
 CLEAN = (
     *("README.md", "CONTRIBUTING.md", "docs", "examples", "workers"),
     *("ejbd/accounting", "ejbd/api", "ejbd/batch", "ejbd/cli", "ejbd/client", "ejbd/doctor", "ejbd/files", "ejbd/log"),
-    *("ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/store", "ejbd/wire"),
+    *("ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/store", "ejbd/wire", "ejbd/workflow"),
     *("ejbd/__init__.py", "ejbd/config.py", "ejbd/daemon.py", "ejbd/errors.py"),
 )
 """Rooms that are free of these words: a room that becomes so is added here."""

@@ -21,6 +21,7 @@ COMMON = {"errors", "wire", "files", "options", "plugins", "config"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "errors": set(),
+    "workflow": {"core", "errors"},  # plan files: read by the daemon, the command line and the simulator
     "wire": set(),
     "files": set(),
     "options": set(),
@@ -33,24 +34,25 @@ MAY_IMPORT: dict[str, set[str]] = {
         "files",
         "identity",
         "plugins",
+        "wire",
     },  # what a queue says of a policy's parameters is declared in core
     "accounting": COMMON,
     "batch": {"core", "identity"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
-    "manager": {"core", "batch", "identity", "store"} | COMMON,
-    "api": {"manager", "store"} | COMMON,
+    "manager": {"core", "batch", "identity", "store", "workflow"} | COMMON,
+    "api": {"manager", "store", "workflow"} | COMMON,
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
-    "studies": {"core", "sim", "doctor"} | COMMON,  # what is played on a site is compiled there as doctor does it
-    "cli": {"client", "accounting", "sim", "studies"} | COMMON,
+    "studies": {"core", "sim", "doctor", "workflow"} | COMMON,  # played on a site, it is compiled there as doctor does
+    "cli": {"client", "accounting", "sim", "studies", "workflow"} | COMMON,
 }
 
 # What a launch line means is said once. The module imports nothing of ours.
 SHARED = "workers.ejb_worker.launch_options"
 
-# A registry that is asked for EJB's own policy, which registers itself there.
-ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy"}}
+# A registry that is asked for EJB's own policies, which register themselves there.
+ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy", "ejbd.core.malleable.policy"}}
 
 COMPOSITION_ROOT = "daemon"  # ejbd/daemon.py puts the house together and may import every room
 

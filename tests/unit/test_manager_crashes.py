@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.manager.crashpoints import CrashPoint
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.manager.submission.flows import Asked
+from ejbd.store.models import Job, Workflow, WorkflowRun
 from ejbd.store.store import Store
 from tests.fakes.crashes import Counting, Operator, Trap, caught_by, nothing_lost_or_doubled
 from tests.fakes.live import LiveWorld
@@ -152,7 +155,7 @@ async def tries_a_gap(folder: Path, store: Store, trap: Trap) -> None:
     """It is sent into a gap, its time there is over, and it runs where it has waited all the while."""
     live = crowded(folder, store)
     operator = Operator(live, trap)
-    job = await submitted(operator, processes=4, walltime_s=OWN_S, learned=True, rerunnable=True, app="heat")
+    job = await submitted(operator, processes=4, walltime_s=OWN_S, rerunnable=True, app="heat")
     own, attempt = f"ejb-{job}.0", f"ejb-{job}.1"
     await operator.until(lambda: any(one.name == attempt for one in live.batch.live()))
     live.batch.start(attempt)
@@ -203,6 +206,43 @@ async def has_begun_and_ended_alone(folder: Path, store: Store, trap: Trap) -> N
     await has_begun_alone(folder, store, trap, is_over=True)
 
 
+PLAN = """\
+workflow:
+  stages:
+    wide: {command: wide, tasks: 8, walltime: 5, retries: 1}
+    narrow: {command: narrow, tasks: 2, walltime: 5}
+"""
+
+
+async def workflow(folder: Path, store: Store, trap: Trap) -> None:
+    """The first stage fails once, the second ends well: three jobs, each one batch job."""
+    live = LiveWorld(folder, store, elasticity=Elasticity.OFF)
+    operator = Operator(live, trap)
+    asked = Asked(PLAN, "plan.yaml", {"cwd": str(folder)})
+    id, _ = await operator.ask(lambda: live.manager.submit_workflow(asked, "ada", "the-one-plan"))
+
+    def row() -> Workflow:
+        return store.read_sync(lambda s: s.scalars(select(Workflow).where(Workflow.id == id)).one())
+
+    for code in (1, 0, 0):
+        await operator.until(lambda: any(one.state is BatchState.PENDING for one in live.batch.live()))
+        (tag,) = [one.name for one in live.batch.live()]
+        live.batch.start(tag)
+        await operator.poll()
+        live.clock.now += 60
+        live.batch.end(tag, BatchState.COMPLETED if code == 0 else BatchState.FAILED, code)
+        await operator.poll()
+    await operator.until(lambda: row().state == "completed")
+    for _ in range(2):
+        await operator.poll(40)
+    runs = store.read_sync(lambda s: list(s.scalars(select(WorkflowRun).order_by(WorkflowRun.submit_s))))
+    told = [(run.stage, run.attempt, run.outcome) for run in runs]
+    assert told == [("wide", 1, "failed"), ("wide", 2, "completed"), ("narrow", 1, "completed")]
+    jobs = store.read_sync(lambda s: set(s.scalars(select(Job.id))))
+    assert {run.job_id for run in runs} == jobs and len(live.batch.jobs) == len(jobs) == 3, "each once"
+    assert len(store.read_sync(lambda s: list(s.scalars(select(Workflow.id))))) == 1
+
+
 SUBMISSION = (
     CrashPoint.JOB_AFTER_COMMIT,
     CrashPoint.SUBMIT_BEFORE_BEGIN,
@@ -229,6 +269,15 @@ LIVES: dict[Life, tuple[CrashPoint, ...]] = {
     tries_a_gap: (*SUBMISSION, *BEGINNING, CrashPoint.STAY_AFTER_CALL, CrashPoint.TICK_AFTER_COMMIT),
     has_begun_alone: (CrashPoint.ALONE_BEFORE_COMMIT, CrashPoint.TICK_AFTER_COMMIT),
     has_begun_and_ended_alone: (CrashPoint.ALONE_BEFORE_COMMIT,),
+    workflow: (
+        CrashPoint.WORKFLOW_AFTER_COMMIT,
+        CrashPoint.STAGE_BEFORE_COMMIT,
+        CrashPoint.STAGE_AFTER_COMMIT,
+        CrashPoint.STAGE_AFTER_JOB,
+        CrashPoint.JOB_AFTER_COMMIT,
+        CrashPoint.SUBMIT_AFTER_CALL,
+        CrashPoint.TICK_AFTER_COMMIT,
+    ),
 }
 CASES = [pytest.param(life, point, id=f"{life.__name__}-{point.value}") for life in LIVES for point in LIVES[life]]
 # Looks and reports come again and again, the first of them closest to what happens; EJB_TEST_CRASHES=all: all of them.

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from ejbd.core.bundling.guard import longest_coming_s
 from ejbd.core.question import Question
 from ejbd.core.view import PASS_S, BatchJobView, BatchState, ClusterView, Reservations, SiteReservation
+from ejbd.manager.acts.pastruns import take_in
 from ejbd.manager.facts import promises
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.store import Store
+from ejbd.wire.toldruns import ToldRun
 from tests.fakes.live import LiveWorld, some
 
 WAITS = BatchJobView("77", "other", "eve", "batch", BatchState.PENDING, 4, 600.0, reason="Resources")
@@ -175,15 +178,35 @@ async def test_its_own_place_holder_that_waits_first_gets_it(world: Callable[...
     assert told["reason"] == why + " and the 12 that are free"
 
 
-async def test_who_has_just_been_given_room_of_his_own_is_served(world: Callable[..., LiveWorld]) -> None:
-    """A second elastic job starts on two processors at the very poll at which it might have asked for four."""
+async def test_who_gives_back_is_asked_before_any_room_is_offered(world: Callable[..., LiveWorld]) -> None:
+    """J0 of a job that comes anew fits into four: it gets them, rather than the two that are free over-subscribed."""
     live = world()
     job = await over_subscribed(live)
     live.batch.others = [replace(WAITS, processors=32, walltime_s=9000.0)]
     other = await live.submit(4, walltime_s=300.0)
     live.batch.free = 2
     await live.poll(5)
-    assert "decision.start" in live.kinds(other) and given(live, job) == []
+    (told,) = given(live, job)
+    assert told["given_to"] == live.subjobs(other)[0].batch_id
+    assert "decision.start" not in live.kinds(other), "nobody is offered any room that is on its way to who waits"
+    await suspended(live, job)
+    live.batch.free = 6
+    await live.poll(5)
+    assert len(live.subjobs(other)) == len(live.subjobs(job)) - 1 == 1
+
+
+async def test_who_has_been_given_room_of_his_own_is_served(world: Callable[..., LiveWorld]) -> None:
+    """A second elastic job runs on two processors by the poll at which its J0 might have asked for four."""
+    live = world()
+    live.batch.others, live.batch.free = [replace(WAITS, processors=32, walltime_s=9000.0)], 2
+    other = await live.submit(4, walltime_s=300.0)
+    await live.poll(1)
+    assert "decision.start" in live.kinds(other)
+    await live.begin(f"{other}.1")
+    job = await over_subscribed(live)
+    for _ in range(3):
+        await live.poll(5)
+    assert given(live, job) == []
 
 
 async def test_a_job_that_is_passed_through_waits_like_any_other(world: Callable[..., LiveWorld]) -> None:
@@ -251,7 +274,7 @@ def test_how_long_room_is_kept_goes_by_the_passes_of_the_scheduler(store: Store)
     """One that looks every two seconds has had its chance long before two minutes are over."""
     view = ClusterView(0.0, (), (WAITS,), (), Reservations.PROCESSORS, pass_s=2.0)
     made = promises.Promises(read=True)
-    made.make(WAITS.id, WAITS.user, "giver", (), 4, 0.0)
+    made.make(WAITS.id, WAITS.user, "giver", (), 4, 0.0, longest_coming_s(0.0, 0.0))
 
     def at(now: float) -> bool:
         store.read_sync(lambda session: made.look(session, view, now, 1.0))
@@ -291,6 +314,38 @@ async def test_a_checkpoint_that_never_comes_keeps_the_room_for_a_time_only(worl
     for _ in range(60):
         await live.poll(30)
     assert not live.manager._memory.promises.standing
+
+
+@pytest.mark.parametrize("run_s", [200_000.0, 2_000.0])
+async def test_how_long_runs_last_here_says_with_how_long_moves_room_is_borrowed(
+    world: Callable[..., LiveWorld], run_s: float
+) -> None:
+    """Moves of a quarter of an hour: for runs of days they are short, and what is given back may take as long."""
+    live = world(lambda_s=900.0)
+    past = [ToldRun(at, "eve", "wave", "", 4, run_s, run_s, "completed", 100.0 + at) for at in range(20)]
+    live.store.write_sync(lambda session: take_in(session, past))
+    live.batch.free = 4
+    job = await live.submit(16, walltime_s=20_000.0)
+    await live.poll(1)
+    if run_s < 10_000.0:
+        assert len(live.subjobs(job)) == 1, "over-subscribed room could not be given back in time"
+        return
+    await live.begin(f"{job}.1")
+    live.batch.free = 0
+    await live.poll(20)
+    live.workers[f"{job}.1"].deaf.add("checkpoint")
+    live.batch.others = [WAITS]
+    for _ in range(32):
+        await live.poll(30)
+    (told,) = given(live, job)
+    assert told["question"]["parameters"]["runs_s"] == pytest.approx(run_s)
+    standing = live.manager._memory.promises.standing
+    for _ in range(27):
+        await live.poll(30)
+        assert standing, "the checkpoint may take that long, and more than ten minutes"
+    await live.restart()
+    await live.poll(30)
+    assert live.manager._memory.promises.standing["77"].coming_s >= 1800.0, "a new daemon gives it as long"
 
 
 async def test_a_dry_run_sees_that_room_is_kept(world: Callable[..., LiveWorld]) -> None:

@@ -17,8 +17,6 @@ from ejbd.store.store import Store
 from ejbd.wire.kinds import IntentKind
 from tests.fakes.live import LiveWorld
 
-pytestmark = pytest.mark.sql
-
 BUSY = BatchError("Slurm did not take the job: Slurm's controller does not answer", transient=True)
 
 
@@ -69,6 +67,7 @@ async def test_nobody_hammers_a_batch_system_that_refuses_everything(live: LiveW
     assert await paused(live) == [] and len(told(live, "queue.resumed")) == 1
 
 
+@pytest.mark.sql
 async def test_a_pause_outlives_the_daemon_and_a_clock_that_is_set(live: LiveWorld) -> None:
     live.batch.refuse = BUSY
     for _ in range(5):
@@ -140,6 +139,7 @@ async def test_one_job_that_is_refused_again_and_again_holds_up_no_other(live: L
     assert len(live.batch.live()) == 2 and await paused(live) == []
 
 
+@pytest.mark.sql
 async def test_other_queues_go_on(live: LiveWorld) -> None:
     live.batch.queues = ("batch", "other")
     live.batch.refuse, live.batch.refuse_in = BUSY, "batch"
@@ -263,6 +263,7 @@ FULL = BatchError(
 )
 
 
+@pytest.mark.sql
 async def test_the_limit_of_one_account_keeps_nobody_else_from_submitting(live: LiveWorld) -> None:
     live.batch.refuse, live.batch.refuse_of = FULL, "physics"
     theirs = [await live.submit(options=("--account=physics",)) for _ in range(6)]

@@ -156,6 +156,14 @@ class SlurmBatch:
             return f"it is not known whether Slurm hides other users' jobs: {error.sentence()}"
         return privacy.blindness(config, user, uid, self._level or "")
 
+    async def raises(self) -> bool:
+        """Whether our user may raise the limits of jobs. Raises BatchError where the accounts do not tell."""
+        user, uid = Identity.own().user, os.geteuid()
+        config = await self.config()
+        if not privacy.raises(config, user, uid, self._level or "") and privacy.keeps_accounts(config):
+            await self._ask_for_level(user)
+        return privacy.raises(config, user, uid, self._level or "")
+
     async def _ask_for_level(self, user: str) -> None:
         """What it was last holds where the accounts do not answer. Raises BatchError where they never have."""
         self._level_asked = time.monotonic()

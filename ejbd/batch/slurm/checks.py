@@ -10,6 +10,7 @@ from ejbd.batch.base import Identity
 from ejbd.batch.process import Commands
 from ejbd.batch.slurm import privacy
 from ejbd.batch.slurm.commands import scheduler_parameters
+from ejbd.batch.slurm.sharing import ShowPartitions, check_sharing
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError
 
@@ -26,6 +27,8 @@ class Looked(Protocol):
     async def config(self) -> dict[str, str]: ...
 
     async def blindness(self) -> str: ...
+
+    async def raises(self) -> bool: ...
 
 
 async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s: float) -> list[Check]:
@@ -49,12 +52,28 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
         found.append(
             ("other people's jobs", not blind, blind or "PrivateData=jobs hides them from others, not from EJB")
         )
+    found.append(("raised", True, await _raising(batch)))
     try:
+        show = ShowPartitions(timeout_s)
+        partitions = await commands.run(show.argv(), timeout_s=show.timeout_s)
+        if partitions.code == 0:
+            found.append(check_sharing(show.parse(partitions.stdout)))
         view = await batch.observe()
     except BatchError as error:
         return [*found, ("listings", False, error.sentence())]
     found.append(check_view(view))
     return found
+
+
+async def _raising(batch: Looked) -> str:
+    """Whether `raised` of a queue has any effect here: it is off by default, so that this is no fault."""
+    try:
+        may = await batch.raises()
+    except BatchError as error:
+        return f"it is not known whether limits can be raised: {error.sentence()}"
+    if may:
+        return "limits of jobs can be raised: `raised` of a queue plans jobs by their user's last runs"
+    return "limits of jobs cannot be raised, so that `raised` of a queue does nothing: that takes a Slurm operator"
 
 
 def check_config(config: dict[str, str], whole_nodes: bool, sees_all: bool = False) -> list[Check]:

@@ -167,7 +167,7 @@ class Scancel:
 
 @dataclass(frozen=True, slots=True)
 class Shorten:
-    """Give a job a new walltime, counted from its start; an owner may shorten only."""
+    """Give a job a new walltime, counted from its start; an owner may shorten only, an operator raise it, too."""
 
     id: str
     walltime_s: float

@@ -33,6 +33,11 @@ def blindness(config: Mapping[str, str], user: str, uid: int, level: str) -> str
     return f"PrivateData=jobs hides the jobs of others from {user}, and with them their planned starts; {cure}"
 
 
+def raises(config: Mapping[str, str], user: str, uid: int, level: str) -> bool:
+    """Whether this user may raise the limits of jobs."""
+    return privileged(config, user, uid) or level.lower() in SEES_ALL
+
+
 @dataclass(frozen=True, slots=True)
 class ShowLevel:
     """The AdminLevel of one user in the accounts."""

@@ -24,7 +24,7 @@ from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.progress import stretch_by
 
-LONGEST_MOVE_S = 300.0  # that a checkpoint may take until room which was promised to somebody has to be there
+LONGEST_MOVE_S = 300.0  # that a checkpoint may take at least until promised room has to be there, if twice as long
 PART_OF_RUNS = 0.06  # how long a move may take at degree 2 and Delta 1, start-up and all, of how long runs last here
 UNKNOWN_RUNS_S = 9000.0  # how long they are thought to last before any has ended: real logs have 30,000 and more
 DEAREST = 1.8  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
@@ -55,6 +55,11 @@ def longest_move_s(degree: int, rules: Rules) -> float:
     """With how long moves room is borrowed at a degree; at none where it is negative."""
     left = max(0.0, DEAREST - dearness(degree, rules)) / (DEAREST - 1.0)
     return (PART_OF_RUNS * left / math.sqrt(degree / 2.0) - PART_FOR_PLANS) * lasting(rules)
+
+
+def longest_coming_s(lambda_s: float, start_up_s: float) -> float:
+    """How long room that was promised to somebody may be on its way at most: a checkpoint, twice as long as thought."""
+    return 2.0 * max(LONGEST_MOVE_S, lambda_s + start_up_s)
 
 
 @kernel

@@ -96,7 +96,7 @@ def fit(runs: Sequence[Run]) -> Fitted:
         return Fitted(seen, "empirical", len(ended), len(cut), criterion, math.inf)
     _, form, law = tried[0]
     gap = _distance(law, seen.times[1:], seen.left)
-    if gap > _MISFIT / math.sqrt(data.count) and data.count >= 2 * FEWEST_RUNS:
+    if gap > _MISFIT / math.sqrt(data.count):
         return Fitted(seen, "empirical", len(ended), len(cut), criterion, gap)
     longest = max(run.time_s for run in runs)
     return Fitted(guarded(law, data.count, longest), form, len(ended), len(cut), criterion, gap)

@@ -98,12 +98,17 @@ def sent(waiters: Iterable[Waiter], windows: Iterable[tuple[int, float]]) -> lis
         if not may_try(waiter, window_s):
             continue
         chance, by = chance_of(waiter, window_s)
-        if by is None or chance < (LEAST_CHANCE_KEPT if waiter.keeps else LEAST_CHANCE):
+        if by is None or chance < least_chance(waiter):
             continue
         found.append(Sent(waiter.job, waiter.processors, window_s, chance, by))
         for shorter in room:
             shorter[0] -= waiter.processors
     return found
+
+
+def least_chance(waiter: Waiter) -> float:
+    """How likely its run has to be over in a window."""
+    return LEAST_CHANCE_KEPT if waiter.keeps else LEAST_CHANCE
 
 
 def may_try(waiter: Waiter, window_s: float) -> bool:

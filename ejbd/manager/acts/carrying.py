@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from ejbd.manager import effects as fx
-from ejbd.manager.acts import doors, jobs, numbers, operations, pastruns, placements, remembering, rows, subjobs
+from ejbd.manager.acts import doors, flows, jobs, numbers, operations, pastruns, placements, remembering, rows, subjobs
 from ejbd.manager.acts.consulting import consult
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.effects import Effect, Effects
@@ -29,6 +29,8 @@ WRITES: dict[type[Effect], Callable[[Context, Any], Any]] = {
     fx.Remember: rows.keep_for_later,
     fx.ForgetHistory: rows.forget_history,
     fx.MoveJob: jobs.move,
+    fx.MoveWorkflow: flows.move,
+    fx.MoveStage: flows.move_allocation,
     fx.Want: jobs.want,
     fx.Rate: jobs.rate,
     fx.LoseWork: jobs.lose_work,

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager.acts import intents, lastwords, numbers, submitted
+from ejbd.manager.acts import intents, lastwords, limiting, numbers, submitted
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
 from ejbd.manager.crashpoints import CrashPoint, reach
@@ -56,7 +56,7 @@ LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against i
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 
 
-_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN)
+_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Executor:
             if isinstance(outcome, BaseException):
                 raise outcome
         for intent in updates:
-            await self._update(intent)
+            await (limiting.change(self, intent) if intent.kind in limiting.KINDS else self._update(intent))
         for intent in due:
             if intent.kind == IntentKind.ASIDE and intent.state == IntentState.PENDING:
                 await lastwords.set_aside(self, intent)
@@ -318,7 +318,7 @@ class Executor:
             exit_file=spool.exit_file(job.id, subjob.id),
         )
         j0 = subjob.role == SubjobRole.PLACEHOLDER
-        asked = request_of(spec, subjob.processors, view, job.queue, first=j0)
+        asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
         request = subjobrequests.request_for(
             spec,
             replace(asked, nodes=1, tasks_per_node=None) if one_node else asked,

@@ -91,7 +91,7 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         # A controller that lost its state gives out the same ids again: ours may be on another user's batch job now.
         seen = listed.get(intent.batch_id)
         reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
-        of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN)
+        of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN, IntentKind.LOWER)
         begun_already = of_what_waits and subjob is not None and subjob.state in STARTED_SUBJOB
         too_late = intent.kind == IntentKind.ASIDE and subjob is not None and subjob.releasing
         if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already or too_late):

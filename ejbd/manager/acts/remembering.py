@@ -7,7 +7,8 @@ from ejbd.manager.facts.context import Context
 
 
 def promise(ctx: Context, effect: Promise) -> None:
-    ctx.promises.make(effect.to, effect.user, effect.giver, effect.subjobs, effect.held, ctx.now)
+    given = effect.giver, effect.subjobs, effect.held
+    ctx.promises.make(effect.to, effect.user, *given, ctx.now, effect.coming_s)
 
 
 def keep(ctx: Context, effect: Keep) -> None:

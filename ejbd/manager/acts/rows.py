@@ -5,7 +5,7 @@ from __future__ import annotations
 from ejbd.manager.acts.learnt import remember
 from ejbd.manager.effects import Delete, Flush, ForgetHistory, Insert, InsertRows, Note, Remember, Tell, TellAll, Wake
 from ejbd.manager.facts.context import Context
-from ejbd.store.models import Base, Epoch, Intent, Job, Operation, Subjob
+from ejbd.store.models import Base, Epoch, Intent, Job, Operation, Subjob, Workflow, WorkflowStage
 from ejbd.store.transitions import add_event, add_events, insert_rows, wake
 
 OF_THEIR_OWN: dict[type[Base], frozenset[str]] = {
@@ -14,6 +14,8 @@ OF_THEIR_OWN: dict[type[Base], frozenset[str]] = {
     Epoch: frozenset({"state"}),
     Operation: frozenset({"state"}),
     Intent: frozenset({"state"}),
+    Workflow: frozenset({"state"}),
+    WorkflowStage: frozenset({"state"}),
 }
 """Columns that have effects of their own."""
 

@@ -6,6 +6,7 @@ import math
 
 from sqlalchemy import select, update
 
+from ejbd.core.evolving.course import base_of
 from ejbd.core.room.walltimes import asked_walltime, length_for_ranks
 from ejbd.manager.acts.operations import add_operation
 from ejbd.manager.acts.unsubmitted import never_submitted
@@ -86,12 +87,16 @@ def add_subjob(
 
 
 def add_whole(world: JobWorld, *, delay_s: float = 0.0) -> Subjob:
-    """Plan the job's whole batch job: J0 for what is left of an elastic one, or the job itself."""
+    """Plan the job's whole batch job: J0 for what is left of an elastic one, or the job itself.
+
+    Of an evolving job J0 is what all of its steps have in common.
+    """
     job = world.job
     if not job.elastic:
         return add_subjob(world, SubjobRole.RIGID, job.processes, job.walltime_s, delay_s=delay_s)
     length_s, slack_s = placeholder_s(job, work_now(job, world.ctx.now))
-    return add_subjob(world, SubjobRole.PLACEHOLDER, job.processes, length_s, slack_s=slack_s, delay_s=delay_s)
+    places = job.processes if world.evolving is None else base_of(world.evolving)
+    return add_subjob(world, SubjobRole.PLACEHOLDER, places, length_s, slack_s=slack_s, delay_s=delay_s)
 
 
 def add_intent(

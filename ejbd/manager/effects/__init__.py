@@ -17,6 +17,7 @@ from ejbd.manager.effects.doors import (
     EndByTime,
     EndIfTimeIsUp,
     EnsurePlaceholder,
+    Evolve,
     FinishEnd,
     GapBegun,
     GiveBack,
@@ -55,6 +56,7 @@ from ejbd.manager.effects.doors import (
     ToScript,
     TryStart,
 )
+from ejbd.manager.effects.flows import MoveStage, MoveWorkflow
 from ejbd.manager.effects.jobs import Apart, In, LoseWork, MoveJob, Rate, Want
 from ejbd.manager.effects.memory import Keep, KeepIn, Offered, Promise
 from ejbd.manager.effects.placements import MoveEpoch
@@ -103,6 +105,7 @@ __all__ = [
     "EndByTime",
     "EndIfTimeIsUp",
     "EnsurePlaceholder",
+    "Evolve",
     "FinishEnd",
     "Flush",
     "ForgetCutShort",
@@ -129,7 +132,9 @@ __all__ = [
     "MoveEpoch",
     "MoveJob",
     "MoveOperation",
+    "MoveStage",
     "MoveSubjob",
+    "MoveWorkflow",
     "Note",
     "NoteCheckpoint",
     "NoteDeaths",

@@ -374,6 +374,14 @@ class PlanStandby(Effect):
     """A run of a passed-through job has begun: have the next one stand by, where a time-out would take it."""
 
 
+# -- rules/evolving ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Evolve(Effect):
+    """One look at a job of widths that are known ahead: ask for those that come, and leave what is over."""
+
+
 # -- rules/linked ------------------------------------------------------------------------------------------------------
 
 

@@ -11,13 +11,17 @@ from ejbd.manager.effects.base import Effect
 
 @dataclass(frozen=True, slots=True)
 class Promise(Effect):
-    """Room that a job gives back is kept for the batch job `to`, of `user`, for which it was given."""
+    """Room that a job gives back is kept for the batch job `to`, of `user`, for which it was given.
+
+    `coming_s`: how long it may take at most until it is free.
+    """
 
     to: str
     user: str
     giver: str
     subjobs: Sequence[str]
     held: int
+    coming_s: float
 
 
 @dataclass(frozen=True, slots=True)

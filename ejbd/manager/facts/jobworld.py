@@ -7,6 +7,8 @@ from functools import cached_property
 
 from ejbd.core.cost import Guess, MoveCost, Source, move_cost
 from ejbd.core.delta import Delta, DeltaByDegree, delta_at, delta_from_json
+from ejbd.core.evolving.course import Course, profile_from_json
+from ejbd.core.evolving.profiles import Profile
 from ejbd.core.needs import Needs, quantum
 from ejbd.core.overhead import Hop, Overheads, overheads
 from ejbd.core.parameters import Parameters, said_by_job
@@ -40,6 +42,18 @@ class JobWorld(JobRows):
     def needs(self) -> Needs:
         """What each of its ranks takes of a node: policies count such places."""
         return Needs.from_json(self.job.spec.get("needs"))
+
+    @property
+    def evolving(self) -> Profile | None:
+        """The widths that it has one after the other, in places; None: it does not evolve."""
+        stored = self.job.spec.get("evolving")
+        return None if stored is None else profile_from_json(stored)
+
+    @property
+    def course(self) -> Course | None:
+        """When an evolving job has each of its widths; None before it has begun."""
+        stored = self.job.spec.get("evolving") or {}
+        return Course.from_json(stored) if "starts_s" in stored else None
 
     @property
     def as_one(self) -> bool:
@@ -155,6 +169,7 @@ class JobWorld(JobRows):
             start_up_s=self._start_up_s(),
             giving_back_s=self.overheads.giving_back.value,
             pace=self.overheads.pace.value,
+            runs_s=self.ctx.history.lasting_s(),
             processor_quantum=unit,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,
             max_walltime_s=queue.max_walltime_s if queue and queue.max_walltime_s else UNLIMITED,

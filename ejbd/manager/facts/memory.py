@@ -36,6 +36,7 @@ class Memory:
     auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
     promises: Promises = field(default_factory=Promises)  # of room to waiting jobs
     gap_verdicts: Mapping[str, str] = field(default_factory=dict)  # job -> why it was not sent into a gap at last
+    raises_from_s: float = 0.0  # when limits may be lowered again that have to be raised
     changed: dict[str, Changed] | None = None  # by subjobs, as told (None: not read yet)
     rests: bool = False  # the batch system's scheduling is switched off, as told
 

@@ -14,14 +14,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.core.bundling.guard import LONGEST_MOVE_S
+from ejbd.core.bundling.guard import longest_coming_s
 from ejbd.core.lending import Lending
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.store.models import Event, Job, Subjob
 from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import EventKind
 
-COMING_S = 2 * LONGEST_MOVE_S  # that a checkpoint and the way to free processors may take altogether
 START_POLLS, START_PASSES = 3.0, 4.0  # of ours and of the scheduler's: the longer has to do for a start
 IN_VAIN_PASSES = 60.0  # in which a job that did not start is given nothing, and one that gave in vain gives nothing
 _REMEMBERED = 200  # decisions that a daemon which has just started looks back at
@@ -29,7 +28,10 @@ _REMEMBERED = 200  # decisions that a daemon which has just started looks back a
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """To a batch job: subjobs of these jobs, so many processors, given back since `since_s` and free since `free_s`."""
+    """To a batch job: subjobs of these jobs, so many processors, given back since `since_s` and free since `free_s`.
+
+    It may take `coming_s` until they are free, that of the longest of the givers.
+    """
 
     to: str
     who: str
@@ -38,6 +40,7 @@ class Promise:
     processors: int
     since_s: float
     free_s: float | None = None
+    coming_s: float = longest_coming_s(0.0, 0.0)
 
 
 @dataclass
@@ -55,7 +58,9 @@ class Promises:
         """As they are now, for a reader."""
         return replace(self, standing=self.standing.copy(), in_vain=self.in_vain.copy())
 
-    def make(self, to: str, user: str, giver: str, subjobs: Collection[str], processors: int, now: float) -> None:
+    def make(
+        self, to: str, user: str, giver: str, subjobs: Collection[str], processors: int, now: float, coming_s: float
+    ) -> None:
         """One more job gives to that batch job."""
         old = self.standing.get(to) or Promise(to, user, (), (), 0, now)
         self.standing[to] = replace(
@@ -64,6 +69,7 @@ class Promises:
             subjobs=(*old.subjobs, *subjobs),
             processors=old.processors + processors,
             free_s=None,
+            coming_s=max(old.coming_s, coming_s),
         )
 
     def free_for(self, ids: Collection[str]) -> int:
@@ -85,7 +91,7 @@ class Promises:
         for to, one in list(self.standing.items()):
             if to not in waiting or kept.intersection(one.subjobs):  # nothing of it was committed, or it came otherwise
                 del self.standing[to]
-            elif coming.intersection(one.subjobs) and now - one.since_s <= COMING_S:
+            elif coming.intersection(one.subjobs) and now - one.since_s <= one.coming_s:
                 self.standing[to] = replace(one, free_s=None)
             elif one.free_s is None:
                 self.standing[to] = replace(one, free_s=now)
@@ -115,8 +121,10 @@ class Promises:
         for row in reversed(found):
             to = row.data.get("given_to")
             if to is not None and row.job_id is not None:
-                user, held = _given(row.data["question"], to, row.job_id)
-                self.make(to, user, row.job_id, row.data["leaves"], held, row.at_s)
+                asked = row.data["question"]
+                user, held = _given(asked, to, row.job_id)
+                coming_s = longest_coming_s(asked["parameters"]["lambda_s"], asked["parameters"]["start_up_s"])
+                self.make(to, user, row.job_id, row.data["leaves"], held, row.at_s, coming_s)
 
 
 def _given(question: Mapping[str, Any], to: str, giver: str) -> tuple[str, int]:

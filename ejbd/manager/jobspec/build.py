@@ -13,6 +13,7 @@ from ejbd.manager.jobspec import again, pbsfiles, shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.endsignal import read_signal
+from ejbd.manager.jobspec.evolving import read_profile, walltime_of
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.indices import Indices
@@ -150,6 +151,11 @@ def read(request: JobRequest) -> Reading:
     elif end_signal is not None and end_signal.script and request.script is None:
         message = "B: of --signal is for the shell of a script, and this is a command"
         refusals.append(Refusal(settings["signal"].where, message))
+    profile = read_profile(settings, layout, walltime_s)
+    if profile is not None:
+        layout = replace(layout, processes=profile.peak, tasks_asked=True)
+        walltime_s = walltime_s or walltime_of(profile)
+        refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME]
     mail, not_sent = read_mail(settings, notes)
     if not_sent is not None:
         refusals.append(not_sent)
@@ -179,7 +185,7 @@ def read(request: JobRequest) -> Reading:
         restartable=restartable,
         begins_again=request.script is not None and once is None,
         rerunnable=values.switch(settings["ejb:rerunnable"]) if "ejb:rerunnable" in settings else False,
-        elastic=values.elastic(settings["ejb:elastic"]) if "ejb:elastic" in settings else None,
+        elastic=_elastic(settings, evolves=profile is not None),
         options=options.shared,
         rigid_options=rigid,
         hold="hold" in settings,
@@ -187,13 +193,14 @@ def read(request: JobRequest) -> Reading:
         settings=own_words(settings),
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
-        learned=_learned(settings, notes),
+        learned=False if profile is not None else _learned(settings, notes),
         array=array.value if array is not None else None,
         asked=asked_for(request, settings, typed, cwd, pbs),
         pbs=pbs.present,
         qsub=pbs.shared,
         signal=settings["signal"].value or "" if end_signal is not None else "",
         mail=mail,
+        evolving={"steps": profile.to_json()} if profile is not None else None,
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
@@ -344,6 +351,11 @@ def _learned(settings: dict[str, Given], notes: list[str]) -> bool | None:
     if given is not None and learned:
         notes.append(f"{given.where}: the walltime is not learned, since --signal goes by the one that is asked for")
     return False
+
+
+def _elastic(settings: dict[str, Given], *, evolves: bool) -> bool | None:
+    """Whether the job is to be elastic: one that evolves is in any case."""
+    return evolves or (values.elastic(settings["ejb:elastic"]) if "ejb:elastic" in settings else None)
 
 
 def _own(settings: dict[str, Given], one: Declared) -> Any:

@@ -41,6 +41,7 @@ class Overrides:
     checkpoint: str | None = None
     app: str | None = None
     walltime: str | None = None
+    profile: str | None = None
     restartable: bool | None = None
     rerunnable: bool | None = None
     hold: bool | None = None
@@ -84,6 +85,7 @@ _NAMES = {
     "checkpoint": "ejb:checkpoint",
     "app": "ejb:app",
     "walltime": "ejb:walltime",
+    "profile": "ejb:profile",
 }
 
 

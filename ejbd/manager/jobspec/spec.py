@@ -62,7 +62,9 @@ class JobSpec:
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
     did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of
     PBS. `signal`: as --signal has it. `begins_again`: its script is begun again, behind the launches that have ended,
-    where its shell is lost. `mail`: the mails that an elastic job sends.
+    where its shell is lost. `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after
+    the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
+    evolve).
     """
 
     name: str
@@ -105,6 +107,7 @@ class JobSpec:
     signal: str = ""
     mail: Mail | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    evolving: dict[str, Any] | None = None
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""

@@ -67,6 +67,7 @@ class Round:
         ctx = self.ctx
         if ctx.view is not None:
             ctx.promises.look(ctx.session, ctx.view, ctx.now, ctx.settings.poll_s)
+        yield from self._give_back()  # first: what would do for a waiting job with what others give is not offered
         some: list[JobRow] = []
         roster, resting = self._roster, self._roster.resting
         room: dict[str, bool] = {"": False}
@@ -102,7 +103,6 @@ class Round:
             yield
         self._store()
         self._specs.keep(self._roster.jobs)
-        yield from self._give_back()
 
     def _give_back(self) -> Iterator[None]:
         """Over-subscribed jobs are suspended, and give their room back, where a waiting job would fit into it.

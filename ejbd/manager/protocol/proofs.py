@@ -15,7 +15,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 SCHEME = "EJB-HMAC-SHA256"
-NO_SESSION = "-"
 PROOF_HEADER, SESSION_HEADER = "X-EJB-Proof", "X-EJB-Session"
 MOST_SESSIONS = 50_000
 _CLAIM = re.compile(
@@ -47,13 +46,6 @@ def claim_of(header: str) -> Claim | None:
 def new_secret() -> str:
     """A secret for one subjob (256 bits)."""
     return secrets.token_hex(32)
-
-
-def header_of(secret: str, subjob: str, session: str, count: int, method: str, target: str, body: bytes) -> str:
-    """The Authorization header of a request, as a worker makes it."""
-    content = hashlib.sha256(body).hexdigest()
-    proof = _mac(secret, "ejb request", method, target, session, str(count), content)
-    return f"{SCHEME} {subjob} {session} {count} {content} {proof}"
 
 
 def holds(claim: Claim, secret: str, method: str, target: str) -> bool:

@@ -20,6 +20,7 @@ from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
+from ejbd.manager.facts.room.evolving import check_evolving
 from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
 from ejbd.manager.jobspec.ownwords import check_words
 from ejbd.manager.rules.linked import dependencies, elements
@@ -64,12 +65,13 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
         raise EjbError(
             Code.UNSUPPORTED, f"there is no engine {spec.engine!r}", hint=f"one of: {', '.join(known_engines())}"
         )
-    engine = "none"
+    engine, as_one = "none", False
     if elastic:
         check_mpi(ctx.settings, spec)
         engine, about = choose_engine(ctx, spec)
         about = "; ".join(part for part in (about, fit.said) if part)
-        if is_open_mpi(ctx.settings, spec.mpi):
+        as_one = is_open_mpi(ctx.settings, spec.mpi)
+        if as_one:
             obstacle = open_mpi_obstacle(ctx, spec, first, engine)
             if obstacle and spec.elastic:
                 raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
@@ -91,6 +93,9 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
         spec = replace(job.spec, walltime_s=given.spec.walltime_s)
         return Admission(replace(job, spec=spec).passed_through(why), queue, False, "none", why)
     check_words(words, first, ctx.queue_settings(first))
+    if spec.evolving is not None:
+        check_evolving(spec, engine, spec.needs.omax or ctx.queue_settings(first).parameters.omax, moves=not as_one)
+        why = f"{why}; its widths are asked for when they come: they are not reserved ahead"
     if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
         _check_shape(found, spec)
     return Admission(job.elastic_spec(), queue, True, engine, why)

@@ -7,12 +7,13 @@ from sqlalchemy import select
 from ejbd.core.decision import Decision
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
-from ejbd.manager.facts import attempts, auto, queues
+from ejbd.manager.facts import attempts, auto, queues, raised
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.past.history import latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.room import limits
+from ejbd.manager.facts.room.evolving import in_words
 from ejbd.manager.facts.room.outlook import planned
 from ejbd.manager.jobspec.ownwords import told
 from ejbd.manager.rules.learning import standby
@@ -116,7 +117,7 @@ def _present(world: JobWorld) -> Decision | None:
     job = world.job
     if not job.elastic or job.held or job.state not in (JobState.WAITING, JobState.RUNNING):
         return None
-    if job.kind == JobKind.ARRAY:
+    if job.kind == JobKind.ARRAY or world.evolving is not None:
         return None
     if job.state == JobState.RUNNING and world.moving:
         return None
@@ -146,12 +147,19 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         world = JobWorld(ctx, job)
         passed = f"{job.state}: passed through as an ordinary job, the batch system decides{_there(world)}"
         waits = standby.of(world)
-        told = [passed, attempts.told(job, ctx.gap_verdicts), standby.told(waits) if waits is not None else ""]
+        told = [
+            passed,
+            attempts.told(job, ctx.gap_verdicts),
+            raised.told(job),
+            standby.told(waits) if waits is not None else "",
+        ]
         return "; ".join(filter(None, told))
     pause = job.not_before_s - ctx.now
     if job.state == JobState.WAITING and pause > 0:
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
     kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
+    if (steps := in_words(JobWorld(ctx, job))) and job.elastic:
+        return f"{job.state}{kept}: {steps}"
     return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
 
 

@@ -43,7 +43,7 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
         return None
     if job.script_run or world.epoch is not None:
         return None
-    if spec.signal or job.walltimes is not None or _of_young_array(world):
+    if spec.signal or job.walltimes is not None or spec.evolving is not None or _of_young_array(world):
         return None  # only the daemon acts at the end of its time, and settles its number
     launcher = profile_named(ctx.settings, spec.mpi) if is_open_mpi(ctx.settings, spec.mpi) else None
     script = passing.script_of(spec, batch, launcher)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ejbd.batch.base import BatchSystem, SubmitRequest, WorkerScript
+from ejbd.core.evolving.course import base_of, profile_from_json
 from ejbd.core.room.walltimes import asked_walltime
 from ejbd.core.view import ClusterView
 from ejbd.manager.facts.batchjob.fitting import Asked, request_of
@@ -41,7 +42,8 @@ def trial(spec: JobSpec, queue: str, view: ClusterView | None, batch: BatchSyste
     folder = Path("/")
     start = WorkerScript(python, folder / "worker", folder, folder / "exit")
     walltime_s = asked_walltime(spec.walltime_s, 0.0, float("inf"), view.walltime_quantum_s if view else 1.0)
-    asked = request_of(spec, spec.processes, view, queue, first=True)
+    places = spec.processes if spec.evolving is None else base_of(profile_from_json(spec.evolving))
+    asked = request_of(spec, places * spec.needs.processors, view, queue, first=spec.evolving is None)
     return request_for(
         spec,
         asked,

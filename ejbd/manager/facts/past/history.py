@@ -25,10 +25,11 @@ from sqlalchemy.orm import Session
 
 from ejbd.core import penalty
 from ejbd.core.cost import Measurement, spool_speed
+from ejbd.core.lasting import lasting_s
 from ejbd.core.overhead import Hop, Took, WholeRun
 from ejbd.manager.facts.past.told import ToldMove, ToldSpeed, ToldWholeRun
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Move, Obstacle, Overhead, Run, Speed
+from ejbd.store.models import Move, Obstacle, Overhead, PastRun, Run, Speed
 from ejbd.store.transitions import wake
 
 KEPT = 32  # moves and runs of one application; speeds of it at one degree; overheads of it of one kind
@@ -36,6 +37,8 @@ MOST_SPEEDS = 256  # that are looked at
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
 SPOOL_MOVES = 50  # the newest moves, of all users, that tell how fast the spool is
+LASTING_RUNS = 500  # of the latest that were told, of all users: the hundredth counts a third of the first
+LASTING_S = 300.0  # after which they are looked at again
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
 _INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
@@ -62,6 +65,7 @@ class Remembered:
     deltas: dict[str, tuple[penalty.AtDegree, ...]] = field(default_factory=dict)
     hops: dict[tuple[Hop, str, bool], list[Took]] = field(default_factory=dict)
     speed: float | None = None
+    lasting: tuple[float, float] | None = None  # when it was read, and how long runs last
 
 
 class History:
@@ -141,6 +145,13 @@ class History:
         if self._remembered.speed is None:
             self._remembered.speed = measured_speed(self._session) or self._spool_speed
         return self._remembered.speed
+
+    def lasting_s(self) -> float:
+        """How long the work of this cluster lasts (:mod:`ejbd.core.lasting`); 0: too few runs are known."""
+        known = self._remembered.lasting
+        if known is None or not 0.0 <= self._now - known[0] < LASTING_S:
+            known = self._remembered.lasting = self._now, lasting(self._session)
+        return known[1]
 
 
 def application_of(user: str, spec: JobSpec, engine: str) -> str:
@@ -290,6 +301,13 @@ def run_json(run: Run) -> ToldWholeRun:
         "over": run.over,
         "elastic": run.elastic,
     }
+
+
+def lasting(session: Session) -> float:
+    """How long the work of the cluster lasts, by the latest runs of all users, in the order of their ends."""
+    query = select(PastRun.end_s, PastRun.processors, PastRun.run_s).order_by(PastRun.id.desc()).limit(LASTING_RUNS)
+    rows = sorted((end_s, processors, run_s) for end_s, processors, run_s in session.execute(query))
+    return lasting_s((processors, run_s) for _, processors, run_s in rows)
 
 
 def measured_speed(session: Session) -> float | None:

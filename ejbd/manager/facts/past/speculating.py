@@ -125,6 +125,11 @@ def _why_not(taken: Admission) -> str:
             return "its script cannot be started again (`#EJB restartable` says that it may)"
         if taken.engine in moving_engines():
             return ""
+    return not_again(spec)
+
+
+def not_again(spec: JobSpec) -> str:
+    """Why a passed-through job is not run again after a time-out; "" where it is."""
     words = (*spec.rigid_options, *spec.options)
     for option, why in _OWN_ENDS.items():
         if any(word.partition("=")[0] == option for word in words):

@@ -1,87 +1,68 @@
-"""Speculative backfill, live: a waiting job asks for too long for a window, and is sent into it all the same.
+"""Rule A, live: jobs that wait are sent into windows that are shorter than their request.
 
-It is sent with the window's walltime, where the room is expected to be used best (`ejbd.core.speculation.backfill`).
-Its own batch job stays where it is in the queue, and is kept from beginning first. Only once the batch system has taken
-that (`IntentKind.STAY`), it stands by, and the attempt is submitted. So the two never run both, and a job that has
-begun meanwhile is not sent anywhere. What becomes of the attempt is seen as of any other run. A time-out, or a window
-that was lost, lets the waiting one begin with its old request.
+Which ones is core's rule (`ejbd.core.speculation.sending`). Runs like it have to have been over by then often enough.
+The job's own batch job stays where it is in the queue, and is kept from beginning first. Only once the batch system has
+taken that (`IntentKind.STAY`), it stands by, and the attempt is submitted. So the two never run both, and a job that
+has begun meanwhile is not sent anywhere. What becomes of the attempt is seen as of any other run. A time-out, or a
+window that was lost, lets the waiting one begin with its request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import floor
-from typing import TYPE_CHECKING, Any
 
-import structlog
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core.progress import ROUNDING_SLACK_S
+from ejbd.core.room.claims import less_what_is_coming
+from ejbd.core.room.windows import Windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.speculation.sending import LONGER, TRIES, Sent, Waiter, chance_of, least_chance, may_try, sent
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.effects import Act, Apart, Ask, Effects, Release, note, tell
 from ejbd.manager.effects.ends import Again, Outcome, PassedThroughEnded
-from ejbd.manager.facts.attempts import _wide, is_attempt, under_way
+from ejbd.manager.facts.attempts import TIMED_OUT, is_attempt, noted, under_way, wide
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.pastruns import Application, learned, newest
+from ejbd.manager.facts.past import classes
+from ejbd.manager.facts.past.pastruns import application_of_job
+from ejbd.manager.facts.past.speculating import not_again
 from ejbd.manager.facts.room.windows import Room
 from ejbd.manager.facts.tags import TAG_PREFIX
+from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.rules.learning import standby
-from ejbd.store.models import Intent, Job, PastRun, Subjob
+from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import TERMINAL_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
-if TYPE_CHECKING:
-    from ejbd.core.speculation.laws import Law
-
-log = structlog.get_logger(__name__)
-
-MOST = 3  # attempts of one job, whatever became of them; and one a window
 JOBS_AT_ONCE = 500  # of a queue that are looked at, the first to come
 _NOT_BEGUN = (SubjobState.PLANNED, SubjobState.PENDING)
 _OPEN = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]
-TIMED_OUT = "timed out"
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job that may be sent into a gap. `tried_s`: the longest gap that was not enough (seconds; 0: none)."""
-
-    job: str
-    processors: int
-    request_s: float
-    tried_s: float
-    runs: tuple[PastRun, ...]
-    application: Application
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
     """The windows of a queue that end, and the jobs that wait for room in it.
 
-    A window is (processors, walltime that fits, seconds from `now` until it ends).
+    A window is (processors, walltime that fits); until it is over, so much is lost of it (`lost_s`, seconds).
     """
 
     queue: str
     now: float
-    windows: tuple[tuple[int, float, float], ...]
-    waiting: tuple[Waiting, ...]
+    windows: tuple[tuple[int, float], ...]
+    waiting: tuple[Waiter, ...]
+    lost_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """Which job goes into which gap, and why."""
+class Goes:
+    """A job that goes into a window, which is over at `until_s`, and why."""
 
-    job: str
-    processors: int
-    walltime_s: float
+    sent: Sent
     until_s: float
-    utilisation: float
-    finishes: float
     why: str
 
 
@@ -89,38 +70,48 @@ class Sent:
 
 
 def look(ctx: Context) -> list[Gaps]:
-    """Read only. Gaps of each queue that its settings let be used, where no job is on the way to one."""
+    """Read only. Gaps of each queue that its settings let be used."""
     view = ctx.view
     if view is None or not ctx.settings.traits.withholds:
         return []
     room = Room(ctx)
     found = []
+    past: classes.Classes | None = None
     for queue in view.queues:
         if ctx.queue_settings(queue.name).gaps == "off":
             continue
-        slots = [slot for slot in room.windows(queue.name).slots() if _ends(slot, queue.max_walltime_s)]
         pending = [job for job in view.jobs if job.queue == queue.name and job.state is BatchState.PENDING]
         pending = [job for job in pending if not job.blocked]
-        windows = tuple(
-            (slot.processors, walltime_s, ctx.now + slot.duration_s)
-            for slot in slots
-            if (walltime_s := _fits(ctx, slot.duration_s)) > 0.0 and not _somebody_fits(pending, slot)
-        )
-        if windows and not _on_the_way(ctx, queue.name) and (waiting := _waiting(ctx, queue.name, pending)):
-            found.append(Gaps(queue.name, ctx.now, windows, tuple(waiting)))
+        windows = _windows(ctx, room.windows(queue.name), queue.name, queue.max_walltime_s, pending)
+        if not windows:
+            continue
+        past = past or classes.newest(ctx.session)
+        if waiting := _waiting(ctx, queue.name, pending, past):
+            found.append(Gaps(queue.name, ctx.now, windows, tuple(waiting), _lost_s(ctx)))
     return found
 
 
-def _ends(slot: BackfillSlot, max_walltime_s: float | None) -> bool:
-    return slot.duration_s < (UNLIMITED if max_walltime_s is None else max_walltime_s)
+def _windows(
+    ctx: Context, found: Windows, queue: str, max_walltime_s: float | None, pending: Sequence[BatchJobView]
+) -> tuple[tuple[int, float], ...]:
+    found = less_what_is_coming(found, _on_the_way(ctx, queue))
+    endless_s = UNLIMITED if max_walltime_s is None else max_walltime_s
+    slots = [slot for slot in found.slots() if slot.duration_s < endless_s]
+    fits = [(slot.processors, _fits(ctx, slot.duration_s)) for slot in slots if not _somebody_fits(pending, slot)]
+    return tuple((processors, walltime_s) for processors, walltime_s in fits if walltime_s > 0.0)
+
+
+def _lost_s(ctx: Context) -> float:
+    """Of a window, until the batch system has come to an attempt: two looks of ours, one of its own."""
+    assert ctx.view is not None
+    return 2 * ctx.settings.poll_s + ctx.view.pass_s
 
 
 def _fits(ctx: Context, duration_s: float) -> float:
-    """The longest walltime that still fits once the batch system has come to it: two looks of ours, one of its own."""
+    """The longest walltime that still fits once the batch system has come to it."""
     assert ctx.view is not None
     quantum = ctx.view.walltime_quantum_s
-    left_s = duration_s - 2 * ctx.settings.poll_s - ctx.view.pass_s
-    return max(0.0, floor((left_s + ROUNDING_SLACK_S) / quantum) * quantum)
+    return max(0.0, floor((duration_s - _lost_s(ctx) + ROUNDING_SLACK_S) / quantum) * quantum)
 
 
 def _somebody_fits(pending: Sequence[BatchJobView], slot: BackfillSlot) -> bool:
@@ -134,155 +125,114 @@ def _somebody_fits(pending: Sequence[BatchJobView], slot: BackfillSlot) -> bool:
     )
 
 
-def _on_the_way(ctx: Context, queue: str) -> bool:
-    """Whether a job was sent into a gap of the queue and has not begun there."""
-    staying = select(Intent.id).join(Job, Intent.job_id == Job.id)
-    staying = staying.where(
+def _on_the_way(ctx: Context, queue: str) -> list[tuple[int, float]]:
+    """Processors and seconds of attempts that have not begun: their room is taken."""
+    staying = select(Intent.job_id).where(
         Intent.kind == IntentKind.STAY, Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING))
     )
-    stands = select(Subjob.id).join(Job, Subjob.job_id == Job.id)
-    stands = stands.where(Subjob.role == SubjobRole.STANDBY, Subjob.state.in_(_OPEN), Job.state == JobState.WAITING)
-    queries = (staying.where(Job.queue == queue), stands.where(Job.queue == queue))
-    return any(ctx.session.scalars(query.limit(1)).first() is not None for query in queries)
+    stands = select(Subjob.job_id).where(Subjob.role == SubjobRole.STANDBY, Subjob.state.in_(_OPEN))
+    query = select(Job).where(Job.queue == queue, Job.state == JobState.WAITING, Job.elastic.is_(False))
+    jobs = ctx.session.scalars(query.where(or_(Job.id.in_(staying), Job.id.in_(stands))))
+    return [(job.processes, gap["walltime_s"]) for job in jobs if (gap := under_way(job)) is not None]
 
 
-def _waiting(ctx: Context, queue: str, pending: Sequence[BatchJobView]) -> list[Waiting]:
-    """Jobs that chose a learned walltime, may be run again, and have not begun.
+def _waiting(ctx: Context, queue: str, pending: Sequence[BatchJobView], past: classes.Classes) -> list[Waiter]:
+    """Jobs that may be run again, and have not begun, in the order of the queue.
 
-    Not the head of the queue: its reservation would move.
+    Not the head of the queue: its reservation would move. Not one that has lost a window which is not over.
     """
-    behind = {job.mark for job in pending[1:]}
+    place = {job.mark: at for at, job in enumerate(pending) if at > 0}
     query = (
-        select(Job.id, Job.user, Job.walltimes, Job.start_s, Subjob.tag, Subjob.processors, Subjob.walltime_s)
+        select(Job.id, Job.user, Job.spec, Job.walltimes, Job.start_s, Subjob.tag, Subjob.processors, Subjob.walltime_s)
         .join(Subjob, Subjob.job_id == Job.id)
         .where(Job.state == JobState.WAITING, Job.elastic.is_(False), Job.held.is_(False), Job.queue == queue)
         .where(Subjob.role == SubjobRole.RIGID, Subjob.state == SubjobState.PENDING, Subjob.releasing.is_(False))
+        .where(Job.spec["rerunnable"].as_boolean().is_(True))
         .order_by(Job.seq)
         .limit(JOBS_AT_ONCE)
     )
-    runs: dict[Application, tuple[PastRun, ...]] = {}
-    found = []
+    found: dict[int, Waiter] = {}
     for row in ctx.session.execute(query):
-        known = row.walltimes or {}
-        before = known.get("gaps", [])
+        before = (row.walltimes or {}).get("gaps", [])
         tried_s = max((gap["walltime_s"] for gap in before if gap["end"] == TIMED_OUT), default=0.0)
         begun = row.start_s is not None and not tried_s
-        if row.tag not in behind or not known.get("sequence_s") or known["at"] or begun:
+        if row.tag not in place or begun or (row.walltimes or {}).get("at") or not row.walltime_s:
             continue
-        if len(before) >= MOST or any(gap["until_s"] > ctx.now for gap in before):
+        if (row.walltimes or {}).get("raised") or any(
+            gap["until_s"] > ctx.now and gap["end"] != TIMED_OUT for gap in before
+        ):
             continue
-        of = Application(row.user, known["application"], known["processors"], known["input_class"])
-        if of not in runs:
-            runs[of] = tuple(newest(ctx.session, of))
-        found.append(Waiting(row.id, row.processors, row.walltime_s, tried_s, runs[of], of))
-    return found
+        spec = JobSpec.from_json(row.spec)
+        if spec.learned is False or not_again(spec) or standby.is_several(spec):
+            continue
+        known = past.of(application_of_job(row.user, spec), row.walltime_s)
+        found[place[row.tag]] = Waiter(row.id, row.processors, row.walltime_s, known, tried_s, len(before))
+    return [found[at] for at in sorted(found)]
 
 
 # -- what is sent -----------------------------------------------------------------------------------------------------
 
 
-def choose_all(found: Sequence[Gaps]) -> tuple[list[Sent], dict[str, str]]:
-    """Of each queue the job that makes the most of a gap, and of each waiting job why it is that one or is not.
-
-    It may take a while: not on the writer.
-    """
-    sent, told = [], {}
+def choose_all(found: Sequence[Gaps]) -> tuple[list[Goes], dict[str, str]]:
+    """The jobs that go into windows, and of each waiting job why it does or does not."""
+    goes, told = [], {}
     for gaps in found:
-        best, verdicts = _choose(gaps)
-        told.update(verdicts)
-        if best is not None:
-            sent.append(best)
-    return sent, told
+        chosen = {one.job: one for one in sent(gaps.waiting, gaps.windows)}
+        for one in gaps.waiting:
+            told[one.job] = _verdict(one, gaps.windows)
+            if one.job in chosen:
+                into = chosen[one.job]
+                goes.append(Goes(into, gaps.now + into.window_s + gaps.lost_s, told[one.job]))
+            elif may_go(one, gaps.windows):
+                told[one.job] += "; others that wait before it take the room"
+    return goes, told
 
 
-def _choose(gaps: Gaps) -> tuple[Sent | None, dict[str, str]]:
-    from ejbd.core.speculation.backfill import Candidate, GapChoice, choose, expected_utilisation
-
-    laws = {one.job: _law(one.application, one.runs) for one in gaps.waiting}
-    best: tuple[GapChoice, int, float, float] | None = None
-    weighed: dict[str, tuple[GapChoice, int, float]] = {}
-    for processors, walltime_s, until_s in gaps.windows:
-        candidates = [
-            Candidate(one.job, one.processors, law, one.tried_s)
-            for one in gaps.waiting
-            if (law := laws[one.job]) is not None and one.request_s > walltime_s
-        ]
-        for candidate in candidates:
-            found = expected_utilisation(candidate, processors, walltime_s)
-            if candidate.job not in weighed or found.utilisation > weighed[candidate.job][0].utilisation:
-                weighed[candidate.job] = found, processors, walltime_s
-        chosen = choose(candidates, processors, walltime_s)
-        if chosen is not None and (best is None or chosen.utilisation > best[0].utilisation):
-            best = chosen, processors, walltime_s, until_s
-    told = {}
-    for one in gaps.waiting:
-        law = laws[one.job]
-        if law is None:
-            told[one.job] = "too little is known of its application by now"
-        elif one.job not in weighed:
-            told[one.job] = "its request fits every window that ends"
-        else:
-            choice, processors, walltime_s = weighed[one.job]
-            why = (
-                f"{_wide(processors)} can be had for {walltime_s:g} s, of which its run would use a share of "
-                f"{choice.utilisation:.3f} and be done with probability {choice.finishes:.3f}, by {law.words()}"
-            )
-            other = "" if best is None or best[0].job == one.job else f"; job {best[0].job} is expected to use more"
-            told[one.job] = why + (other or ("; it cannot be done there" if best is None else ""))
-    if best is None:
-        return None, told
-    choice, processors, walltime_s, until_s = best
-    why = told[choice.job]
-    sent = Sent(choice.job, processors, walltime_s, until_s, choice.utilisation, choice.finishes, why)
-    return sent, told
+def may_go(waiter: Waiter, windows: Iterable[tuple[int, float]]) -> bool:
+    """Whether it would be sent if no other job were."""
+    return bool(sent([waiter], windows))
 
 
-def _law(application: Application, runs: tuple[PastRun, ...]) -> Law | None:
-    return _fitted(application, tuple((run.run_s, run.outcome) for run in runs))
-
-
-@lru_cache(maxsize=64)
-def _fitted(application: Application, runs: tuple[tuple[float, str], ...]) -> Law | None:
-    rows = [PastRun(run_s=run_s, outcome=outcome) for run_s, outcome in runs]
-    try:
-        found = learned(application, rows).fitted
-    except (ValueError, ArithmeticError) as error:
-        log.error("gaps-fault", application=application.name, error=repr(error), exc_info=error)
-        return None
-    return found.law if found is not None else None
+def _verdict(waiter: Waiter, windows: Sequence[tuple[int, float]]) -> str:
+    """`4 processors can be had for 600 s; 90% of 12 runs of its application were over within 600 s`."""
+    room = next((window for window in windows if window[0] >= waiter.processors), None)
+    if room is None:
+        return f"no window that ends has {wide(waiter.processors)}"
+    processors, window_s = room
+    had = f"{wide(processors)} can be had for {window_s:g} s"
+    if not may_try(waiter, window_s):
+        if waiter.tries >= TRIES:
+            return f"{had}; it was sent {waiter.tries} times already"
+        if window_s >= waiter.request_s:
+            return f"{had}; it fits by its request"
+        return f"{had}; {waiter.tried_s:g} s were not enough, and the next window has to be {LONGER:g} times as long"
+    chance, by = chance_of(waiter, window_s)
+    if by is None:
+        return f"{had}; too few runs are known that are like it"
+    told = f"{had}; {Sent(waiter.job, waiter.processors, window_s, chance, by).reason}"
+    least = least_chance(waiter)
+    return told if chance >= least else f"{told}, which is less than {least:.0%}"
 
 
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
-def send(ctx: Context, sent: Sent) -> Effects[bool]:
+def send(ctx: Context, goes: Goes) -> Effects[bool]:
     """Have the job's own batch job stay where it is; the attempt comes once the batch system has taken that."""
-    job = ctx.session.scalars(select(Job).where(Job.id == sent.job)).first()
+    into = goes.sent
+    job = ctx.session.scalars(select(Job).where(Job.id == into.job)).first()
     if job is None or job.state != JobState.WAITING or job.held:
         return False
     world = JobWorld(ctx, job)
     waits = world.open_subjobs
     if len(waits) != 1 or waits[0].state != SubjobState.PENDING or waits[0].releasing or standby.is_apart(world):
         return False
-    yield from _note(
-        job,
-        {
-            "walltime_s": sent.walltime_s,
-            "processors": sent.processors,
-            "until_s": sent.until_s,
-            "utilisation": sent.utilisation,
-            "finishes": sent.finishes,
-            "end": "",
-        },
-    )
-    yield tell(
-        EventKind.JOB_GAP,
-        job_id=job.id,
-        walltime_s=sent.walltime_s,
-        utilisation=sent.utilisation,
-        finishes=sent.finishes,
-        reason=sent.why,
-    )
+    gap = {
+        "walltime_s": into.window_s, "processors": into.processors, "until_s": goes.until_s,
+        "finishes": into.chance, "by": into.reason, "end": "",
+    }  # fmt: skip
+    yield note(job, walltimes=noted(world, gap))
+    yield tell(EventKind.JOB_GAP, job_id=job.id, walltime_s=into.window_s, finishes=into.chance, reason=goes.why)
     yield Act(IntentKind.STAY, job.id, subjob=waits[0])
     return True
 
@@ -352,11 +302,6 @@ def _mind(world: JobWorld) -> Effects[None]:
     if SubjobState(last.state).terminal:
         yield from _ended(job, last.reason or "it did not begin in time")
         yield from standby.adopt(world, job.walltime_s, "its room in a gap was gone")
-
-
-def _note(job: Job, gap: dict[str, Any]) -> Effects[None]:
-    known = job.walltimes or {}
-    yield note(job, walltimes={**known, "gaps": [*known.get("gaps", []), gap]})
 
 
 def _ended(job: Job, how: str) -> Effects[None]:

@@ -8,12 +8,14 @@ from ejbd.core.view import BatchState
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.effects import Effects, LeaveEnding, note, tell
 from ejbd.manager.effects.ends import Again, End, Final, Outcome, PassedThroughEnded, PlanOutlived, TimeUsedUp
+from ejbd.manager.facts import raised
 from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.times import AHEAD_POLLS, walltime_end, work_now
 from ejbd.manager.rules.learning import gaps
+from ejbd.store.models import Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind
 
@@ -28,6 +30,10 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | 
     ended = world.subjob(end.subjob) if isinstance(end, PassedThroughEnded) else None
     if isinstance(end, PassedThroughEnded) and ended is not None and is_attempt(job, ended):
         return (yield from gaps.after(world, end))
+    if isinstance(end, PassedThroughEnded) and ended is not None and _was_not_raised(world, end, ended):
+        yield note(job, walltimes={**(job.walltimes or {}), "raised": None})
+        why = _why(end.said, ended.walltime_s, job.walltime_s)
+        return Again(reason=why, whole=True, walltime_s=job.walltime_s)
     following = next_of(job.walltimes)
     if following is None:
         return None
@@ -47,6 +53,12 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | 
     yield note(job, walltimes=kept)
     reach(CrashPoint.AGAIN_BEFORE_COMMIT)
     return Again(reason=_why(outcome.reason, before_s, next_s), whole=True, walltime_s=next_s)
+
+
+def _was_not_raised(world: JobWorld, end: PassedThroughEnded, ended: Subjob) -> bool:
+    """Whether a job that may be run again was killed by a plan from which no daemon raised it in time."""
+    short = raised.under_way(world.job) is not None and ended.walltime_s < world.job.walltime_s
+    return short and end.state is BatchState.TIMEOUT and world.spec.rerunnable and not ended.releasing
 
 
 def _why(said: str, before_s: float, next_s: float) -> str:

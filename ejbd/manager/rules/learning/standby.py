@@ -14,6 +14,7 @@ from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.effects import Act, Ask, Effects, Release, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import next_of
+from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.depends import When
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
@@ -46,7 +47,11 @@ def is_apart(world: JobWorld) -> bool:
     Our own dependency would forget the others of its name. And Slurm sends a mail for what is cancelled, too, though it
     never began.
     """
-    spec = world.spec
+    return is_several(world.spec)
+
+
+def is_several(spec: JobSpec) -> bool:
+    """The same of a job by its specification."""
     words = [spec.script or "", *spec.options, *(spec.asked.options if spec.asked is not None else ())]
     apart = any(sign in word for word in words for sign in ("hetjob", "packjob", "mail-type"))
     return apart or spec.mail is not None or When.SINGLETON in spec.wants.dependency

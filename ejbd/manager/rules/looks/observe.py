@@ -201,8 +201,9 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
     if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
         j0 = world.placeholder
         if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
-            yield Release(subjob, "it came too late")
-        else:
+            if world.evolving is None or JobState(job.state) in TERMINAL_JOB:
+                yield Release(subjob, "it came too late")
+        elif world.evolving is None:  # such a job wants it when its step begins
             # What moves as a whole leaves the old place for the new one.
             whole = node_limit.node_room(world, Situation.RUNNING) is not None and node_limit.can_move(world)
             yield Want(job, [subjob.id] if whole else [*job.members, subjob.id])
@@ -221,8 +222,8 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effec
     if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
         yield note(job, rigid_start_s=seen.planned_start_s)
         yield tell(EventKind.PLACEHOLDER_PLANNED, job_id=job.id, subjob_id=subjob.id, start_s=seen.planned_start_s)
-    if subjob.role != SubjobRole.SUBJOB or subjob.releasing:
-        return
+    if subjob.role != SubjobRole.SUBJOB or subjob.releasing or world.evolving is not None:
+        return  # what a job is to hold at its time is waited for
     grace_s = ctx.settings.limits.start_grace_s
     waited = ctx.now - (subjob.submit_s if subjob.submit_s is not None else subjob.created_s)
     until_s = seen.planned_start_s if seen.blocked else None

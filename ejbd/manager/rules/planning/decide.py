@@ -20,6 +20,7 @@ from ejbd.manager.effects import (
     CheckpointInTime,
     Effects,
     EnsurePlaceholder,
+    Evolve,
     GivesBackLate,
     LeavesInTime,
     LeavesWhatEnds,
@@ -109,7 +110,7 @@ class Decider:
         j0 = world.placeholder
         if job.members or j0 is None or j0.state == SubjobState.RUNNING:
             return False, None
-        if self._not_now(world):
+        if self._not_now(world) or world.evolving is not None:
             return True, None
         try:
             question, decision = answered(world, Situation.WAIT, self.room)
@@ -149,7 +150,9 @@ class Decider:
         job = world.job
         if job.elastic and world.frozen and job.state != JobState.ENDING:
             return
-        if job.elastic and job.state == JobState.WAITING:
+        if job.elastic and world.evolving is not None:
+            yield from _evolve(job)
+        elif job.elastic and job.state == JobState.WAITING:
             yield from self._wait(world)
         elif job.elastic and job.state == JobState.RUNNING:
             yield from self._run(world)
@@ -293,6 +296,17 @@ def _try_first_checkpoint(world: JobWorld) -> Effects[None]:
         reason=why,
     )
     yield BeginCheckpoint(epoch)
+
+
+def _evolve(job: Job) -> Effects[None]:
+    """A job of widths that are known ahead follows them, and asks its policy nothing."""
+    if job.state == JobState.RUNNING and (yield LeavesWhatEnds()):
+        return
+    if job.state in (JobState.WAITING, JobState.RUNNING):
+        yield Evolve()
+    if job.state == JobState.RUNNING:
+        yield SignalsInTime()
+        yield CheckpointInTime()
 
 
 def _go_to_placeholder(world: JobWorld, j0: Subjob) -> Effects[None]:

@@ -1,6 +1,6 @@
 """Elastic jobs give back what they hold over-subscribed as soon as a waiting job would fit into it.
 
-This is checked once a poll, when every job has had its turn, as in the simulator. Both have the same rule:
+This is checked once a poll before any room is offered, as in the simulator. Both have the same rule:
 `ejbd.core.bundling.guard`. The jobs that wait for room are those that the batch system lists so, in its order.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import select
 
 from ejbd.core.bundling.giving import givers
-from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, longest_coming_s
 from ejbd.core.decision import DecisionKind
 from ejbd.core.lending import Borrower, Lending
 from ejbd.core.policy import Situation
@@ -114,7 +114,8 @@ def give_back(world: JobWorld, what: Lending) -> Effects[None]:
     to = givers(what)[world.job.id]
     held = next(one.held for one in what.borrowers if one.job == world.job.id)
     yield GiveBack(question, decision, to.id)
-    yield Promise(to.id, to.user, world.job.id, decision.cancel, held)
+    coming_s = longest_coming_s(question.parameters.lambda_s, question.parameters.start_up_s)
+    yield Promise(to.id, to.user, world.job.id, decision.cancel, held, coming_s)
 
 
 def _state(world: JobWorld) -> ElasticState:

@@ -1,7 +1,7 @@
 """Jobs give back what stands in the way of a batch job by a limit of its account, though there is room for it.
 
 First of all their own J0: without their subjobs it would have started. Then others of the same user or account, for
-which only what is held over-subscribed is given back. Looked at once a poll, when every job has had its turn.
+which only what is held over-subscribed is given back. Looked at once a poll, before any room is offered.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ejbd.core.bundling.guard import COMPUTES_S
+from ejbd.core.bundling.guard import COMPUTES_S, longest_coming_s
 from ejbd.core.decision import DecisionKind
 from ejbd.core.lending import Standing
 from ejbd.core.policy import Situation
@@ -133,4 +133,5 @@ def make_way(world: JobWorld, stands: Standing) -> Effects[None]:
         return
     held = sum(one.processors for one in again[0].subjobs)
     yield GiveBack(question, decision, stands.id)
-    yield Promise(stands.id, stands.user, world.job.id, decision.cancel, held)
+    coming_s = longest_coming_s(question.parameters.lambda_s, question.parameters.start_up_s)
+    yield Promise(stands.id, stands.user, world.job.id, decision.cancel, held, coming_s)

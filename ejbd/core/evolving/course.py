@@ -1,0 +1,106 @@
+"""The course of an evolving job that has begun: its profile by the clock, and how that changes on the way."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ejbd.core.evolving.blocks import Block, blocks
+from ejbd.core.evolving.profiles import Profile, Step, profile_of
+from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """When each step begins, and when the last one ends (absolute seconds)."""
+
+    profile: Profile
+    starts_s: tuple[float, ...]
+    end_s: float
+
+    @classmethod
+    def beginning(cls, profile: Profile, at_s: float) -> Self:
+        """No step is held."""
+        starts, at = [], at_s
+        for step in profile.steps:
+            starts.append(at)
+            at += step.duration_s
+        return cls(profile, tuple(starts), at)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """What is held through all steps, then each increment."""
+        return blocks([step.processors for step in self.profile.steps])
+
+    def begins(self, block: Block) -> float:
+        return self.starts_s[block.first]
+
+    def ends(self, block: Block) -> float:
+        return self.starts_s[block.last + 1] if block.last + 1 < len(self.starts_s) else self.end_s
+
+    def step_at(self, now_s: float) -> int:
+        """The step that is under way, from 0; the last one where all are over, the first before they begin."""
+        return max(0, bisect_right(self.starts_s, now_s) - 1)
+
+    def put_off(self, step: int, until_s: float) -> Self:
+        """A step begins later, and all behind it: the one before is held (the first one too: it has begun)."""
+        late_s = until_s - self.starts_s[step]
+        if late_s <= 0:
+            return self
+        starts = (*self.starts_s[:step], *(start + late_s for start in self.starts_s[step:]))
+        return replace(self, starts_s=starts, end_s=self.end_s + late_s)
+
+    def resumed(self, left_s: float, now_s: float) -> Self:
+        """What is left of a course that stood still from `left_s` on goes on now."""
+        step = self.step_at(left_s)
+        gone_s = max(0.0, now_s - max(left_s, self.starts_s[0]))
+        starts = (*self.starts_s[: step + 1], *(start + gone_s for start in self.starts_s[step + 1 :]))
+        return replace(self, starts_s=starts, end_s=self.end_s + gone_s)
+
+    def replaced(self, tail: tuple[tuple[float, int], ...], end_s: float) -> Self:
+        """With what begins from the first of these times (absolute seconds) on in the place of what was planned.
+
+        Steps that have begun by then stay as they are. Raises ValueError for times that do not grow up to `end_s`.
+        """
+        times = [time_s for time_s, _ in tail]
+        if not tail or any(
+            later <= one for one, later in zip([self.starts_s[0], *times], [*times, end_s], strict=True)
+        ):
+            raise ValueError("the times of the steps have to grow, up to the end of the profile")
+        kept = [at for at, start in enumerate(self.starts_s) if start < times[0]]
+        starts = (*(self.starts_s[at] for at in kept), *times)
+        widths = [*(self.profile.steps[at].processors for at in kept), *(width for _, width in tail)]
+        ends = [*starts[1:], end_s]
+        steps = tuple(Step(end - at, width) for at, end, width in zip(starts, ends, widths, strict=True))
+        return replace(self, profile=Profile(steps), starts_s=starts, end_s=end_s)
+
+    def timeline(self, now_s: float) -> PlannedTimeline:
+        """What is still to come, for people."""
+        ends = (*self.starts_s[1:], self.end_s)
+        return tuple(
+            PlannedInterval(PlannedKind.RUN, max(now_s, start), end, step.processors, 1)
+            for step, start, end in zip(self.profile.steps, self.starts_s, ends, strict=True)
+            if end > now_s
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"steps": self.profile.to_json(), "starts_s": list(self.starts_s), "end_s": self.end_s}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        profile = Profile(tuple(Step(duration, width) for duration, width in data["steps"]))
+        return cls(profile, tuple(data["starts_s"]), data["end_s"])
+
+
+def profile_from_json(data: Mapping[str, Any]) -> Profile:
+    """The profile of what a job stores, before it has begun, too."""
+    return profile_of((duration, int(width)) for duration, width in data["steps"])
+
+
+def base_of(profile: Profile) -> int:
+    """The part that all steps have in common."""
+    return min(step.processors for step in profile.steps)

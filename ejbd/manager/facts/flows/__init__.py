@@ -1,0 +1,1 @@
+"""Workflows: how far they are, what their files say, and what their jobs cost."""

@@ -1,0 +1,117 @@
+"""How far a workflow is: its plan, its allocations, and their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.manager.facts.context import Context
+from ejbd.store.models import Job, Workflow, WorkflowRun, WorkflowStage
+from ejbd.store.states import JobState, StageState, WorkflowState
+from ejbd.workflow.graph import Group, groups
+from ejbd.workflow.plan import OnFailure, Plan, PlanMode
+
+RETRY_S = 10.0  # after a job could not be made for a reason that passes
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One workflow in one transaction."""
+
+    workflow: Workflow
+    stages: Mapping[str, WorkflowStage]
+    jobs: Mapping[str, Job]
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan.from_json(self.workflow.plan)
+
+    @cached_property
+    def groups(self) -> Mapping[str, Group]:
+        return {group.name: group for group in groups(self.plan)}
+
+    def state(self, name: str) -> StageState:
+        return StageState(self.stages[name].state)
+
+    def job(self, stage: WorkflowStage) -> Job | None:
+        return None if stage.job_id is None else self.jobs.get(stage.job_id)
+
+    @property
+    def ends(self) -> list[WorkflowStage]:
+        """Allocations with a job that has ended, or is no longer known."""
+        found = []
+        for stage in self.stages.values():
+            job = self.job(stage)
+            if stage.state == StageState.SUBMITTED and (job is None or JobState(job.state).terminal):
+                found.append(stage)
+        return found
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing new may begin: its user has ended it, or a stage has failed for good."""
+        failed = any(self.state(name) is StageState.FAILED for name in self.stages)
+        return self.workflow.cancelled_by is not None or (failed and self.plan.on_failure is OnFailure.STOP)
+
+    def ready(self) -> list[WorkflowStage]:
+        """Allocations that wait, with all that they need."""
+        return [
+            stage
+            for name, stage in self.stages.items()
+            if stage.state == StageState.WAITING and all(self.state(need).done for need in self.groups[name].needs)
+        ]
+
+    def ahead(self, now: float) -> list[WorkflowStage]:
+        """Allocations that are to be queued ahead: what they need runs, and is expected to end soon (fast mode)."""
+        if self.plan.mode is not PlanMode.FAST:
+            return []
+        found = []
+        for name, stage in self.stages.items():
+            needs = [self.stages[need] for need in self.groups[name].needs]
+            open_ones = [need for need in needs if not StageState(need.state).done]
+            if stage.state != StageState.WAITING or stage.lingered or not open_ones:
+                continue
+            ends_s = [self.expected_end_s(need) for need in open_ones]
+            if all(end_s is not None and end_s - self.plan.ahead_s <= now for end_s in ends_s):
+                found.append(stage)
+        return found
+
+    def expected_end_s(self, stage: WorkflowStage) -> float | None:
+        """When an allocation that runs should be over: as its job is planned, else by its walltime."""
+        job = self.job(stage)
+        if stage.state != StageState.SUBMITTED or job is None or job.state != JobState.RUNNING or job.start_s is None:
+            return None
+        return job.expected_completion_s or job.start_s + self.groups[stage.name].walltime_s
+
+
+def open_ids(session: Session) -> list[str]:
+    """The workflows that go on, oldest first."""
+    query = select(Workflow.id).where(Workflow.state == WorkflowState.RUNNING).order_by(Workflow.seq)
+    return list(session.scalars(query))
+
+
+def standing(ctx: Context, id: str) -> Standing:
+    """The workflow of this id, which is there."""
+    return standing_of(ctx.session, ctx.session.scalars(select(Workflow).where(Workflow.id == id)).one())
+
+
+def standing_of(session: Session, workflow: Workflow) -> Standing:
+    query = select(WorkflowStage).where(WorkflowStage.workflow_id == workflow.id).order_by(WorkflowStage.ordinal)
+    stages = list(session.scalars(query))
+    ids = [stage.job_id for stage in stages if stage.job_id is not None]
+    jobs = session.scalars(select(Job).where(Job.id.in_(ids))) if ids else ()
+    return Standing(workflow, {stage.name: stage for stage in stages}, {job.id: job for job in jobs})
+
+
+def run_of(session: Session, stage: WorkflowStage) -> WorkflowRun | None:
+    """The latest attempt at an allocation."""
+    return session.get(WorkflowRun, (stage.workflow_id, stage.name, stage.attempt))
+
+
+def runs_of(session: Session, id: str) -> list[WorkflowRun]:
+    """Every attempt of a workflow, oldest first."""
+    query = select(WorkflowRun).where(WorkflowRun.workflow_id == id)
+    return list(session.scalars(query.order_by(WorkflowRun.submit_s, WorkflowRun.stage, WorkflowRun.attempt)))

@@ -1,0 +1,51 @@
+"""The profile of an evolving job: `#EJB profile=16:10m,64:5m,16:20m`, or --profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ejbd.core.evolving.profiles import Profile, parse_profile, time_words
+from ejbd.core.walltime import MINUTE_S
+from ejbd.manager.jobspec import values
+from ejbd.manager.jobspec.findings import Given, invalid
+from ejbd.manager.jobspec.layout import Layout
+
+CHANGE_S = MINUTE_S  # what a walltime that EJB chooses has for each change of width
+
+
+def read_profile(settings: Mapping[str, Given], layout: Layout, walltime_s: float) -> Profile | None:
+    """The profile that is asked for; None where none is.
+
+    `walltime_s`: as asked for, 0 where it is not. Raises EjbError (INVALID) for what is no
+    profile, or none of this job.
+    """
+    given = settings.get("ejb:profile")
+    if given is None:
+        return None
+    try:
+        profile = parse_profile(given.value or "").joined()
+    except ValueError as error:
+        raise invalid(given.where, str(error)) from None
+    if layout.tasks_asked and layout.processes != profile.peak:
+        what = f"the profile's widest step has {profile.peak} ranks' places, and the job {layout.processes} ranks"
+        raise invalid(given.where, what, "leave -n out, or make them equal")
+    if layout.nodes is not None or layout.processors_per_node is not None:
+        raise invalid(given.where, "the widths of a profile have no fixed layout", "leave out -N and --ntasks-per-node")
+    if walltime_s and profile.duration_s > walltime_s:
+        what = f"the profile lasts {time_words(profile.duration_s)}, longer than the walltime"
+        raise invalid(given.where, what, "ask for more with -t, or leave it out")
+    if "array" in settings:
+        raise invalid(given.where, "the elements of an array have no profiles", "submit them as jobs of their own")
+    engine = values.engine(settings["ejb:engine"]) if "ejb:engine" in settings else "auto"
+    if engine == "none":
+        what = "a program under engine none cannot change its width"
+        raise invalid(given.where, what, "it needs engine application or dmtcp")
+    if "ejb:elastic" in settings and values.elastic(settings["ejb:elastic"]) is False:
+        raise invalid(given.where, "a job that is passed through has one width", "leave out --elastic off")
+    return profile
+
+
+def walltime_of(profile: Profile) -> float:
+    """What is asked for where no walltime is given: the profile and a while for each step, in whole minutes."""
+    seconds = profile.duration_s + CHANGE_S * len(profile.steps)
+    return float(-(-seconds // MINUTE_S) * MINUTE_S)

@@ -1,0 +1,1 @@
+"""Jobs of widths that are known ahead: what they hold follows their course."""

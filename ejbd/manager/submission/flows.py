@@ -1,0 +1,294 @@
+"""Workflows on their way: taken, gone on with, and each allocation made a job as a user's submission is.
+
+Outside of transactions: what files say is looked at, and jobs are made, under a key that is the same however often that
+is tried. Rules decide in between (ejbd.manager.rules.flows).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.files.userfiles import apart
+from ejbd.manager.acts.carrying import run
+from ejbd.manager.crashpoints import CrashPoint, reach
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.flows import files
+from ejbd.manager.facts.flows.standing import RETRY_S, Standing, open_ids, run_of, standing
+from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.manager.rules.flows import asked, steps
+from ejbd.manager.submission.admission import admit
+from ejbd.manager.submission.intake import Accepted, Submission, new_id
+from ejbd.store.models import Workflow
+from ejbd.store.states import StageState
+from ejbd.store.store import Store
+from ejbd.wire.kinds import ENGINES
+from ejbd.workflow.graph import Group, groups
+from ejbd.workflow.plan import Plan, Stage
+from ejbd.workflow.reading import read_plan
+from ejbd.workflow.script import go_file, script_of
+
+log = structlog.get_logger(__name__)
+
+MOST_ROUNDS = 20  # a look that goes on this often leaves the rest to the next
+CLOCK_S = 5.0  # between two looks at workflows that wait for a time
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A plan as its user hands it in; `surroundings`: cwd, env, umask, limits of its submission."""
+
+    text: str
+    file: str
+    surroundings: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        told = json.dumps([self.text, dict(self.surroundings)], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+class Workflows:
+    """The workflows of a daemon. `submit` makes a job of a submission."""
+
+    def __init__(
+        self,
+        store: Store,
+        context: Callable[[Session], Context],
+        submit: Callable[[Submission], Awaitable[Accepted]],
+    ) -> None:
+        self._store = store
+        self._context = context
+        self._submit = submit
+        self._turn = asyncio.Lock()
+        self._retry_s: dict[tuple[str, str], float] = {}  # allocation -> not before, after a refusal that passes
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    async def check(self, given: Asked) -> Plan:
+        """The plan, each allocation of which this site would take. Raises EjbError with its place in the file."""
+        plan = await asyncio.to_thread(read_plan, given.text, given.file, ENGINES)
+        readings = []
+        for group in groups(plan):
+            try:
+                readings.append((group, read(request_of("check", group.stages, 1, given.surroundings))))
+            except EjbError as error:
+                raise _placed(error, given.file, group) from None
+
+        def look(session: Session) -> None:
+            ctx = self._context(session)
+            for group, reading in readings:
+                try:
+                    admit(ctx, reading)
+                except EjbError as error:
+                    raise _placed(error, given.file, group) from None
+
+        await self._store.read(look)
+        return plan
+
+    async def submit(self, given: Asked, user: str, key: str | None) -> tuple[str, bool]:
+        """Store a plan, and whether it is new; durable when this returns. Raises EjbError (also KEY_REUSED)."""
+        if key is not None and (before := await self._store.read(lambda s: _answered(s, user, key, given.digest))):
+            return before, False
+        plan = await self.check(given)
+        id = new_id()
+
+        def write(session: Session) -> tuple[str, bool]:
+            if key is not None and (before := _answered(session, user, key, given.digest)):
+                return before, False
+            ctx = self._context(session)
+            run(ctx, asked.receive, id, plan, user, given.surroundings, key, given.digest)
+            return id, True
+
+        answer = await self._store.write(write)
+        reach(CrashPoint.WORKFLOW_AFTER_COMMIT)
+        return answer
+
+    async def cancel(self, id: str, by: str) -> None:
+        await self._store.write(lambda s: run(self._context(s), asked.cancel, id, by))
+
+    async def retry(self, id: str) -> None:
+        await self._store.write(lambda s: run(self._context(s), asked.retry, id))
+
+    # -- going on -----------------------------------------------------------------------------------------------------
+
+    async def advance(self) -> bool:
+        """Go on with every workflow as far as it goes now; whether any is open."""
+        async with self._turn:
+            ids = await self._store.read(open_ids)
+            for id in ids:
+                try:
+                    await self._advance(id)
+                except EjbError as error:
+                    log.error("workflow", id=id, error=error.sentence())
+                except TimeoutError:
+                    log.warning("workflow-files", id=id, error="the file system does not answer")
+            return bool(ids)
+
+    async def _advance(self, id: str) -> None:
+        for _ in range(MOST_ROUNDS):
+            todo = await self._store.read(lambda s: self._todo(s, id))
+            if todo.submitting:
+                for order in todo.submitting:
+                    await self._make(order)
+            if todo.go:
+                await apart(partial(_say_go, todo.cwd, todo.go))
+            if not todo.more:
+                return
+            await self._step(id, todo.question)
+
+    async def _step(self, id: str, question: files.Question) -> None:
+        looked = await apart(lambda: files.look(question))
+        reach(CrashPoint.STAGE_BEFORE_COMMIT)
+        await self._store.write(lambda s: run(self._context(s), steps.step, id, looked))
+        reach(CrashPoint.STAGE_AFTER_COMMIT)
+
+    def _todo(self, session: Session, id: str) -> _Todo:
+        ctx = self._context(session)
+        found = standing(ctx, id)
+        ended, ready = found.ends, [] if found.stuck else found.ready()
+        ahead = [] if found.stuck else found.ahead(ctx.now)
+        orders = []
+        for name, stage in found.stages.items():
+            attempt = run_of(session, stage)
+            due = self._retry_s.get((id, name), 0.0) <= ctx.now
+            if stage.state == StageState.SUBMITTING and attempt is not None and due:
+                chosen = tuple(one for one in found.groups[name].stages if one.name in attempt.stages)
+                linger_s = found.plan.linger_s if attempt.ahead else None
+                where = dict(found.workflow.surroundings)
+                orders.append(_Order(id, name, stage.attempt, found.workflow.user, chosen, where, linger_s))
+        stopped = found.stuck and any(stage.state == StageState.WAITING for stage in found.stages.values())
+        return _Todo(
+            cwd=str(found.workflow.surroundings["cwd"]),
+            submitting=tuple(orders),
+            go=tuple(_goes(session, found)),
+            question=files.question(found, ended, ready),
+            more=bool(ended or ready or ahead or stopped),
+        )
+
+    async def _make(self, order: _Order) -> None:
+        """Make the job of an allocation, the same one however often this is tried."""
+        id, name, attempt = order.id, order.name, order.attempt
+        try:
+            reading = await asyncio.to_thread(
+                lambda: read(request_of(id, order.stages, attempt, order.surroundings, order.linger_s))
+            )
+            key = f"workflow/{id}/{name}/{attempt}"
+            made = await self._submit(Submission(reading, order.user, key, key))
+        except EjbError as error:
+            if error.transient or error.code in (Code.STORE, Code.SPOOL, Code.BATCH_UNAVAILABLE):
+                log.warning("workflow-stage", id=id, stage=name, error=error.sentence())
+                now = await self._store.read(lambda s: self._context(s).now)
+                self._retry_s[id, name] = now + RETRY_S
+                return
+            why = error.sentence()
+            await self._store.write(lambda s: run(self._context(s), steps.refused, id, name, attempt, why))
+            return
+        reach(CrashPoint.STAGE_AFTER_JOB)
+        await self._store.write(lambda s: run(self._context(s), steps.submitted, id, name, attempt, made.id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A job that is to be made."""
+
+    id: str
+    name: str
+    attempt: int
+    user: str
+    stages: tuple[Stage, ...]
+    surroundings: Mapping[str, Any]
+    linger_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Todo:
+    cwd: str
+    submitting: tuple[_Order, ...]
+    go: tuple[str, ...]
+    question: files.Question
+    more: bool
+
+
+def _goes(session: Session, found: Standing) -> list[str]:
+    """The files that let begin what was queued ahead, and for which everything is there now."""
+    names = []
+    for name, stage in found.stages.items():
+        attempt = run_of(session, stage) if stage.state == StageState.SUBMITTED else None
+        if attempt is not None and attempt.ahead and all(found.state(need).done for need in found.groups[name].needs):
+            names.append(go_file(stage.workflow_id, name, stage.attempt))
+    return names
+
+
+def _say_go(cwd: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        with contextlib.suppress(OSError):
+            path = Path(cwd, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def request_of(
+    id: str, stages: tuple[Stage, ...], attempt: int, surroundings: Mapping[str, Any], linger_s: float | None = None
+) -> JobRequest:
+    """The submission of an allocation, as `ejb submit` would make it."""
+    first = stages[0]
+    omax = None if first.min_tasks is None else str(max(1, first.tasks // first.min_tasks))
+    elements = (f"--array=0-{len(first.elements) - 1}",) if first.elements else ()
+    overrides = Overrides(
+        ntasks=str(first.tasks),
+        nodes=None if first.nodes is None else str(first.nodes),
+        ntasks_per_node=None if first.ppn is None else str(first.ppn),
+        time=_walltime(sum(stage.walltime_s for stage in stages) + (linger_s or 0.0)),
+        name=first.name,
+        partition=first.partition,
+        account=first.account,
+        qos=first.qos,
+        elastic=first.elastic,
+        engine=first.engine,
+        omax=omax,
+        options=elements,
+    )
+    return JobRequest(
+        cwd=str(surroundings["cwd"]),
+        script=script_of(id, stages, attempt, linger_s),
+        script_name=first.name,
+        env=dict(surroundings.get("env") or {}),
+        overrides=overrides,
+        umask=surroundings.get("umask"),
+        limits=dict(surroundings.get("limits") or {}),
+    )
+
+
+def _walltime(seconds: float) -> str:
+    minutes, rest = divmod(max(1, round(seconds)), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+def _placed(error: EjbError, file: str, group: Group) -> EjbError:
+    """What the site says of an allocation, with the place of its first stage."""
+    place = group.stages[0].place
+    where = f"{file}:{place.line}:{place.column}: stage {group.name}"
+    return EjbError(error.code, error.message, hint=error.hint, transient=error.transient, where=where)
+
+
+def _answered(session: Session, user: str, key: str, digest: str) -> str | None:
+    found = session.scalar(select(Workflow).where(Workflow.user == user, Workflow.key == key))
+    if found is None:
+        return None
+    if found.request_hash != digest:
+        message = "this Idempotency-Key was used with another request"
+        raise EjbError(Code.KEY_REUSED, message, hint="a new request needs a new key")
+    return found.id

@@ -1,0 +1,1 @@
+"""Evolving jobs: the evaluation of Klein & Perez (CoreGRID 2011), and what such jobs are worth on logs."""

@@ -1,0 +1,56 @@
+"""An evolving job on the embedded cluster: 4, then 12, then 4 processors, and the result of a run that never moved."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.journeys import nothing_left, one_copy_only
+from tests.acceptance.sites import LocalSite
+from tests.fakes.daemon import ROOT, Daemon, until
+
+STEPS = 90
+
+
+def processor_seconds(final: dict[str, Any]) -> tuple[float, float]:
+    """What its batch jobs held, and what its peak would have held from the first start to the last end."""
+    held = [s for s in final["subjobs"] if s["start_s"] is not None]
+    used = sum(s["processors"] * (s["end_s"] - s["start_s"]) for s in held)
+    return used, 12 * (max(s["end_s"] for s in held) - min(s["start_s"] for s in held))
+
+
+def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path) -> None:
+    paced = tmp_path / "paced"
+    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True)
+    expected = subprocess.run(
+        [paced, "--steps", str(STEPS), "--expect", "12"], check=True, capture_output=True, timeout=60
+    ).stdout
+    site = LocalSite(tmp_path, 8, 4)
+    daemon = Daemon(tmp_path, site.toml)
+    try:
+        daemon.start()
+        result = tmp_path / "result"
+        command = [str(paced), "--steps", str(STEPS), "--pace", "250ms", "--result", str(result)]
+        profile = {"profile": "4:8s,12:12s,4:5m", "ntasks": None, "time": "10"}
+        job = daemon.submit(*command, overrides=profile)
+        with one_copy_only(job):
+            daemon.wait_event(job, "epoch.running", 1)
+            assert "step 1 of 3, 4 of 4 places; 12 in" in daemon.explain(job)["now"]
+            daemon.wait_event(job, "epoch.running", 2)
+            assert [i["processors"] for i in daemon.explain(job)["planned"]] == [12, 4]
+            daemon.wait_event(job, "epoch.running", 3)
+            until(lambda: daemon.job(job)["subjobs"][1]["end_s"] is not None, "what is over is not given back", 30)
+            final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), final
+        assert result.read_bytes() == expected
+        epochs = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        assert [(e["processors"], e["restart_from"]) for e in epochs] == [(4, None), (12, 1), (4, 2)]
+        assert [s["processors"] for s in final["subjobs"]] == [4, 8]
+        nothing_left(daemon, site, job)
+        used, peak = processor_seconds(daemon.job(job))
+        print(f"{used:.0f} processor-seconds were held; the peak throughout would have been {peak:.0f}")
+        assert used < peak
+    finally:
+        daemon.stop()
+        site.close()

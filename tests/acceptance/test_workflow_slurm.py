@@ -1,0 +1,109 @@
+"""A workflow of four stages on a real Slurm of 8 x 4: 4, 16, 4 and 16 processors, beside the same in plain bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ejbd.client.client import Client
+from tests.fakes.daemon import FAST, Daemon, until
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("journey-slurm")]
+
+NARROW_S = 15
+PREPARE = f"for i in $(seq 16); do echo $((i * i)) > in.$i; done; sleep {NARROW_S}"
+SQUARE = "i=$((RANK + 1)); echo $(($(cat in.$i) * 3)) > mid.$i"
+GATHER = f"cat mid.* | awk '{{s += $1}} END {{print s}}' > sum; sleep {NARROW_S}"
+SPREAD = "echo $(($(cat sum) + RANK)) > out.$RANK"
+PLAN = f"""\
+workflow:
+  name: four
+  stages:
+    prepare: {{tasks: 4, walltime: 2, outputs: ['in.*'], command: "{PREPARE}"}}
+    square: {{tasks: 16, walltime: 2, command: "srun sh -c 'RANK=$SLURM_PROCID; {SQUARE}'"}}
+    gather: {{tasks: 4, walltime: 2, command: "{GATHER}"}}
+    spread:
+      tasks: 16
+      walltime: 2
+      retries: 1
+      command: |
+        [ "$EJB_ATTEMPT" = 2 ] || exit 3
+        srun sh -c 'RANK=$SLURM_PROCID; {SPREAD}'
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with shared_cluster(8, 4) as cluster:
+        yield cluster
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for kind in ("in.*", "mid.*", "sum", "out.*") for path in folder.glob(kind)}
+
+
+def in_bash(folder: Path) -> dict[str, str]:
+    """The same commands without a batch system."""
+    folder.mkdir()
+    ranks = "for RANK in $(seq 0 15); do {}; done".format
+    lines = [PREPARE, ranks(SQUARE), GATHER, ranks(SPREAD)]
+    script = "\n".join(lines).replace(f"sleep {NARROW_S}", "true")
+    subprocess.run(["bash", "-e"], input=script, text=True, cwd=folder, check=True, timeout=60)
+    return files(folder)
+
+
+def test_stages_hold_what_they_need_and_make_what_bash_makes(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = in_bash(tmp_path / "bash")
+    assert len(wanted) == 49
+    toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
+    daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
+    daemon.start()
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    try:
+        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
+            client.check_workflow(PLAN)
+            id = client.submit_workflow(PLAN)["id"]
+
+            def stage(name: str) -> dict[str, str]:
+                return next(one for one in client.workflow(id)["stages"] if one["name"] == name)
+
+            until(lambda: stage("square")["state"] == "submitted", "the second stage was not asked for", 90)
+            daemon.kill()
+            daemon.start()
+            ended = ("completed", "failed")
+            until(
+                lambda: client.workflow("last")["state"] in ended,
+                "it did not end",
+                180,
+                lambda: str(client.workflow(id)),
+            )
+            found, told = client.workflow(id), client.workflow_report(id)
+        assert found["state"] == "completed", found
+        assert files(work) == wanted, "as plain bash has it"
+        attempts = [(one["stage"], one["tasks"], one["outcome"]) for one in told["attempts"]]
+        assert attempts == [
+            ("prepare", 4, "completed"),
+            ("square", 16, "completed"),
+            ("gather", 4, "completed"),
+            ("spread", 16, "failed"),
+            ("spread", 16, "completed"),
+        ]
+        print(
+            {key: told[key] for key in ("core_h", "one_allocation_core_h", "saved_percent", "turnaround_s", "wait_s")}
+        )
+        assert told["core_h"]["held"] <= 0.6 * told["one_allocation_core_h"], told
+    finally:
+        daemon.stop()

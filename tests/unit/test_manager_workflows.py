@@ -1,0 +1,278 @@
+"""Workflows of the fake world: stages become jobs when what they need is there, and every end leads on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from ejbd.config import Elasticity
+from ejbd.core.view import BatchState
+from ejbd.errors import Code, EjbError
+from ejbd.manager.submission.flows import Asked
+from ejbd.manager.telling import flows as telling
+from ejbd.store.models import Workflow, WorkflowRun, WorkflowStage
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+pytestmark = pytest.mark.database
+
+FOUR = """\
+workflow:
+  name: four
+  stages:
+    prepare: {command: ./prepare, tasks: 4, walltime: 2}
+    search:  {command: srun ./search, tasks: 16, walltime: 5, retries: 1}
+    merge:   {command: ./merge, tasks: 4, walltime: 3}
+    index:   {command: ./index, tasks: 4, walltime: 1}
+"""
+DIAMOND = """\
+workflow:
+  stages:
+    a: {command: a, tasks: 1, walltime: 1}
+    b: {command: b, tasks: 2, walltime: 1, needs: [a]}
+    c: {command: c, tasks: 3, walltime: 1, needs: [a]}
+    d: {command: d, tasks: 4, walltime: 1, needs: [b, c]}
+"""
+
+
+class Flow:
+    """One workflow, and what its user and the batch system do."""
+
+    def __init__(self, live: LiveWorld, id: str) -> None:
+        self.live = live
+        self.id = id
+
+    def stages(self) -> dict[str, WorkflowStage]:
+        query = select(WorkflowStage).where(WorkflowStage.workflow_id == self.id).order_by(WorkflowStage.ordinal)
+        return {row.name: row for row in self.live.store.read_sync(lambda s: list(s.scalars(query)))}
+
+    def states(self) -> dict[str, str]:
+        return {name: row.state for name, row in self.stages().items()}
+
+    def row(self) -> Workflow:
+        return self.live.store.read_sync(lambda s: s.scalars(select(Workflow).where(Workflow.id == self.id)).one())
+
+    def runs(self) -> list[tuple[str, int, str]]:
+        query = select(WorkflowRun).order_by(WorkflowRun.submit_s, WorkflowRun.stage, WorkflowRun.attempt)
+        rows = self.live.store.read_sync(lambda s: list(s.scalars(query)))
+        return [(row.stage, row.attempt, row.outcome) for row in rows]
+
+    def tag(self, stage: str) -> str:
+        return f"ejb-{self.stages()[stage].job_id}.0"
+
+    def script(self, stage: str) -> str:
+        return str(self.live.job(str(self.stages()[stage].job_id)).spec["script"])
+
+    async def start(self, stage: str) -> None:
+        self.live.batch.start(self.tag(stage))
+        await self.live.poll(2)
+
+    async def end(self, stage: str, code: int = 0, state: BatchState | None = None, after_s: float = 60.0) -> None:
+        """It runs for a while and ends."""
+        if self.live.batch.of(self.tag(stage)).state is BatchState.PENDING:
+            await self.start(stage)
+        self.live.clock.now += after_s
+        found = state or (BatchState.COMPLETED if code == 0 else BatchState.FAILED)
+        self.live.batch.end(self.tag(stage), found, code)
+        await self.live.poll(2)
+        await self.live.act()
+
+
+async def begun(live: LiveWorld, text: str, key: str | None = None) -> Flow:
+    await live.poll()
+    asked = Asked(text, "plan.yaml", {"cwd": str(live.folder), "env": {"HOME": "/"}})
+    id, _ = await live.manager.submit_workflow(asked, "ada", key)
+    await live.act()
+    return Flow(live, id)
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+
+
+async def test_stages_run_one_after_the_other_each_in_its_width(live: LiveWorld) -> None:
+    flow = await begun(live, FOUR)
+    assert flow.states() == {"prepare": "submitted", "search": "waiting", "merge": "waiting"}
+    await flow.end("prepare")
+    assert flow.states() == {"prepare": "completed", "search": "submitted", "merge": "waiting"}
+    assert live.batch.of(flow.tag("search")).processors == 16
+    await flow.end("search", after_s=120.0)
+    script = flow.script("merge")
+    assert "./merge\n" in script and "./index\n" in script, "both need 4 processors: they share a job"
+    assert live.job(str(flow.stages()["merge"].job_id)).walltime_s == 240.0
+    await flow.end("merge")
+    assert flow.states() == dict.fromkeys(("prepare", "search", "merge"), "completed")
+    assert flow.row().state == "completed" and flow.row().end_s is not None
+    told = live.store.read_sync(lambda s: telling.report(s, s.merge(flow.row()), live.clock.now))
+    held = {one["stage"]: one["core_h"]["held"] for one in told["attempts"]}
+    assert held["search"] == pytest.approx(16 * 120 / 3600, rel=0.05)
+    assert told["core_h"]["used"] == told["core_h"]["held"] > 0
+    assert told["one_allocation_core_h"] == pytest.approx(16 * told["run_s"] / 3600)
+    assert told["saved_percent"] > 30.0
+
+
+async def test_a_stage_waits_for_all_that_it_needs(live: LiveWorld) -> None:
+    flow = await begun(live, DIAMOND)
+    await flow.end("a")
+    assert flow.states() == {"a": "completed", "b": "submitted", "c": "submitted", "d": "waiting"}
+    await flow.end("c")
+    assert flow.states()["d"] == "waiting"
+    await flow.end("b")
+    await flow.end("d")
+    assert flow.row().state == "completed"
+
+
+async def test_a_stage_that_fails_is_tried_as_often_as_it_says(live: LiveWorld) -> None:
+    flow = await begun(live, FOUR)
+    await flow.end("prepare")
+    first = flow.stages()["search"].job_id
+    await flow.end("search", 3)
+    assert flow.states()["search"] == "submitted" and flow.stages()["search"].job_id != first
+    await flow.end("search", state=BatchState.TIMEOUT)
+    assert flow.states() == {"prepare": "completed", "search": "failed", "merge": "dropped"}
+    assert flow.row().state == "failed" and "ran out of time" in flow.row().reason
+    assert flow.runs() == [("prepare", 1, "completed"), ("search", 1, "failed"), ("search", 2, "timeout")]
+    await live.manager.retry_workflow(flow.id)
+    await live.act()
+    assert flow.states() == {"prepare": "completed", "search": "submitted", "merge": "waiting"}
+    await flow.end("search")
+    await flow.end("merge")
+    assert flow.row().state == "completed"
+    with pytest.raises(EjbError, match="only one that has failed can be tried again"):
+        await live.manager.retry_workflow(flow.id)
+
+
+async def test_of_stages_that_share_a_job_those_run_again_that_have_not_ended_well(live: LiveWorld) -> None:
+    text = FOUR.replace(
+        "merge:   {command: ./merge, tasks: 4, walltime: 3}",
+        "merge: {command: ./merge, tasks: 4, walltime: 3, retries: 1}",
+    )
+    flow = await begun(live, text)
+    await flow.end("prepare")
+    await flow.end("search")
+    marks = live.folder / ".ejb-workflow" / flow.id / "merge.1"
+    marks.parent.mkdir(parents=True)
+    marks.write_text("merge begin 100\nmerge end 130 0\nindex begin 130\nnonsense\nindex end 140 2\n")
+    await flow.end("merge", 2)
+    assert "./merge\n" not in flow.script("merge") and "./index\n" in flow.script("merge")
+    assert live.job(str(flow.stages()["merge"].job_id)).walltime_s == 60.0
+
+
+@pytest.mark.parametrize(("word", "states"), [("stop", "dropped"), ("continue", "submitted")])
+async def test_what_becomes_of_the_rest_where_a_stage_fails(live: LiveWorld, word: str, states: str) -> None:
+    flow = await begun(
+        live,
+        DIAMOND.replace("workflow:", f"workflow:\n  on_failure: {word}", 1)
+        + "    e: {command: e, tasks: 1, walltime: 1, needs: [b]}\n",
+    )
+    await flow.end("a")
+    await flow.end("c", 1)
+    assert flow.states()["d"] == "dropped" and flow.row().state == "running"
+    await flow.end("b")
+    assert flow.states()["e"] == states
+    if states == "submitted":
+        await flow.end("e")
+    assert flow.row().state == "failed" and flow.row().reason.startswith("stage c: ")
+
+
+async def test_a_workflow_is_cancelled_with_what_runs(live: LiveWorld) -> None:
+    flow = await begun(live, DIAMOND)
+    await flow.end("a")
+    await flow.start("b")
+    await live.manager.cancel_workflow(flow.id, "ada")
+    for _ in range(4):
+        await live.poll(10)
+    assert flow.states() == {"a": "completed", "b": "cancelled", "c": "cancelled", "d": "cancelled"}
+    assert flow.row().state == "cancelled" and not live.batch.live()
+    with pytest.raises(EjbError, match="is cancelled and cannot be cancelled"):
+        await live.manager.cancel_workflow(flow.id, "ada")
+
+
+async def test_outputs_that_are_newer_than_inputs_are_not_made_again(live: LiveWorld) -> None:
+    text = """\
+workflow:
+  stages:
+    one: {command: one, tasks: 1, walltime: 1, inputs: [in], outputs: [mid]}
+    two: {command: two, tasks: 2, walltime: 1, inputs: [mid], outputs: [out]}
+    three: {command: three, tasks: 3, walltime: 1, inputs: [absent]}
+"""
+    for at, name in enumerate(("in", "mid", "out")):
+        (live.folder / name).write_text(name)
+        os.utime(live.folder / name, (1000.0 + at, 1000.0 + at))
+    flow = await begun(live, text)
+    assert flow.states() == {"one": "skipped", "two": "skipped", "three": "failed"}
+    assert "input 'absent' of stage three is not there" in flow.row().reason
+    os.utime(live.folder / "in", (2000.0, 2000.0))
+    again = await begun(live, text)
+    assert again.states() == {"one": "submitted", "two": "waiting", "three": "waiting"}
+
+
+async def test_elements_of_a_scattered_stage_are_an_array(live: LiveWorld) -> None:
+    flow = await begun(
+        live, "workflow: {stages: {a: {command: 'do $EJB_SCATTER', tasks: 1, walltime: 1, scatter: [x, y z]}}}"
+    )
+    job = live.job(str(flow.stages()["a"].job_id))
+    assert "ejb_values=(x 'y z')" in job.spec["script"] and "0-1" in str(job.spec)
+    await live.act()
+    tags = [one.name for one in live.batch.live()]
+    for tag in tags:
+        live.batch.start(tag)
+    await live.poll(2)
+    live.clock.now += 3600.0
+    for tag in tags:
+        live.batch.end(tag)
+    await live.poll(2)
+    await live.act()
+    assert len(tags) == 2 and flow.row().state == "completed"
+    told = live.store.read_sync(lambda s: telling.report(s, s.merge(flow.row()), live.clock.now))
+    assert told["core_h"]["held"] == pytest.approx(2.0, rel=0.01), "both elements"
+
+
+async def test_fast_mode_queues_ahead_and_gives_the_word(live: LiveWorld) -> None:
+    text = FOUR.replace("name: four", "name: four\n  mode: fast\n  ahead: 1")
+    flow = await begun(live, text)
+    await flow.start("prepare")
+    assert flow.states()["search"] == "waiting", "it has two minutes, of which one is left to wait"
+    await live.poll(61)
+    await live.act()
+    assert flow.states()["search"] == "submitted" and flow.states()["prepare"] == "submitted"
+    assert "exit 75" in flow.script("search")
+    go = live.folder / ".ejb-workflow" / flow.id / "search.1.go"
+    await flow.start("search")
+    assert not go.exists()
+    live.batch.end(flow.tag("search"), BatchState.FAILED, 75)
+    await live.poll(2)
+    assert flow.states()["search"] == "waiting" and flow.stages()["search"].failures == 0
+    await live.poll(2)
+    assert flow.states()["search"] == "waiting", "it is not queued ahead twice"
+    await flow.end("prepare", after_s=10.0)
+    assert flow.states()["search"] == "submitted" and "exit 75" not in flow.script("search")
+    await flow.start("search")
+    await live.poll(290)
+    await live.act()
+    assert flow.states()["merge"] == "submitted", "the next one is queued ahead, too"
+    await flow.end("search", after_s=1.0)
+    assert (live.folder / ".ejb-workflow" / flow.id / "merge.1.go").exists()
+    await flow.end("merge")
+    assert flow.row().state == "completed"
+
+
+async def test_a_plan_that_the_site_would_not_take_is_refused_with_its_place(live: LiveWorld) -> None:
+    with pytest.raises(EjbError) as found:
+        await begun(live, FOUR.replace("tasks: 16, walltime: 5", "tasks: 64, walltime: 5, elastic: on"))
+    assert found.value.sentence().startswith("plan.yaml:5:5: stage search: ")
+    with pytest.raises(EjbError, match="there is no queue 'nowhere'") as found:
+        await begun(live, FOUR.replace("tasks: 16", "tasks: 16, partition: nowhere"))
+    assert found.value.code is Code.INVALID
+
+
+async def test_the_same_key_is_the_same_workflow(live: LiveWorld) -> None:
+    one, two = await begun(live, FOUR, "k"), await begun(live, FOUR, "k")
+    assert one.id == two.id and len(one.runs()) == 1
+    with pytest.raises(EjbError) as found:
+        await begun(live, DIAMOND, "k")
+    assert found.value.code is Code.KEY_REUSED
