@@ -31,6 +31,7 @@ from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import SOCKET_NAME, default_state_dir
+from ejbd.identity.settings import HelperSettings, RunsAs
 from ejbd.plugins.batches import OWN, BatchKind, UnknownBatch, known_batch, on_or_off
 from ejbd.plugins.batches import BatchTraits as BatchTraits
 from ejbd.plugins.batches import LocalSettings as LocalSettings
@@ -426,6 +427,12 @@ class Settings(BaseSettings):
     socket: Path | None = Field(default=None, description="unix socket; default <state_dir>/ejbd.sock")
     listen: str = Field(default="127.0.0.1:0", description="host:port; nothing but loopback unless told to")
     advertise_url: str | None = Field(default=None, description="URL by which workers reach the daemon")
+    identity: RunsAs = Field(
+        default=RunsAs.SELF,
+        description="`self`: the daemon runs the jobs of its own user alone. `helper`: those of all users, each as its "
+        "own user, by `ejb-as` (docs/operators.md)",
+    )
+    helper: HelperSettings = Field(default_factory=HelperSettings)
     admins: list[str] = Field(
         default_factory=list, description="users, or %groups, besides root and the daemon's own user"
     )
@@ -466,6 +473,13 @@ class Settings(BaseSettings):
     queues: dict[str, SerializeAsAny[QueueSettings]] = Field(
         default_factory=dict, description='"default" holds for those not named'
     )
+
+    @model_validator(mode="after")
+    def _helped(self) -> Self:
+        if self.identity is RunsAs.HELPER and self.batch != "slurm":
+            why = f'identity = "helper" needs batch = "slurm": nothing acts for other users on {self.batch} yet'
+            raise PydanticCustomError("identity", "{why}", {"why": why})
+        return self
 
     @model_validator(mode="after")
     def _batch_settings(self) -> Self:

@@ -28,6 +28,8 @@ from ejbd import __version__
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings, load
 from ejbd.errors import EXIT_CODE, Code, EjbError
+from ejbd.identity.sessions import Helper
+from ejbd.identity.settings import RunsAs
 from ejbd.log.rate import Equal, EqualRecords, Rate
 from ejbd.log.stream import Unbreakable
 from ejbd.plugins.batches import broken_batches
@@ -104,10 +106,11 @@ async def run(settings: Settings, config: Path | None = None) -> None:
             return
         store.upgrade()
         store.begin_term(lambda: _call_soon(loop, stop.set))
+        helper = Helper.made(settings.helper) if settings.identity is RunsAs.HELPER else None
         batch = make_batch(settings)
         if settings.standby:
             batch = fenced(batch, partial(store.prove_term, settings.standby_after_s / 2))
-        manager = Manager(settings, store, batch)
+        manager = Manager(settings, store, batch, helper=helper)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pwd
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +20,7 @@ from ejbd.api.models import Api
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
 from ejbd.errors import Code, EjbError
-from ejbd.files.userfiles import NotPlain, NotTheirs, apart, read_plain
+from ejbd.files.userfiles import NotPlain, NotTheirs, apart
 from ejbd.manager.facts.batchjob import passing
 from ejbd.manager.facts.batchjob.output import output_paths, server_in
 from ejbd.manager.jobspec import JobSpec
@@ -77,7 +76,7 @@ async def logs(
         body = _following(request.app, manager, caller, found.id, query.stream, query.offset)
         return CountedStream(request, caller, body, media_type="application/octet-stream")
     file = await _file(manager, found.id, query.stream)
-    data = await _read_apart(file, query.offset)
+    data = await _read_apart(manager, file, query.offset)
     complete = file.complete and len(data) < CHUNK
     headers = {OFFSET_HEADER: str(query.offset + len(data)), COMPLETE_HEADER: "true" if complete else "false"}
     return Response(data, media_type="application/octet-stream", headers=headers)
@@ -88,7 +87,7 @@ async def _following(
 ) -> AsyncIterator[bytes]:
     while not closing_event(app).is_set() and await still_holds(app.state.holders, manager, caller):
         file = await _file(manager, job_id, stream)
-        data = await _read_apart(file, offset)
+        data = await _read_apart(manager, file, offset)
         offset += len(data)
         if data:
             yield data
@@ -133,14 +132,10 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
     return passing.output_of(spec, spec.asked, id, job.user, list(rigid.nodes) if rigid is not None else [])
 
 
-def _read(file: _File, offset: int) -> bytes:
-    """Up to CHUNK bytes; none where the file is not there yet.
-
-    The path came from a user, and the daemon may be allowed to read more than that user. What is opened must be a
-    regular file of theirs. A link is followed, as the batch system did that wrote through it.
-    """
+def _read(manager: ManagerPort, file: _File, offset: int) -> bytes:
+    """Up to CHUNK bytes; none where the file is not there yet."""
     try:
-        return read_plain(file.path, CHUNK, owner=_uid(file.user), offset=offset, follow=True)[0]
+        return manager.read_output(file.user, file.path, CHUNK, offset)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except NotPlain:
@@ -151,16 +146,9 @@ def _read(file: _File, offset: int) -> bytes:
         raise EjbError(Code.NOT_FOUND, f"the output cannot be read: {error.strerror}", where=file.path) from None
 
 
-async def _read_apart(file: _File, offset: int) -> bytes:
+async def _read_apart(manager: ManagerPort, file: _File, offset: int) -> bytes:
     try:
-        return await apart(lambda: _read(file, offset))
+        return await apart(lambda: _read(manager, file, offset))
     except TimeoutError:
         message = "the output cannot be read: its file system does not answer"
         raise EjbError(Code.NOT_FOUND, message, where=file.path, transient=True) from None
-
-
-def _uid(user: str) -> int:
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return int(user) if user.isdigit() else -1

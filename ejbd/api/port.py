@@ -26,6 +26,10 @@ class ManagerPort(Protocol):
     store: Store
     telemetry: Telemetry
 
+    def read_output(self, user: str, path: str, most: int, offset: int) -> bytes:
+        """Part of a job's output, which must be its user's. Blocks; raises OSError."""
+        ...
+
     def refuse_others(self, user: str) -> None:
         """FORBIDDEN for a user that this daemon does not run jobs for."""
         ...

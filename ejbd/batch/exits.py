@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ejbd.batch.base import BatchEnd
@@ -13,23 +13,33 @@ from ejbd.files.userfiles import apart, read_plain
 _LONGEST = 64  # bytes
 
 
-async def exit_files(paths: Mapping[str, Path]) -> dict[str, BatchEnd]:
+Read = Callable[[Path, int], tuple[bytes, float]]
+"""Up to so many bytes of a file of the job's user, and when it was changed. Raises OSError."""
+
+
+def read_own(path: Path, most: int) -> tuple[bytes, float]:
+    """Of the daemon's own user."""
+    data, found = read_plain(path, most, owner=os.geteuid())
+    return data, found.st_mtime
+
+
+async def exit_files(paths: Mapping[str, Path], read: Read = read_own) -> dict[str, BatchEnd]:
     """What the exit files of these batch jobs say; nothing where the file system does not answer."""
     try:
-        found = await apart(lambda: {id: exit_file_outcome(path) for id, path in paths.items()})
+        found = await apart(lambda: {id: exit_file_outcome(path, read) for id, path in paths.items()})
     except TimeoutError:
         return {}
     return {id: outcome for id, outcome in found.items() if outcome is not None}
 
 
-def exit_file_outcome(path: Path) -> BatchEnd | None:
+def exit_file_outcome(path: Path, read: Read = read_own) -> BatchEnd | None:
     """How the script ended and when; None where it has written nothing (yet), or nothing that is an exit code."""
     try:
-        data, found = read_plain(path, _LONGEST, owner=os.geteuid())
+        data, changed_s = read(path, _LONGEST)
     except OSError:
         return None
     word = data.decode(errors="replace").strip()
     if not (word.isascii() and word.isdigit() and len(word) <= 3 and int(word) <= 255):
         return None
     code = int(word)
-    return BatchEnd(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, found.st_mtime, "exit-file")
+    return BatchEnd(BatchState.COMPLETED if code == 0 else BatchState.FAILED, code, changed_s, "exit-file")

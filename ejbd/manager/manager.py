@@ -11,8 +11,10 @@ import asyncio
 import os
 import pwd
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -26,6 +28,7 @@ from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.files.userfiles import apart
+from ejbd.identity.sessions import Helper
 from ejbd.manager.acts.carrying import carry_out, in_savepoint, run
 from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS, Executor
 from ejbd.manager.acts.intents import submissions_due
@@ -41,10 +44,12 @@ from ejbd.manager.facts.listing.roster import Specs, SubjobRow
 from ejbd.manager.facts.listing.workingset import WorkingSet
 from ejbd.manager.facts.memory import Memory
 from ejbd.manager.facts.operations import ToldOperation
+from ejbd.manager.facts.owners import Owners
 from ejbd.manager.facts.past.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.facts.placing.checkpointing import recent_offers
 from ejbd.manager.facts.queues import kept_back as queues_kept_back
 from ejbd.manager.facts.subscribers import Subscribers
+from ejbd.manager.hands.hands import Hands, UsersHands
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import Reading
 from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
@@ -87,6 +92,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
 PRUNE_S = 6 * 3600.0
+TELL_S = 2.0  # between two tries to tell workers where the daemon is, where a spool could not be written
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
@@ -106,6 +112,7 @@ class Manager:
         clock: SteadyClock | None = None,
         runs_as: str | None = None,
         subscribers: Subscribers = SUBSCRIBERS,
+        helper: Helper | None = None,
     ) -> None:
         self.subscribers = subscribers
         self.settings = settings
@@ -114,12 +121,14 @@ class Manager:
         self.clock = clock or SteadyClock()
         self.runs_as = runs_as or pwd.getpwuid(os.geteuid()).pw_name
         self.spool = Spool(settings.spool_dir)
+        self.hands = Hands(self.spool) if helper is None else UsersHands(self.spool, helper)
         self.telemetry = Telemetry(batch.command_counts)
         self.view: ClusterView | None = None
         self.batch_error: str = ""
         self.polls = 0
         self.failed_polls = 0
         self.started_s = self.clock()
+        self._owners = None if helper is None else Owners()
         self._looked_s: float | None = None  # when the view was taken
         self._ahead_s = 0.0  # by how much the machine's clock was set forward in this daemon's life
         self._memory = Memory()
@@ -128,13 +137,14 @@ class Manager:
         self._specs = Specs()
         self._open = WorkingSet(store)
         self._overridden = Overridden()
-        self._submissions = Submissions(settings, store, batch, self.runs_as, self._context, lambda: self.view)
+        runs = self.runs_as if helper is None else None
+        self._submissions = Submissions(settings, store, batch, runs, self._context, lambda: self.view)
         self.workflows = Workflows(store, self._context, self._submit)
         self._flow = asyncio.Event()  # there may be something to do for a workflow
         self._backlog = False  # more jobs were received than the executor has use for now
         self._health = Health(settings, store)
         self._mailer = Mailer(settings, store, batch, self.clock)
-        self._calls = WorkerCalls(settings, store, self.spool, self.clock, self._context, self._memory.seen)
+        self._calls = WorkerCalls(settings, store, self.hands, self.clock, self._context, self._memory.seen)
         self._hearing = Hearing(self.clock, self._memory.seen)
         store.on_commit(self._forget)
         store.on_commit(self._forget_overridden, on_writer=True)
@@ -151,9 +161,10 @@ class Manager:
         """Prepare the spool, take up what an earlier daemon left, and begin to poll."""
         self.spool.prepare()
         database, new = await self.store.write(marks.identity)
-        self.spool.claim_for(database, new, await self.store.read(_with_files))
-        worker = self.spool.install_worker()
-        self._executor = Executor(self.store, self.batch, self.settings, self.spool, worker, self._context, self.clock)
+        expected = await self.store.read(_with_files)
+        self.spool.claim_for(database, new, self.hands.in_own(expected))
+        self.hands.begin(expected.values())
+        self._executor = Executor(self.store, self.batch, self.settings, self.hands, self._context, self.clock)
         await self.store.write(self._recover)
         await self._mailer.begin()
         self.store.on_commit(self._woken)
@@ -166,6 +177,7 @@ class Manager:
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
         self._tasks.append(asyncio.create_task(self._mailer.run(), name="mails"))
+        self._tasks.append(asyncio.create_task(_every(TELL_S, self._tell_workers), name="telling"))
 
     async def stop(self) -> None:
         """Let what is under way end within a bound. Jobs, workers and ranks live on."""
@@ -176,7 +188,7 @@ class Manager:
 
     def publish(self, url: str) -> None:
         """Tell workers where to find this daemon."""
-        self.spool.publish_url(self.settings.advertise_url or url)
+        self.hands.publish(self.settings.advertise_url or url)
 
     def _recover(self, session: Session) -> None:
         assert self._executor is not None
@@ -188,6 +200,9 @@ class Manager:
         self._memory.offers = recent_offers(session)
         add_event(session, EventKind.DAEMON_STARTED, now)
 
+    async def _tell_workers(self) -> None:
+        await asyncio.to_thread(self.hands.tell)
+
     async def _try_spool(self) -> None:
         """How fast the spool is, for as long as no checkpoint has told."""
         self._spool_speed = await asyncio.to_thread(self.spool.measure_speed)
@@ -197,7 +212,7 @@ class Manager:
             session,
             self.clock(),
             self.settings,
-            self.spool,
+            self.hands,
             self.view,
             self._memory if isinstance(session, WriterSession) else self._memory.snapshot(),
             spool_speed=self._spool_speed,
@@ -214,9 +229,11 @@ class Manager:
         now = self.clock() - self._ahead_s  # a clock that was set to next year ages nothing
         await prune_all(self.store, now, limits.event_retention_days)
         # Before the database is asked: the row of a job is there before its folder.
-        there = await asyncio.to_thread(self.spool.job_folders)
+        users = await self.store.read(lambda s: list(s.scalars(select(Job.user).distinct())))
+        there = await asyncio.to_thread(self.hands.job_folders, users)
         kept = await self.store.read(lambda s: in_use(s, now, limits.spool_retention_days))
-        await asyncio.to_thread(self.spool.drop_jobs, there - kept)
+        for spool, jobs in there:
+            await asyncio.to_thread(spool.drop_jobs, jobs - kept)
 
     # -- observe and decide -------------------------------------------------------------------------------------------
 
@@ -236,7 +253,7 @@ class Manager:
             try:
                 await self._mind_the_clock()
                 with self.telemetry.poll("observe"):
-                    view = kept_for_suspended(await self.batch.observe())
+                    view = await self._with_owners(kept_for_suspended(await self.batch.observe()))
                 drained = await self.store.read(known_drains.reservations)
                 if drained:
                     view = replace(view, site_reservations=known_drains.with_drains(view, drained))
@@ -246,11 +263,11 @@ class Manager:
                 view = roster.known_in(view)
                 unlisted = roster.unlisted(view)
                 lost = {
-                    id: self.spool.exit_file(subjob.job_id, subjob.id)
+                    id: subjob
                     for id, subjob in unlisted.items()
                     if (subjob.submit_s or 0) < view.time_s - 1.0 and self._asks(subjob)
                 }
-                outcomes = await self.batch.outcomes(lost) if lost else {}
+                outcomes = await self.batch.outcomes(await self._exit_files(lost)) if lost else {}
                 left = await self._left_behind({*unlisted, *(job.id for job in view.jobs if job.state.ended)})
             except BatchError as error:
                 await self._no_answer(error)
@@ -330,6 +347,20 @@ class Manager:
             self._looked_s += by_s
         self._work.set()
 
+    async def _with_owners(self, view: ClusterView) -> ClusterView:
+        """The view without the marks that one user has put on a batch job in another's name."""
+        if self._owners is None:
+            return view
+        if unknown := self._owners.unknown(view):
+            await self.store.read(partial(self._owners.read, jobs=unknown))
+        return self._owners.verified(view)
+
+    async def _exit_files(self, subjobs: Mapping[str, SubjobRow]) -> dict[str, Path]:
+        """Where these batch jobs write how they ended."""
+        users = await self.store.read(lambda s: self.hands.users_of(s, {row.job_id for row in subjobs.values()}))
+        spools = {job: self.hands.spool_of(user) for job, user in users.items()}
+        return {id: spools.get(row.job_id, self.spool).exit_file(row.job_id, row.id) for id, row in subjobs.items()}
+
     def _asks(self, subjob: SubjobRow) -> bool:
         """Whether to ask now how a job ended: of one that was not known for long, once a minute is enough."""
         since = subjob.missing_since_s
@@ -362,7 +393,7 @@ class Manager:
         if not files:
             return {}
         try:
-            return await apart(lambda: workers.read_left_behind(files))
+            return await apart(lambda: workers.read_left_behind(files, self.hands.read))
         except TimeoutError:
             log.warning("reports-unreadable", files=len(files), error="the file system does not answer")
             return {file: [] for file in files}
@@ -455,6 +486,10 @@ class Manager:
     def _forget_overridden(self, topics: frozenset[str]) -> None:
         if QUEUES_TOPIC in topics or ANY_JOB_TOPIC in topics:
             self._overridden.settings = None
+
+    def read_output(self, user: str, path: str, most: int, offset: int) -> bytes:
+        """Part of a job's output, read for its user. Blocks; raises OSError."""
+        return self.hands.output(user, path, most, offset)
 
     # -- requests of users --------------------------------------------------------------------------------------------
 
@@ -658,10 +693,11 @@ class Manager:
         return await self._calls.reports(subjob, worker, reports)
 
 
-def _with_files(session: Session) -> set[str]:
-    """Jobs that are not over and of which the batch system has had something."""
-    query = select(Job.id).join(Subjob, Subjob.job_id == Job.id)
-    return set(session.scalars(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None))))
+def _with_files(session: Session) -> dict[str, str]:
+    """Jobs that are not over and of which the batch system has had something, each with its user."""
+    query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
+    found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
+    return dict(found.tuples().all())
 
 
 async def _every(period_s: float, what: Callable[[], Awaitable[None]]) -> None:

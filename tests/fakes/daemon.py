@@ -48,8 +48,15 @@ class Daemon:
     """
 
     def __init__(
-        self, folder: Path, toml: str, environment: Mapping[str, str] | None = None, *, as_program: bool = False
+        self,
+        folder: Path,
+        toml: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        as_program: bool = False,
+        user: str = "",
     ) -> None:
+        self.user = user  # as which it runs ("": as this process does)
         self.as_program = as_program
         self.folder = folder
         self.state = folder / "state"
@@ -82,7 +89,7 @@ class Daemon:
             name for name in given if name.startswith(("LD_", "PYTHON")) and given[name] != os.environ.get(name)
         }
         if not self.as_program and not before_main:
-            self.process = nursery.of_this_process().begin(words, given, self.log)
+            self.process = nursery.of_this_process().begin(words, given, self.log, self.user)
             return
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -147,12 +147,12 @@ class LiveWorld:
         )
         self.manager = Manager(self.settings, store, self.batch, clock=self.daemon_clock, runs_as="ada")
         self.manager.spool.prepare()
+        self.manager.spool.worker = folder / "w.pyz"
         self.executor = Executor(
             store,
             self.batch,
             self.settings,
-            self.manager.spool,
-            folder / "w.pyz",
+            self.manager.hands,
             self.manager._context,
             self.daemon_clock,
         )
@@ -167,12 +167,12 @@ class LiveWorld:
         """A new daemon on the same store, as after a crash."""
         self.daemon_clock = self._new_clock()
         self.manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada")
+        self.manager.spool.worker = self.folder / "w.pyz"
         self.executor = Executor(
             self.store,
             self.batch,
             self.settings,
-            self.manager.spool,
-            self.folder / "w.pyz",
+            self.manager.hands,
             self.manager._context,
             self.daemon_clock,
         )

@@ -8,12 +8,14 @@ import importlib
 import json
 import os
 import pkgutil
+import pwd
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +23,16 @@ ROOT = Path(__file__).resolve().parents[2]
 _BESIDE = (
     *("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "alembic.command"),
     *("uvicorn.protocols.http.auto", "uvicorn.lifespan.on", "uvicorn.loops.auto", "httpx"),
+    *(
+        "importlib.readers",
+        "encodings.idna",
+        "stringprep",
+        "asyncio.unix_events",
+        "gzip",
+        "email.parser",
+        "http.cookies",
+        "difflib",
+    ),
 )
 _NOT_THE_DAEMONS = ("ejbd.sim", "ejbd.studies", "ejbd.cli", "ejbd.client", "ejbd.doctor", "ejbd.store.migrations.")
 
@@ -67,8 +79,10 @@ class Nursery:
         self._lock = threading.Lock()
         self._ask(None)  # until everything is imported
 
-    def begin(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Child:
-        return Child(self._ask({"argv": list(argv), "environment": dict(environment), "log": str(log)}), self)
+    def begin(self, argv: Sequence[str], environment: Mapping[str, str], log: Path, user: str = "") -> Child:
+        """`user`: as which it runs ("": as this process does)."""
+        asked = {"argv": list(argv), "environment": dict(environment), "log": str(log), "user": user}
+        return Child(self._ask(asked), self)
 
     def ended(self, pid: int) -> int:
         """How a daemon ended, as `Popen.returncode` tells it; it is waited for."""
@@ -120,9 +134,16 @@ def _fork(asked: dict[str, object]) -> int:
         log = os.open(str(asked["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for at, descriptor in enumerate((nothing, log, log)):
             os.dup2(descriptor, at)
+        if asked["user"]:
+            user = pwd.getpwnam(str(asked["user"]))
+            os.initgroups(user.pw_name, user.pw_gid)
+            os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+            os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
         from ejbd.daemon import main
 
         code = main(asked["argv"])
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -21,6 +21,8 @@ from ejbd.manager.acts.numbers import settled
 from ejbd.manager.facts.drains import ToldDrain
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.queues import ToldPause
+from ejbd.manager.hands.hands import Hands
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.listening.calls import ToldRegistration
 from ejbd.manager.service.health import ToldHealth
@@ -98,6 +100,9 @@ class FakeManager:
         self.runs_as: str | None = None  # None: everybody's jobs
         self.ok = True
         self._events = asyncio.Condition()
+
+    def read_output(self, user: str, path: str, most: int, offset: int) -> bytes:
+        return Hands(Spool(Path("/nowhere"))).output(user, path, most, offset)
 
     def refuse_others(self, user: str) -> None:
         if self.runs_as is not None and user != self.runs_as:

@@ -160,6 +160,8 @@ def slurm_cluster(nodes: int = 8, cpus: int = 4, *options: str, more: str = "") 
     """
     directory = Path(tempfile.mkdtemp(prefix="ejb-slurm-"))
     try:
+        if "--profile=multiuser" in options:
+            directory.chmod(0o711)
         if more:
             (directory / "more.conf").write_text(more.replace("$dir", str(directory)))
         _cluster("up", directory, f"--nodes={nodes}", f"--cpus={cpus}", *options)

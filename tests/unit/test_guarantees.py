@@ -1,4 +1,4 @@
-"""Every test that docs/guarantees.md names is there."""
+"""Every test that docs/guarantees.md and docs/threat-model.md name is there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
-NAMED = sorted(set(re.findall(r"`([a-z]+/test_\w+\.py)::(\w+)`", GUARANTEES)))
+THREATS = (ROOT / "docs" / "threat-model.md").read_text()
+NAMED = sorted(set(re.findall(r"`([a-z]+/test_\w+\.py)::(\w+)`", GUARANTEES + THREATS)))
 
 
 def names_in(file: Path) -> set[str]:
@@ -21,6 +22,12 @@ def names_in(file: Path) -> set[str]:
 @pytest.mark.parametrize(("file", "name"), NAMED)
 def test_what_a_guarantee_is_shown_by_is_there(file: str, name: str) -> None:
     assert (ROOT / "tests" / file).exists() and name in names_in(ROOT / "tests" / file)
+
+
+def test_each_attacker_has_a_test_that_shows_it() -> None:
+    rows = [line for line in THREATS.partition("## Attackers")[2].splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if "---" not in row and not row.rstrip(" |").endswith("shown by")]
+    assert len(rows) > 8 and [row for row in rows if not re.search(r"`[a-z]+/test_\w+\.py::\w+`", row)] == []
 
 
 def test_each_guarantee_names_one() -> None:

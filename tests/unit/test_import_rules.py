@@ -27,18 +27,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": set(),
     "log": set(),
     "plugins": {"core", "wire"},  # policies are core's
+    "identity": {"errors"},
     "config": {
         "core",
         "errors",
         "files",
+        "identity",
         "plugins",
         "wire",
     },  # what a queue says of a policy's parameters is declared in core
     "accounting": COMMON,
-    "batch": {"core"} | COMMON,
+    "batch": {"core", "identity"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
-    "manager": {"core", "batch", "store", "workflow"} | COMMON,
+    "manager": {"core", "batch", "identity", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
     "profiles": {"core", "errors"},
     "client": {"errors", "files", "wire"},

@@ -84,9 +84,9 @@ async def test_what_is_passed_through_stays_so_when_its_queue_changes_between_th
     await live.manager.set_queue("batch", {"elasticity": "off"}, "root")
     checked = live.manager._submissions._check
 
-    async def changed(spec: JobSpec) -> tuple[str, ...]:
+    async def changed(spec: JobSpec, user: str) -> tuple[str, ...]:
         await live.manager.set_queue("batch", {"elasticity": "on"}, "root")
-        return await checked(spec)
+        return await checked(spec, user)
 
     monkeypatch.setattr(live.manager._submissions, "_check", changed)
     taken = await live.manager.submit(reading(live), "ada", None, "")

@@ -22,6 +22,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.hands.hands import Hands
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.rules.planning.decide import Decider
@@ -97,7 +98,7 @@ class Daemon:
     def __init__(self, session: Session, folder: Path, submission: Submission, view: ClusterView) -> None:
         self.submission = submission
         settings = submission.settings(folder)
-        self.ctx = Context(session, START_S, settings, Spool(folder), view)
+        self.ctx = Context(session, START_S, settings, Hands(Spool(folder)), view)
 
     def says(self) -> dict[str, Any]:
         """The decision of a dry run."""

@@ -203,6 +203,23 @@ async def test_a_queue_whose_starts_come_to_nothing_is_asked_for_no_more_subjobs
     assert await paused(live) == []
 
 
+async def test_where_each_job_runs_as_its_own_user_starts_pause_for_that_user_alone(
+    live: LiveWorld,
+) -> None:
+    live.manager.hands.by_user = True
+    live.batch.free = 4
+    theirs = [await live.submit(options=("--account=physics",)) for _ in range(6)]
+    await workers_die(live, 60)
+    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada/physics"]
+    assert "for ada in account physics, since starts" in (await live.manager.explain(theirs[0]))["now"]
+    ours = await live.submit(options=("--account=chemistry",))
+    for _ in range(30):
+        await live.poll(1)
+        if begun := [job for job in live.batch.live() if job.name.startswith(f"ejb-{ours}.") and job.name[-2:] != ".0"]:
+            break
+    assert begun, "what one user's files do to its subjobs says nothing of another's"
+
+
 async def test_windows_that_others_took_are_no_failure_of_the_queue(live: LiveWorld) -> None:
     live.batch.free = 4
     for _ in range(4):

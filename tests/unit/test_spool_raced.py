@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ejbd.files.userfiles import NotPlain, read_plain
-from ejbd.manager.hands.spool import Spool, write_atomically
+from ejbd.manager.hands.files import OWN_FILES
+from ejbd.manager.hands.spool import Spool
 
 ROUNDS = 150
 PATIENCE_S = 60.0
@@ -72,8 +73,8 @@ def test_what_is_written_beside_a_swapping_link_is_written_there_and_nowhere_els
     victim, path = tmp_path / "victim", tmp_path / "env.json"
     victim.write_bytes(SECRET)
     with racing(lambda: replaced(path, lambda p: p.symlink_to(victim)), path.unlink) as made:
-        until(lambda: made() >= ROUNDS, lambda: write_atomically(path, b"{}"))
-    write_atomically(path, b"{}")
+        until(lambda: made() >= ROUNDS, lambda: OWN_FILES.put(path, b"{}"))
+    OWN_FILES.put(path, b"{}")
     assert victim.read_bytes() == SECRET
     assert path.read_bytes() == b"{}" and not path.is_symlink()
 

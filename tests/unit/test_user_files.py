@@ -15,7 +15,7 @@ from ejbd.batch.exits import exit_files
 from ejbd.files import userfiles
 from ejbd.files.userfiles import NotPlain, NotTheirs, apart, read_plain, within
 from ejbd.manager.facts.placing import mpi
-from ejbd.manager.hands.spool import write_atomically
+from ejbd.manager.hands.files import OWN_FILES
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -144,6 +144,6 @@ def test_what_is_written_does_not_go_through_a_link_or_into_a_fifo(tmp_path: Pat
     victim.write_text("precious")
     for name in (f".env.json.{os.getpid()}.tmp", "env.json"):
         (tmp_path / name).symlink_to(victim)
-    write_atomically(tmp_path / "env.json", b"{}")
+    OWN_FILES.put(tmp_path / "env.json", b"{}")
     assert victim.read_text() == "precious"
     assert (tmp_path / "env.json").read_text() == "{}" and not (tmp_path / "env.json").is_symlink()

@@ -8,15 +8,13 @@ import os
 import pwd
 import resource
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
-from ejbd.batch.exits import exit_files
+from ejbd.batch.exits import exit_files, read_own
 from ejbd.batch.process import (
     HERE,
-    CommandResult,
     Commands,
     CommandTimedOut,
     Surroundings,
@@ -26,14 +24,18 @@ from ejbd.batch.process import (
 )
 from ejbd.batch.reading import beside
 from ejbd.batch.slurm import charging, checks, commands, privacy, refusals, script
-from ejbd.batch.slurm.limits import AccountLimits
+from ejbd.batch.slurm.acting import Acts, HelpedActs, OwnActs, Submission
+from ejbd.batch.slurm.limits import AccountLimits, enforced
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
 from ejbd.core.view import BatchJobView, ClusterView, NodeView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
+from ejbd.identity.sessions import Helper
 from ejbd.options.sbatch import export_parts
+
+UNREAD = "those of many users are not read"
 
 
 class SlurmBatch:
@@ -41,7 +43,8 @@ class SlurmBatch:
 
     `conf`: a slurm.conf other than the default (SLURM_CONF). `whole_nodes`: the site uses select/linear, where every
     partition gives out whole nodes. `timeout_s`: of a query; `submit_timeout_s`: of a submission.
-    `charges`: what queues have for their subjobs, which `doctor` looks at.
+    `charges`: what queues have for their subjobs, which `doctor` looks at. `helper`: what acts for each job's user,
+    where it is not the daemon's own alone.
     """
 
     name = "slurm"
@@ -55,6 +58,7 @@ class SlurmBatch:
         submit_timeout_s: float = 30.0,
         path: str | None = None,
         charges: Sequence[charging.Charge] = (),
+        helper: Helper | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         more = {"SLURM_CONF": str(conf)} if conf is not None else {}
@@ -62,6 +66,8 @@ class SlurmBatch:
             more["PATH"] = path
         self.commands = Commands(plain_environment() | more)
         self.command_counts = self.commands.counts
+        self._helper = helper
+        self._read = read_own if helper is None else helper.read
         self._whole_nodes = whole_nodes
         self._charges = charges
         self._timeout_s = timeout_s
@@ -82,7 +88,8 @@ class SlurmBatch:
 
     async def observe(self) -> ClusterView:
         now_s = self._clock()
-        squeue = Squeue(new_separator(), timeout_s=self._timeout_s)
+        own_uid = os.geteuid() if self._helper is None else None
+        squeue = Squeue(new_separator(), own_uid=own_uid, timeout_s=self._timeout_s)
         show = ShowNodes(self._whole_nodes, self._timeout_s)
         asking = asyncio.create_task(self._ask_for_reservations())
         try:
@@ -107,7 +114,8 @@ class SlurmBatch:
         if unparsed and not jobs:
             raise _unreadable("squeue", jobs_text)
         settings = await self._settings()
-        limits = await self._limits.look(settings, jobs)
+        own = self._helper is None  # of many users' limits none is read: what waits on one tells it
+        limits = await self._limits.look(settings, jobs) if own else ()
         return ClusterView(
             time_s=now_s,
             nodes=listing.nodes,
@@ -122,7 +130,7 @@ class SlurmBatch:
             pass_s=commands.pass_s(settings),
             site_reservations=tuple(one.seen_by(Identity.own().user, listing.nodes) for one in self._reserved),
             limits=limits,
-            limits_unknown=self._limits.unknown,
+            limits_unknown=self._limits.unknown if own else UNREAD if enforced(settings) else "",
             fair_share=self._limits.fair,
             blind=await self.blindness(),
         )
@@ -183,10 +191,11 @@ class SlurmBatch:
         self._reserved, self._reserved_unparsed = show.parse(text)
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
-        refuse_others(identity)
-        sbatch, run = await self._prepared(request, self._submit_timeout_s)
+        acts = self._acts(identity)
+        submission = await self._prepared(acts, request, self._submit_timeout_s)
+        sbatch = submission.sbatch
         try:
-            result = await run
+            result = await acts.submit(submission)
         except CommandTimedOut as error:
             if (id := sbatch.parse(error.stdout)) is not None:
                 return id  # it went on to wait for the job's end, as a line of the script has it do
@@ -200,9 +209,8 @@ class SlurmBatch:
         return id
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        refuse_others(identity)
-        _, run = await self._prepared(request, timeout_s, test_only=True)
-        result = await run
+        acts = self._acts(identity)
+        result = await acts.submit(await self._prepared(acts, request, timeout_s, test_only=True))
         if result.code != 0:
             away = [node for node in self._nodes if not node.usable and request.queue in ("", *node.queues)]
             if away and refusals.without_nodes(result):
@@ -210,8 +218,8 @@ class SlurmBatch:
             raise refusals.refusal(result, "take the job")
 
     async def _prepared(
-        self, request: SubmitRequest, timeout_s: float, *, test_only: bool = False
-    ) -> tuple[commands.Sbatch, Coroutine[Any, Any, CommandResult]]:
+        self, acts: Acts, request: SubmitRequest, timeout_s: float, *, test_only: bool = False
+    ) -> Submission:
         """The command of a submission, ready to be run.
 
         The user's environment is no environment for a command of the daemon's. It would say which libraries that loads
@@ -226,35 +234,19 @@ class SlurmBatch:
             surroundings = Surroundings(asked.directory, request.umask, request.limits)
         # The times among the user's options are meant in their time zone.
         wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
-        users = None if test_only else await self._users_environment(request)
-        descriptor = None if users is None else in_memory(users)
-        # By its path: for each component of a heterogeneous job sbatch reads it anew, from its beginning.
-        file = "" if descriptor is None else f"/proc/self/fd/{descriptor}"
-        sbatch = commands.Sbatch(request, timeout_s, test_only=test_only, environment_file=file)
-        try:
-            argv = sbatch.argv()
-        except ValueError as error:
-            if descriptor is not None:
-                os.close(descriptor)
-            raise BatchError(f"Slurm cannot take the job: {error}", transient=False) from error
+        users = None if test_only else await self._users_environment(acts, request)
+        sbatch = commands.Sbatch(request, timeout_s, test_only=test_only)
+        return Submission(sbatch, stdin, users, wording, surroundings)
 
-        async def run() -> CommandResult:
-            try:
-                return await self.commands.run(
-                    argv,
-                    timeout_s=timeout_s,
-                    stdin=stdin,
-                    environment=self._own_environment() | wording,
-                    surroundings=surroundings,
-                    descriptors=() if descriptor is None else (descriptor,),
-                )
-            finally:
-                if descriptor is not None:
-                    os.close(descriptor)
+    def _acts(self, identity: Identity) -> Acts:
+        """What acts for a user. Raises BatchError where nothing here does."""
+        if self._helper is None:
+            refuse_others(identity)
+            own = pwd.getpwuid(os.geteuid())
+            return OwnActs(self.commands, own, self._environment_of(own))
+        return HelpedActs(self._helper, _entry_of(identity), self.commands.counts)
 
-        return sbatch, run()
-
-    async def _users_environment(self, request: SubmitRequest) -> dict[str, str] | None:
+    async def _users_environment(self, acts: Acts, request: SubmitRequest) -> dict[str, str] | None:
         """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
 
         Measured against sbatch 22.05: of a file everything goes to the job, whatever `--export` says. What that says
@@ -263,7 +255,8 @@ class SlurmBatch:
         asked = request.asked
         if asked is None:
             users = {name: value for name, value in request.environment.items() if _may_go_along(name)}
-            return {**self._own_environment(), **users, **await self._told_by_sbatch(request)} if users else None
+            told = await self._told_by_sbatch(request) if users else {}
+            return {**self._environment_of(acts.user), **users, **told} if users else None
         users = dict(asked.environment)
         told = await self._told_by_sbatch(request)
         if asked.export is not None:
@@ -275,7 +268,7 @@ class SlurmBatch:
                 users = {n: v for n, v in users.items() if n in names or n.startswith(("SLURM_", "SPANK_"))}
                 return users | told
         # A whole environment is all there is, as with sbatch; of a part of one the rest is a login's.
-        return (self._conf() if "PATH" in users else self._own_environment()) | users | told
+        return (self._conf() if "PATH" in users else self._environment_of(acts.user)) | users | told
 
     async def _told_by_sbatch(self, request: SubmitRequest) -> dict[str, str]:
         """What sbatch adds to the environment that a job is given, and not to one that it reads from a file."""
@@ -290,13 +283,12 @@ class SlurmBatch:
 
     async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
         """Where several jobs carry one tag, a living one is preferred, then the latest."""
-        refuse_others(identity)
+        uid = self._acts(identity).user.pw_uid
         if not tags:
             return {}
         wanted = set(tags)
         # By their comments, which squeue cannot select by: all keep the names that their users gave them.
-        uid = os.geteuid()
-        squeue = Squeue(new_separator(), user=str(uid), timeout_s=self._timeout_s)
+        squeue = Squeue(new_separator(), user=str(uid), own_uid=uid, timeout_s=self._timeout_s)
         jobs, unparsed = squeue.parse(
             await self._query(squeue.argv(), squeue.timeout_s, "list its jobs"), self._clock()
         )
@@ -306,11 +298,11 @@ class SlurmBatch:
         return {row.view.mark: row.view.base_id for row in sorted(ours, key=_living_and_late_last)}
 
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
-        refuse_others(identity)
+        acts = self._acts(identity)
         if not ids:
             return
         scancel = commands.Scancel(ids, self._timeout_s)
-        result = await self.commands.run(scancel.argv(), timeout_s=scancel.timeout_s)
+        result = await acts.run(scancel.argv(), scancel.timeout_s)
         problem = refusals.cancel_refusal(result)
         if problem is not None:
             raise problem
@@ -324,38 +316,38 @@ class SlurmBatch:
         hold: bool | None = None,
         begins: bool | None = None,
     ) -> None:
-        refuse_others(identity)
+        acts = self._acts(identity)
         if walltime_s is not None:
             refuse_no_walltime(walltime_s)
             shorten = commands.Shorten(id, walltime_s, self._timeout_s)
-            await self._query(shorten.argv(), shorten.timeout_s, f"shorten job {id}")
+            await _change(acts, shorten.argv(), shorten.timeout_s, f"shorten job {id}")
         if hold is not None:
             change = commands.Hold(id, hold, self._timeout_s)
-            await self._query(change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
+            await _change(acts, change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
         if begins is not None:
             let = commands.Begins(id, begins, self._timeout_s)
             doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
-            await self._query(let.argv(), let.timeout_s, doing)
+            await _change(acts, let.argv(), let.timeout_s, doing)
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
-        refuse_others(identity)
+        self._acts(identity)
         waiting = commands.Dependencies(new_separator(), self._timeout_s)
         return waiting.parse(await self._query(waiting.argv(), waiting.timeout_s, "list what jobs wait for")) & set(ids)
 
     async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
-        refuse_others(identity)
+        acts = self._acts(identity)
         counted = commands.memory_rules(await self.config()).counted
         for argv in commands.Reduce(id, counted).argvs():
-            await self._query(argv, self._timeout_s, f"make job {id} smaller")
+            await _change(acts, argv, self._timeout_s, f"make job {id} smaller")
         if held:
             release = commands.Hold(id, False, self._timeout_s)
-            await self._query(release.argv(), release.timeout_s, f"release job {id}")
+            await _change(acts, release.argv(), release.timeout_s, f"release job {id}")
 
     async def set_aside(self, identity: Identity, id: str) -> None:
         """J0 is submitted so that a lost node does not put it back into the queue: that is changed first."""
-        refuse_others(identity)
+        acts = self._acts(identity)
         for argv in commands.SetAside(id).argvs():
-            await self._query(argv, self._timeout_s, f"put job {id} back into the queue")
+            await _change(acts, argv, self._timeout_s, f"put job {id} back into the queue")
 
     async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
@@ -372,7 +364,7 @@ class SlurmBatch:
         except BatchError as error:
             problem = error
         if unknown := {id: path for id, path in ids.items() if id not in found}:
-            found |= await exit_files(unknown)
+            found |= await exit_files(unknown, self._read)
         if problem is not None and not found:
             raise problem
         return found
@@ -423,6 +415,8 @@ class SlurmBatch:
         found = await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)
         own = Identity.own().user
         config = await self._settings()
+        if self._helper is not None:
+            found = [*found, await asyncio.to_thread(self._helper.examined)]
         return [*found, *await charging.examine(self._charges, config, self._query, own, self._timeout_s)]
 
     async def close(self) -> None:
@@ -443,9 +437,8 @@ class SlurmBatch:
             raise refusals.refusal(result, doing)
         return result.stdout
 
-    def _own_environment(self) -> dict[str, str]:
-        """What sbatch is started in, and what a job of our own sees: its user, and nothing of the daemon's own."""
-        user = pwd.getpwuid(os.geteuid())
+    def _environment_of(self, user: pwd.struct_passwd) -> dict[str, str]:
+        """What sbatch is started in, and what a job of ours sees: its user, and nothing of the daemon's own."""
         return {
             "PATH": self.commands.environment["PATH"],
             "HOME": user.pw_dir,
@@ -469,18 +462,18 @@ def _is_of_place(name: str) -> bool:
     return name.startswith("LC_") or name in ("LANG", "LANGUAGE", "TZ")
 
 
-def in_memory(environment: Mapping[str, str]) -> int:
-    """A file that no disk holds, as sbatch's --export-file reads it: a null character behind each variable."""
-    data = "".join(f"{name}={value}\0" for name, value in environment.items()).encode(errors="surrogateescape")
-    descriptor = os.memfd_create("environment")
+async def _change(acts: Acts, argv: Sequence[str], timeout_s: float, doing: str) -> None:
+    """Raises BatchError in the words of a refusal."""
+    result = await acts.run(argv, timeout_s)
+    if result.code != 0:
+        raise refusals.refusal(result, doing)
+
+
+def _entry_of(identity: Identity) -> pwd.struct_passwd:
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError as error:
-        os.close(descriptor)
-        raise BatchError(f"the job's environment cannot be kept: {error.strerror}", transient=True) from error
-    return descriptor
+        return pwd.getpwnam(identity.user)
+    except (KeyError, ValueError):
+        raise BatchError(f"there is no user {identity.user!r} here", transient=False) from None
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:

@@ -73,7 +73,14 @@ class Sbatch:
             argv.append("--test-only")
         if request.exclude:
             argv.append(f"--exclude={fold(request.exclude)}")
-        return [*argv, "/dev/stdin", *request.args] if request.args else argv
+        return [*argv, *self.operands()]
+
+    def operands(self) -> list[str]:
+        """What stands behind the options: the script's file, and its arguments."""
+        asked, args = self.request.asked, self.request.args
+        if asked is not None and asked.file is not None:
+            return [str(asked.file), *args]
+        return ["/dev/stdin", *args] if args else []
 
     def _as_asked(self, asked: AsAsked) -> list[str]:
         """As the user would have typed it, with no more added than what finds the job again."""
@@ -88,9 +95,7 @@ class Sbatch:
             argv.append(f"--export-file={self.environment_file}")
         if self.test_only:
             argv.append("--test-only")
-        if asked.file is not None:
-            return [*argv, str(asked.file), *request.args]
-        return [*argv, "/dev/stdin", *request.args] if request.args else argv
+        return [*argv, *self.operands()]
 
     def parse(self, text: str) -> str | None:
         """The job's id; None where the answer holds none. `--parsable` writes `id` or `id;cluster`."""

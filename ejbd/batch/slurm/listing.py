@@ -18,7 +18,7 @@ import re
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ejbd.batch.base import tag_in
@@ -51,11 +51,15 @@ Memory = dict[str, tuple[float, JobRow]]
 
 @dataclass(frozen=True, slots=True)
 class Squeue:
-    """All jobs, those that ended lately included, with exit codes. `ids` and `user` narrow it down."""
+    """All jobs, those that ended lately included, with exit codes. `ids` and `user` narrow it down.
+
+    Jobs of other users than `own_uid` are another's. None: the daemon serves all users, and only root's jobs are.
+    """
 
     separator: str
     ids: tuple[str, ...] = ()
     user: str = ""
+    own_uid: int | None = field(default_factory=os.geteuid)
     timeout_s: float = 20.0
 
     PLAIN = (
@@ -83,7 +87,7 @@ class Squeue:
         """The jobs, and the number of rows that could not be read. `now_s`: only later planned starts count. `known`:
         of the listing before, which becomes that of this one."""
         *rows, rest = text.split(self.row_end)
-        found, unparsed, own_uid = [], int(bool(rest.strip("\n"))), os.geteuid()
+        found, unparsed = [], int(bool(rest.strip("\n")))
         before, after = known or {}, Memory()
         for at, row in enumerate(rows):
             key = row.replace(self.separator, "\0")  # the separator is another one each time
@@ -92,7 +96,7 @@ class Squeue:
                 try:
                     if at and not row.startswith("\n"):
                         raise ValueError("torn row")
-                    until_s, job = _job(row.removeprefix("\n").split(self.separator), now_s, own_uid)
+                    until_s, job = _job(row.removeprefix("\n").split(self.separator), now_s, self.own_uid)
                 except ValueError:
                     unparsed += 1
                     continue
@@ -109,7 +113,7 @@ NEVER_S = 365 * 86400.0  # a start that lies further ahead is a lock on a job th
 WAITS_FOR_ROOM = ("None", "Priority", "Resources", "")
 
 
-def _job(fields: Sequence[str], now_s: float, own_uid: int) -> tuple[float, JobRow]:
+def _job(fields: Sequence[str], now_s: float, own_uid: int | None) -> tuple[float, JobRow]:
     """A row, and until when it means the same. Raises ValueError."""
     plain, *free = fields
     row = dict(zip(Squeue.PLAIN + Squeue.FREE, (*plain.split("|"), *free), strict=True))
@@ -145,7 +149,7 @@ def _job(fields: Sequence[str], now_s: float, own_uid: int) -> tuple[float, JobR
         reason="" if reason == "None" else reason,
         blocked=state is BatchState.PENDING and reason not in WAITS_FOR_ROOM,
         tag=tag_in(row["Comment"]),
-        foreign=uid != own_uid,
+        foreign=uid == 0 if own_uid is None else uid != own_uid,
         account=_interned(row["Account"]),
         qos=_interned(row["QOS"]),
         limited=state is BatchState.PENDING and is_limit(reason),

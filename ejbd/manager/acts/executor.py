@@ -39,7 +39,8 @@ from ejbd.manager.facts.past.speculating import for_another_attempt
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
 from ejbd.manager.hands import orders
-from ejbd.manager.hands.spool import Spool, write_atomically
+from ejbd.manager.hands.hands import Hands
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.protocol.proofs import new_secret
 from ejbd.manager.rules.queues import queuepause
@@ -76,8 +77,7 @@ class Executor:
     store: Store
     batch: BatchSystem
     settings: Settings
-    spool: Spool
-    worker: Path
+    hands: Hands
     context: Callable[[Session], Context]
     clock: Callable[[], float]
     _allowance: float = 1.0  # submissions that may be made at once
@@ -215,7 +215,7 @@ class Executor:
             return
         identity, request, order = begun
         if order is not None:
-            await asyncio.to_thread(self._give_order, intent, files.secret, order)
+            await asyncio.to_thread(self._give_order, identity.user, intent, files.secret, order)
         reach(CrashPoint.SUBMIT_AFTER_BEGIN)
         try:
             batch_id = await self.batch.submit(identity, request)
@@ -242,24 +242,27 @@ class Executor:
 
         job, subjob = self.store.read_sync(look)
         spec = JobSpec.from_json(job.spec)
+        spool = self.hands.ready(job.user)
         if job.elastic:
-            self._make_job_folder(job.id, spec)
+            _make_job_folder(spool, job.id, spec)
         # The embedded cluster's processors are virtual: there is nothing to bind to.
         binding = "none" if self.settings.traits.one_host else "auto"
         secret = new_secret()
-        folder = self.spool.make_subjob(job.id, subjob, secret, binding=binding)
+        folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
             return _Files(spec, secret)
-        script, hook = passing.file_to_submit(spec, folder), None
-        if self.settings.traits.exit_hook and (text := hook_for(spec, self.spool.exit_file(job.id, subjob))):
+        script, hook = passing.file_to_submit(spec, folder, spool.files), None
+        if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
-            write_atomically(hook, text.encode())
+            spool.files.put(hook, text.encode())
         return _Files(spec, secret, script, hook)
 
-    def _give_order(self, intent: Intent, secret: str, order: standing.Order) -> None:
+    def _give_order(self, user: str, intent: Intent, secret: str, order: standing.Order) -> None:
         """One that cannot be written (a full spool) is done without: the job waits for a daemon then."""
         try:
-            orders.give(self.spool, intent.job_id, intent.subjob_id or "", secret, order.content, order.script)
+            orders.give(
+                self.hands.spool_of(user), intent.job_id, intent.subjob_id or "", secret, order.content, order.script
+            )
         except EjbError as error:
             log.warning("no-standing-order", subjob=intent.subjob_id, error=error.sentence())
 
@@ -292,21 +295,13 @@ class Executor:
         order = standing.order_for(world, subjob, files.spec, self.batch)
         return Identity(job.user), self._request(world, subjob, one_node, files, behind), order
 
-    def _make_job_folder(self, id: str, spec: JobSpec) -> None:
-        """The database holds everything about a job; its files are made when the first subjob needs them."""
-        if self.spool.env_file(id).exists():
-            return
-        command = None
-        if spec.script is None:
-            command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
-        self.spool.make_job(id, env=spec.env, script=spec.script, command=command)
-
     def _request(self, world: JobWorld, subjob: Subjob, one_node: bool, files: _Files, behind: str) -> SubmitRequest:
         job, view, spec = world.job, world.ctx.view, files.spec
-        folder = self.spool.subjob_dir(job.id, subjob.id)
+        spool = world.spool
+        folder = spool.subjob_dir(job.id, subjob.id)
         if subjob.role in AS_ASKED:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
-            script = passing.script_of(spec, self.batch, launcher, self.spool.exit_file(job.id, subjob.id))
+            script = passing.script_of(spec, self.batch, launcher, spool.exit_file(job.id, subjob.id))
             numbers.settle_array(world.ctx.session, job)
             told = variables.of_array(world) | pbsvariables.of_array(world)
             element = variables.element_of(world)
@@ -318,9 +313,9 @@ class Executor:
             return replace(request, hold=job.held, stands_by_for=behind)
         start = WorkerScript(
             python=self.settings.worker_python,
-            worker=self.worker,
+            worker=spool.worker,
             subjob_dir=folder,
-            exit_file=self.spool.exit_file(job.id, subjob.id),
+            exit_file=spool.exit_file(job.id, subjob.id),
         )
         j0 = subjob.role == SubjobRole.PLACEHOLDER
         asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
@@ -429,6 +424,16 @@ class Executor:
         if begins:
             reach(CrashPoint.BEGIN_AFTER_CALL)
         await self.record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
+
+
+def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:
+    """The database holds everything about a job; its files are made when the first subjob needs them."""
+    if spool.files.there(spool.env_file(id)):
+        return
+    command = None
+    if spec.script is None:
+        command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
+    spool.make_job(id, env=spec.env, script=spec.script, command=command)
 
 
 def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:

@@ -21,7 +21,6 @@ from ejbd.manager.acts.subjobs import release
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.endcode import end_code
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.hands.spool import write_atomically
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.wire.kinds import SubjobRole
@@ -80,9 +79,10 @@ async def _end_as_job(executor: Executor, identity: Identity, id: int, batch_id:
     if found.runs:  # its workers did not leave
         await executor.cancel_of(identity, {id: batch_id})
         return
-    file = executor.spool.end_file(found.job, found.subjob)
+    spool = executor.hands.spool_of(identity.user)
+    file = spool.end_file(found.job, found.subjob)
     try:
-        await asyncio.to_thread(write_atomically, file, f"{found.code}\n".encode())
+        await asyncio.to_thread(spool.files.put, file, f"{found.code}\n".encode())
         await executor.batch.reduce(identity, batch_id, held=found.held)
     except (BatchError, EjbError) as error:
         message = error.sentence()

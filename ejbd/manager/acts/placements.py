@@ -24,12 +24,12 @@ def move(ctx: Context, effect: MoveEpoch) -> None:
 
 
 def make_folder(ctx: Context, effect: MakeEpochFolder) -> Path:
-    return ctx.spool.make_epoch(effect.job_id, effect.epoch)
+    return ctx.spool_of(effect.job_id).make_epoch(effect.job_id, effect.epoch)
 
 
 def drop_checkpoint(ctx: Context, effect: DropCheckpoint) -> None:
-    ctx.spool.drop_checkpoint(effect.job_id, effect.epoch)
+    ctx.spool_of(effect.job_id).drop_checkpoint(effect.job_id, effect.epoch)
 
 
 def withdraw(ctx: Context, effect: Withdraw) -> bool:
-    return orders.withdraw(ctx.spool, effect.job_id, effect.subjob_id)
+    return orders.withdraw(ctx.spool_of(effect.job_id), effect.job_id, effect.subjob_id)

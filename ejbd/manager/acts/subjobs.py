@@ -146,7 +146,7 @@ def _has_begun(world: JobWorld, subjob: Subjob) -> bool:
     Otherwise it cannot any more. The end of the job counts in any case."""
     if subjob.role != SubjobRole.PLACEHOLDER:
         return False
-    withdrawn = orders.withdraw(world.ctx.spool, world.job.id, subjob.id)
+    withdrawn = orders.withdraw(world.spool, world.job.id, subjob.id)
     return not withdrawn and world.job.elastic and world.job.state in (JobState.WAITING, JobState.RUNNING)
 
 
@@ -162,7 +162,7 @@ def release_at_end(world: JobWorld, subjob: Subjob, why: str) -> None:
         release(world, subjob, why)
         return
     ctx = world.ctx
-    orders.withdraw(ctx.spool, world.job.id, subjob.id)
+    orders.withdraw(world.spool, world.job.id, subjob.id)
     subjob.releasing = True
     add_event(ctx.session, EventKind.SUBJOB_RELEASED, ctx.now, job_id=world.job.id, subjob_id=subjob.id, reason=why)
     if code is None:

@@ -17,9 +17,10 @@ from ejbd.manager.facts.memory import Memory, Offer
 from ejbd.manager.facts.past.history import History, Remembered
 from ejbd.manager.facts.promises import Promises
 from ejbd.manager.facts.subscribers import Subscribers
+from ejbd.manager.hands.hands import Hands
 from ejbd.manager.hands.spool import Spool
 from ejbd.store.changes import WriterSession
-from ejbd.store.models import QueueOverride
+from ejbd.store.models import Job, QueueOverride
 from ejbd.store.transitions import QUEUES_TOPIC, WAKE
 
 
@@ -42,7 +43,7 @@ class Context:
     session: Session
     now: float
     settings: Settings
-    spool: Spool
+    hands: Hands
     view: ClusterView | None = None
     memory: Memory = field(default_factory=Memory)  # the writer's own, or a snapshot of it
     plugin: tuple[str | None, str] | None = (
@@ -56,6 +57,10 @@ class Context:
     subscribers: Subscribers = field(default_factory=Subscribers)  # to what ends
     overridden: Overridden = field(default_factory=Overridden)
     _queues: dict[str, QueueSettings] | None = None
+
+    def spool_of(self, job_id: str) -> Spool:
+        """The spool of a job: its user's."""
+        return self.hands.spool_by(lambda: self.session.scalars(select(Job.user).where(Job.id == job_id)).one())
 
     @property
     def seen(self) -> dict[str, float]:

@@ -22,6 +22,7 @@ from ejbd.manager.facts.jobrows import JobRows
 from ejbd.manager.facts.missed import missed_s
 from ejbd.manager.facts.past.history import work_of
 from ejbd.manager.facts.times import CLOCKS_S, expected_left_s, planned_s, usable_end, walltime_end, work_now
+from ejbd.manager.hands.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import JobKind, SubjobRole
@@ -33,6 +34,11 @@ class JobWorld(JobRows):
 
     _cost: MoveCost | None = None
     _overheads: Overheads | None = None
+
+    @property
+    def spool(self) -> Spool:
+        """Where its files are: its user's."""
+        return self.ctx.hands.spool_of(self.job.user)
 
     @cached_property
     def needs(self) -> Needs:

@@ -9,6 +9,7 @@ from typing import TypedDict
 from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
 from sqlalchemy.orm import Session
 
+from ejbd.manager.facts.context import Context
 from ejbd.store.models import Job, QueuePause
 
 DIFFERENT_JOBS = 2  # of that many it is the queue's fault, as far as one can tell
@@ -85,10 +86,21 @@ def kept_back(session: Session, now: float) -> KeptBack:
     return KeptBack(wholly, but_for_new, min((row.until_s for row in rows if row.until_s is not None), default=None))
 
 
-def start_pauses(session: Session) -> dict[str, float]:
-    """Until when no subjob is asked for in the queues where they keep coming to nothing (absolute seconds)."""
+def starts_of(ctx: Context, job: Job) -> str:
+    """For which user's jobs a queue is paused where subjobs of `job` come to nothing ("": for all).
+
+    Where each user's jobs run as that user, a user's own files or program may be the reason.
+    """
+    return whose_is(job) if ctx.hands.by_user else ""
+
+
+def start_pauses(session: Session) -> dict[tuple[str, str], float]:
+    """Until when no subjob is asked for in the queues where they keep coming to nothing (absolute seconds).
+
+    By the queue and by the user and account that it is paused for ("": all).
+    """
     query = select(QueuePause).where(QueuePause.what == Failing.STARTS.value, QueuePause.until_s.is_not(None))
-    return {row.name: row.until_s for row in session.scalars(query) if row.until_s is not None}
+    return {(row.name, row.whose): row.until_s for row in session.scalars(query) if row.until_s is not None}
 
 
 def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[ToldPause]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import errno
 import hmac
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from ejbd.errors import Code, EjbError
-from ejbd.files.userfiles import read_plain
-from ejbd.manager.hands.spool import Spool, write_atomically
+from ejbd.manager.hands.spool import Spool
 
 _MOST_BYTES = 1 << 20
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)  # where no claim can be made
@@ -32,14 +30,11 @@ def give(spool: Spool, job: str, subjob: str, secret: str, order: dict[str, Any]
     Raises EjbError (SPOOL).
     """
     folder, text = _folder(spool, job, subjob), json.dumps(order)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise EjbError(Code.SPOOL, f"cannot be made: {error.strerror}", where=str(folder)) from error
+    spool.files.folder(folder)
     if script is not None:
-        write_atomically(Path(order["script"]), script.encode(), 0o700)
+        spool.files.put(Path(order["script"]), script.encode(), 0o700)
     proof = hmac.new(secret.encode(), "\n".join(("ejb order", subjob, text)).encode(), "sha256").hexdigest()
-    write_atomically(folder / "order.json", json.dumps({"order": text, "proof": proof}).encode())
+    spool.files.put(folder / "order.json", json.dumps({"order": text, "proof": proof}).encode())
 
 
 def withdraw(spool: Spool, job: str, subjob: str) -> bool:
@@ -50,7 +45,7 @@ def withdraw(spool: Spool, job: str, subjob: str) -> bool:
     folder = _folder(spool, job, subjob)
     claim = folder / "claim.json"
     try:
-        os.link(folder / "order.json", claim)
+        spool.files.link(folder / "order.json", claim.name)
     except FileNotFoundError:
         return True  # there is no order
     except FileExistsError:
@@ -67,7 +62,7 @@ def begun_s(spool: Spool, job: str, subjob: str) -> float | None:
     """When a J0's workers began the job by themselves (seconds, by their node's clock). None: they have not."""
     claim = _folder(spool, job, subjob) / "claim.json"
     try:
-        found = json.loads(read_plain(claim, _MOST_BYTES, owner=os.geteuid())[0])
+        found = json.loads(spool.files.read(claim, _MOST_BYTES)[0])
         return float(found["begun"]["at_s"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -5,20 +5,16 @@ Folders are 0700 and files 0600. A file appears whole or not at all (write, fsyn
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.util
 import io
 import json
 import marshal
 import os
-import secrets
-import shutil
 import time
 import zipapp
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,7 +22,7 @@ from typing import Any
 from ejbd.batch.base import END_FILE
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import distrusted, distrusted_entry
-from ejbd.files.userfiles import read_plain
+from ejbd.manager.hands.files import OWN_FILES, Files, spool_faults
 from ejbd.manager.protocol.worker_models import PROTOCOL
 from ejbd.plugins.engines import site_engines
 
@@ -34,49 +30,25 @@ IDENTITY_NAME = "identity.json"
 SPEED_TRIAL_BYTES = 16 << 20
 
 
-@contextmanager
-def _spool_faults(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise EjbError(
-            Code.SPOOL,
-            f"cannot write: {error.strerror}",
-            where=str(path),
-            transient=full,
-            hint="free space on the spool's file system" if full else "the daemon must own its spool",
-        ) from error
-
-
-def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write `data` so that `path` is either what it was or all of it. Raises EjbError(SPOOL)."""
-    # A new file under a name that cannot be guessed: a FIFO put there would hold us up, a link lead us elsewhere.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    with _spool_faults(path):
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
 class Spool:
     """Paths and files below the spool folder (docs/worker-protocol.md says what reads them)."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, files: Files = OWN_FILES, site: Path | None = None) -> None:
+        """`files`: of the user that has the spool. `site`: where what was built for this site is (None: in `root`)."""
         self.root = root
+        self.files = files
+        self.worker = root  # until it is installed
+        self._site = root if site is None else site
 
     def prepare(self) -> None:
         """Make the spool's own folders. Raises EjbError(SPOOL) where others could have put something there."""
+        self.make()
+        self._trust()
+
+    def make(self) -> None:
+        """The folders alone: where `files` are another user's, ejb-as sees that the spool is that user's alone."""
         self._folder(self.root)
         self._folder(self.root / "jobs")
-        self._trust()
 
     def _trust(self) -> None:
         hint = "chown and chmod it (`ejb doctor` looks again), or set `spool` to a new folder"
@@ -95,7 +67,7 @@ class Spool:
         that run on a spool know nothing of another database, nor that database of them.
         """
         path = self.root / IDENTITY_NAME
-        with _spool_faults(path):
+        with spool_faults(path):
             try:
                 known = str(json.loads(path.read_text())["database"])
             except FileNotFoundError:
@@ -124,8 +96,7 @@ class Spool:
         self._json(path, {"database": database})
 
     def _folder(self, path: Path) -> Path:
-        with _spool_faults(path):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.files.folder(path)
         return path
 
     # -- what workers need ------------------------------------------------------------------------------------------
@@ -134,33 +105,35 @@ class Spool:
         """Tell workers where the daemon listens now."""
         self._json(self.root / "manager.json", {"url": url})
 
-    def install_worker(self) -> Path:
+    def install_worker(self, built: bytes | None = None) -> Path:
         """Put the worker's zipapp into the spool, named by its content so that running workers keep theirs."""
-        data = build_worker()
+        data = build_worker() if built is None else built
         path = self.root / f"worker-{hashlib.sha256(data).hexdigest()}.pyz"
         try:
-            there, _ = read_plain(path, len(data) + 1, owner=os.geteuid())
+            there, _ = self.files.read(path, len(data) + 1)
         except OSError:
             there = b""
         if there != data:
-            write_atomically(path, data, 0o700)
+            self.files.put(path, data, 0o700)
+        self.worker = path
         return path
 
     def dmtcp_plugin(self) -> str | None:
         """The plugin that lets DMTCP restart ranks on several hosts, if it was built and proved on this site."""
-        path = self.root / "dmtcp" / "libejbmove.so"
-        return str(path) if self.dmtcp_plugin_record().get("trusted") is True and path.exists() else None
+        name = Path("dmtcp", "libejbmove.so")
+        built = self.dmtcp_plugin_record().get("trusted") is True and (self._site / name).exists()
+        return str(self.root / name) if built else None
 
     def progress_library(self) -> Path | None:
         """What over-subscribed MPI ranks are to load, if it was built on this site (`ejb doctor --mpi`)."""
         path = self.root / "dmtcp" / "libejbprogress.so"
         # LD_PRELOAD knows no quotes.
-        return path if path.exists() and not set(" :") & set(str(path)) else None
+        return path if (self._site / "dmtcp" / path.name).exists() and not set(" :") & set(str(path)) else None
 
     def dmtcp_plugin_record(self) -> dict[str, Any]:
         """What was written down when the plugin was built: for which DMTCP, whether it is trusted and why not."""
         try:
-            record = json.loads((self.root / "dmtcp" / "libejbmove.so.json").read_text())
+            record = json.loads((self._site / "dmtcp" / "libejbmove.so.json").read_text())
         except (OSError, ValueError):
             return {}
         return record if isinstance(record, dict) else {}
@@ -220,7 +193,7 @@ class Spool:
         for name in ("subjobs", "epochs", "launches", "script"):
             self._folder(root / name)
         if script is not None:
-            write_atomically(self.script_file(job), script.encode(), 0o700)
+            self.files.put(self.script_file(job), script.encode(), 0o700)
         if command is not None:
             self._json(self.launch_file(job, 0), command)
         self._json(self.env_file(job), env)  # last: its presence says that the rest is there
@@ -250,24 +223,28 @@ class Spool:
     def make_nodefile(self, folder: Path, nodes: Sequence[str]) -> Path:
         """The file that $PBS_NODEFILE names: a line a rank, with the node where it is."""
         path = folder / "nodefile"
-        write_atomically(path, "".join(f"{node}\n" for node in nodes).encode())
+        self.files.put(path, "".join(f"{node}\n" for node in nodes).encode())
         return path
+
+    def has_checkpoint(self, job: str, epoch: int) -> bool:
+        """Whether there is anything of a placement's checkpoint."""
+        return self.files.there(self.checkpoint_dir(job, epoch))
 
     def drop_checkpoint(self, job: str, epoch: int) -> None:
         """Delete a checkpoint that nothing will resume any more."""
-        shutil.rmtree(self.checkpoint_dir(job, epoch), ignore_errors=True)
+        self.files.remove(self.checkpoint_dir(job, epoch))
 
     def job_folders(self) -> set[str]:
         """The jobs that have a folder."""
-        return {folder.name for folder in (self.root / "jobs").iterdir()}
+        return self.files.names(self.root / "jobs")
 
     def drop_jobs(self, jobs: Collection[str]) -> None:
         """Delete the folders of jobs that nothing will ask for any more."""
         for job in jobs:
-            shutil.rmtree(self.job_dir(job), ignore_errors=True)
+            self.files.remove(self.job_dir(job))
 
     def _json(self, path: Path, content: Any) -> None:
-        write_atomically(path, json.dumps(content).encode())
+        self.files.put(path, json.dumps(content).encode())
 
 
 SITE_ENGINES = "ejb_worker/engines/site.py"

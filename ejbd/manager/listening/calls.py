@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypedDict
 
 from sqlalchemy.orm import Session
@@ -15,7 +16,7 @@ from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
-from ejbd.manager.hands.spool import Spool
+from ejbd.manager.hands.hands import Hands
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.store.store import Store
 
@@ -38,14 +39,14 @@ class WorkerCalls:
         self,
         settings: Settings,
         store: Store,
-        spool: Spool,
+        hands: Hands,
         clock: Callable[[], float],
         context: Callable[[Session], Context],
         seen: dict[str, float],
     ) -> None:
         self._limits = settings.limits
         self._store = store
-        self._spool = spool
+        self._hands = hands
         self._clock = clock
         self._context = context
         self._seen = seen
@@ -91,6 +92,9 @@ class WorkerCalls:
                 pass
             self._seen[worker] = self._clock()
 
+    def _launch_file(self, session: Session, job: str, ordinal: int) -> Path:
+        return self._context(session).spool_of(job).launch_file(job, ordinal)
+
     async def reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
         row = await self._store.read(lambda s: workers.own_worker(s, subjob, worker))
@@ -98,10 +102,10 @@ class WorkerCalls:
         if not reports:
             return row.reports_stored
         for report in reports:
-            if report["kind"] == "launch" and report["file"] == str(
-                self._spool.launch_file(row.job_id, int(report["ordinal"]))
-            ):
-                await asyncio.to_thread(mpi_of_launch, report["file"])  # ... so that the writer need not look
+            if report["kind"] == "launch" and await self._store.read(
+                lambda s, r=report: r["file"] == str(self._launch_file(s, row.job_id, int(r["ordinal"])))  # type: ignore[misc]
+            ):  # so that the writer need not look
+                await asyncio.to_thread(mpi_of_launch, report["file"], self._hands.read)
         reach(CrashPoint.REPORT_BEFORE_COMMIT)
         stored = await self._store.write(lambda s: run(self._context(s), workers.take_reports, subjob, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)

@@ -38,14 +38,14 @@ OVER_S = 1.0  # that a check may take beyond its limit, until its batch command 
 
 
 class Submissions:
-    """What users submit, or ask about, to be run as `runs_as`."""
+    """What users submit, or ask about. `runs_as`: the one user that jobs are run as (None: each as its own)."""
 
     def __init__(
         self,
         settings: Settings,
         store: Store,
         batch: BatchSystem,
-        runs_as: str,
+        runs_as: str | None,
         context: Callable[[Session], Context],
         view: Callable[[], ClusterView | None],
     ) -> None:
@@ -77,11 +77,11 @@ class Submissions:
                 walltimes = await asyncio.to_thread(walltimes_of, wanted)
                 submission = replace(submission, walltimes=walltimes, elastic=taken.elastic)
             if not taken.elastic and job.spec.asked is not None:
-                notes = await self._check(taken.spec)
+                notes = await self._check(taken.spec, submission.user)
                 submission = replace(submission, job=Reading(taken.spec))
             elif taken.elastic:
                 try:
-                    notes = await self._check_placeholder(taken)
+                    notes = await self._check_placeholder(taken, submission.user)
                 except BatchError:
                     before = await self._store.read(lambda s: answered(s, submission))
                     if before is None:
@@ -102,7 +102,8 @@ class Submissions:
         before, taken, learnt = await self._looks.ask(submission)
         if before is None and taken.elastic:
             try:
-                await self._outputs.check(taken.spec, submission.user)
+                if self._runs_as is not None:  # else the daemon does not see what its user may
+                    await self._outputs.check(taken.spec, submission.user)
             except EjbError:
                 before = await self._store.read(lambda s: answered(s, submission))
                 if before is None:
@@ -135,31 +136,33 @@ class Submissions:
         taken = admit(ctx, job)
         return taken, wanted(ctx, taken, user)
 
-    async def _check(self, spec: JobSpec) -> tuple[str, ...]:
+    async def _check(self, spec: JobSpec, user: str) -> tuple[str, ...]:
         """Ask the batch system about a job that would be passed through; notes for its user.
 
         Raises EjbError (BATCH_REFUSED) where it would not take it. Where it does not answer in time, that is noted.
         """
-        shown = await self._shown(lambda: passing.trial(spec, self._runs_as, self._batch))
+        runs_as = self._runs_as or user
+        shown = await self._shown(runs_as, lambda: passing.trial(spec, runs_as, self._batch))
         return (*passing.lowered_limits(spec), *shown)
 
-    async def _check_placeholder(self, taken: Admission) -> tuple[str, ...]:
+    async def _check_placeholder(self, taken: Admission, user: str) -> tuple[str, ...]:
         """The same about J0 of a job that would be elastic. Of many of one shape the first is shown."""
         request = subjobrequests.trial(taken.spec, taken.queue, self._view(), self._batch, self._python)
-        shape, now = subjobrequests.shape_of(request), time.monotonic()
+        runs_as = self._runs_as or user
+        shape, now = (runs_as, *subjobrequests.shape_of(request)), time.monotonic()
         if (known := self._answers.get(shape)) is not None and now - known[0] < GOOD_FOR_S:
             return known[1]
-        notes = await self._shown(lambda: request)
+        notes = await self._shown(runs_as, lambda: request)
         fresh = {one: told for one, told in self._answers.items() if now - told[0] < GOOD_FOR_S}
         self._answers = fresh | {shape: (now, notes)}
         return notes
 
-    async def _shown(self, make: Callable[[], SubmitRequest]) -> tuple[str, ...]:
+    async def _shown(self, runs_as: str, make: Callable[[], SubmitRequest]) -> tuple[str, ...]:
         """What the batch system says of a request: nothing, or a note where it says nothing in time."""
         limit_s = self._limits.check_timeout_s
         try:
             async with asyncio.timeout(limit_s + OVER_S), self._checks:
-                await self._batch.check(Identity(self._runs_as), await asyncio.to_thread(make), limit_s)
+                await self._batch.check(Identity(runs_as), await asyncio.to_thread(make), limit_s)
         except TimeoutError:
             return (f"not checked by the batch system: it did not answer within {limit_s:g} s",)
         except BatchError as error:
@@ -189,18 +192,19 @@ class Submissions:
         _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
         walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
         taken, found = await self._store.read(lambda s: dryrun.plan(self._context(s), job, user, walltimes))
-        if taken.elastic:
+        if taken.elastic and self._runs_as is not None:
             await asyncio.to_thread(check_output, taken.spec, user)
         if taken.elastic:
-            checked = await self._check_placeholder(taken)
+            checked = await self._check_placeholder(taken, user)
             notes = (*checked, *job.notes, *await self._unsent(job.spec), *self._unseen())
         else:
-            notes = await self._check(taken.spec)
+            notes = await self._check(taken.spec, user)
         return {**found, "notes": list(notes)}
 
     def refuse_others(self, user: str) -> None:
-        """Everything this daemon starts runs as the daemon's own user, so that no other user may start anything."""
-        if user != self._runs_as:
+        """What runs as the daemon's own user is nothing that another user may start. `ejb-as` refuses
+        users that it does not act for."""
+        if self._runs_as is not None and user != self._runs_as:
             raise EjbError(
                 Code.FORBIDDEN,
                 f"this daemon runs jobs as {self._runs_as!r} and you are {user!r}",

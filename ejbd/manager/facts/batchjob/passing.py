@@ -20,7 +20,7 @@ from ejbd.manager.facts.batchjob import pbsvariables
 from ejbd.manager.facts.batchjob.exithook import write_exit
 from ejbd.manager.facts.batchjob.output import literally, output_paths
 from ejbd.manager.facts.placing.mpi import Profile
-from ejbd.manager.hands.spool import write_atomically
+from ejbd.manager.hands.files import Files
 from ejbd.manager.jobspec import Asked, JobKind, JobSpec, exported
 from ejbd.manager.jobspec.patterns import SBATCHS_ARRAY_OUTPUT, SBATCHS_OUTPUT
 from ejbd.manager.jobspec.pbsfiles import SERVER
@@ -52,7 +52,7 @@ def script_of(spec: JobSpec, batch: BatchSystem, launcher: Profile | None = None
     return f"#!/bin/sh\n{body}\n"
 
 
-def file_to_submit(spec: JobSpec, folder: Path) -> Path | None:
+def file_to_submit(spec: JobSpec, folder: Path, files: Files) -> Path | None:
     """The file that sbatch reads the script from: the user's own where it still holds it, else a copy in `folder`.
 
     None: from standard input, since it came from no file. May wait for a disk.
@@ -63,7 +63,7 @@ def file_to_submit(spec: JobSpec, folder: Path) -> Path | None:
     if _holds(path, text):
         return path
     copy = folder / (path.name or "job")
-    write_atomically(copy, text, 0o700)
+    files.put(copy, text, 0o700)
     return copy
 
 

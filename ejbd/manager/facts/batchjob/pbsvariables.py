@@ -49,10 +49,10 @@ def of_script(world: JobWorld, members: Sequence[Subjob]) -> dict[str, str]:
     # Fewer nodes may be known than the job asks for: then ranks are counted where they are.
     names = nodes or [worker.node for worker in workers] or ["localhost"]
     lines = [names[at % len(names)] for at, count in enumerate(tasks) for _ in range(count)]
-    folder = world.ctx.spool.job_dir(world.job.id) / "script"
+    folder = world.spool.job_dir(world.job.id) / "script"
     return {
         **_of_job(world),
-        "PBS_NODEFILE": str(world.ctx.spool.make_nodefile(folder, lines)),
+        "PBS_NODEFILE": str(world.spool.make_nodefile(folder, lines)),
         "PBS_NUM_NODES": str(len(tasks)),
         "PBS_NUM_PPN": str(max(tasks, default=1)),
         "PBS_NODENUM": "0",
@@ -68,7 +68,7 @@ def of_launch(world: JobWorld, folder: Path, seats: Sequence[Seat], workers: Seq
         return {}
     node_of = {worker.id: worker.node for worker in workers}
     lines = [node_of[seat.worker] for seat in sorted(seats, key=lambda seat: seat.rank)]
-    return {**_of_job(world), "PBS_NODEFILE": str(world.ctx.spool.make_nodefile(folder, lines))}
+    return {**_of_job(world), "PBS_NODEFILE": str(world.spool.make_nodefile(folder, lines))}
 
 
 def _of_job(world: JobWorld) -> dict[str, str]:

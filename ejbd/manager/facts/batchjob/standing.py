@@ -47,9 +47,9 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
         return None  # only the daemon acts at the end of its time, and settles its number
     launcher = profile_named(ctx.settings, spec.mpi) if is_open_mpi(ctx.settings, spec.mpi) else None
     script = passing.script_of(spec, batch, launcher)
-    path = ctx.spool.script_file(job.id)
+    path = world.spool.script_file(job.id)
     if spec.script is None:
-        path = ctx.spool.subjob_dir(job.id, subjob.id) / "alone" / "script"
+        path = world.spool.subjob_dir(job.id, subjob.id) / "alone" / "script"
     element = variables.element_of(world)
     number = _NUMBER if job.number is None else job.number
     output, error = output_paths(spec, job.id, job.user, node=_NODE, number=number, element=element)
@@ -61,7 +61,7 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
         "digest": hashlib.sha256(script.encode()).hexdigest(),
         "args": list(spec.argv) if spec.kind is JobKind.SCRIPT else [],
         "cwd": spec.cwd,
-        "env_file": str(ctx.spool.env_file(job.id)),
+        "env_file": str(world.spool.env_file(job.id)),
         "output": output,
         "error": error,
         "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world)},

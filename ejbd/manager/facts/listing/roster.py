@@ -35,6 +35,7 @@ _JOB = select(
     Job.seq,
     Job.id,
     Job.user,
+    Job.account,
     Job.queue,
     Job.state,
     Job.elastic,

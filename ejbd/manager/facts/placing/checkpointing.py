@@ -22,6 +22,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.memory import Offer
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
+from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobspec.endsignal import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
@@ -123,7 +124,9 @@ def open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> s
     return ""
 
 
-def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> tuple[Profile | None, bool]:
+def mpi_for(
+    settings: Settings, spec: JobSpec, launch_file: Path, size: int, read: Reads = OWN_FILES.read
+) -> tuple[Profile | None, bool]:
     """The profile for a launch, and whether it surely is an MPI program's.
 
     `auto` looks at the program's own libraries. Where it sees none (a script, Python, a container), ranks are wired up
@@ -131,7 +134,7 @@ def mpi_for(settings: Settings, spec: JobSpec, launch_file: Path, size: int) -> 
     """
     if spec.mpi == "none":
         return None, False
-    name = mpi_of_launch(str(launch_file)) if spec.mpi == "auto" else spec.mpi
+    name = mpi_of_launch(str(launch_file), read) if spec.mpi == "auto" else spec.mpi
     if name != "none":
         return profile_named(settings, name), True
     return (profile_named(settings, "mpich"), False) if size > 1 else (None, False)
@@ -142,7 +145,7 @@ def launch_settings(
 ) -> dict[str, Any]:
     """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses."""
     ctx, settings = world.ctx, world.ctx.settings
-    profile, sure = mpi_for(settings, world.spec, launch_file, size)
+    profile, sure = mpi_for(settings, world.spec, launch_file, size, ctx.hands.read)
     dmtcp = engine == "dmtcp"
     options = list(profile.dmtcp_options) if profile and sure else []
     env = dict(profile.env) if profile else {}
@@ -152,12 +155,12 @@ def launch_settings(
     if profile and profile.launcher:
         told["launcher"] = {"argv": [*profile.launcher, "-np", str(size)], "env": env}
     elif profile:
-        progress = ctx.spool.progress_library()
+        progress = world.spool.progress_library()
         # Under DMTCP the plugin holds the same code.
         preload = None if dmtcp or progress is None else str(progress)
         told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload, "sure": sure}
     if dmtcp:
-        plugin = node_limit.usable_plugin(ctx)[0]
+        plugin = world.spool.dmtcp_plugin() if node_limit.usable_plugin(ctx)[0] is not None else None
         if restart_from is not None:  # what it was started with is in its images
             plugin = node_limit.plugin_of(world, restart_from)
         told["dmtcp"] = {

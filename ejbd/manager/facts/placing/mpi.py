@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain, within
+from ejbd.manager.hands.files import OWN_FILES, Reads
 
 LOOKED_AT_BYTES = 4 << 20  # of a program: the names of the libraries that it needs stand near its beginning
 MOST_LAUNCH_BYTES = 64 << 20
@@ -103,18 +104,18 @@ def is_open_mpi(settings: Settings, name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def mpi_of_launch(file: str) -> str:
+def mpi_of_launch(file: str, read: Reads = OWN_FILES.read) -> str:
     """:func:`linked_mpi`, looked up once, since launch files stay as they are. `none` where the file system hangs."""
     try:
-        return within(lambda: linked_mpi(Path(file)), LOOK_S)
+        return within(lambda: linked_mpi(Path(file), read), LOOK_S)
     except TimeoutError:
         return "none"
 
 
-def linked_mpi(launch_file: Path) -> str:
+def linked_mpi(launch_file: Path, read: Reads = OWN_FILES.read) -> str:
     """`mpich`, `openmpi` or `none` by the libraries that the launch's program names."""
     try:
-        launch = json.loads(read_plain(launch_file, MOST_LAUNCH_BYTES, owner=os.geteuid())[0])
+        launch = json.loads(read(launch_file, MOST_LAUNCH_BYTES)[0])
         return linked_with(launch["argv"], launch["cwd"], launch["env"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "none"  # the worker will say what is wrong with it

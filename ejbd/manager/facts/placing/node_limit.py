@@ -29,7 +29,7 @@ def usable_plugin(ctx: Context) -> tuple[str | None, str]:
 
 
 def _look_for_plugin(ctx: Context) -> tuple[str | None, str]:
-    path, record = ctx.spool.dmtcp_plugin(), ctx.spool.dmtcp_plugin_record()
+    path, record = ctx.hands.own.dmtcp_plugin(), ctx.hands.own.dmtcp_plugin_record()
     if path is None:
         why = f"the plugin is not trusted: {record.get('why')}" if record else "no plugin was built"
         return None, f"{why} (ejb doctor --build-plugin)"
@@ -56,7 +56,7 @@ def one_mpirun(world: JobWorld) -> bool:
     if world.job.state == JobState.WAITING and not world.job.script_run:
         return False  # nothing was launched yet
     launch = world.launch
-    return launch is not None and mpi_of_launch(launch.file) == "openmpi"
+    return launch is not None and mpi_of_launch(launch.file, world.ctx.hands.read) == "openmpi"
 
 
 def why_one_node(world: JobWorld) -> str:

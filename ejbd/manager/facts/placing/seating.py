@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ejbd.core.placing import Host, Seat, place_wide
-from ejbd.files.userfiles import read_plain, within
+from ejbd.files.userfiles import within
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.mpi import LOOK_S, MOST_LAUNCH_BYTES
+from ejbd.manager.hands.files import Reads
 from ejbd.store.models import Launch, Worker
 
 
@@ -32,7 +32,7 @@ def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int
     if not any(host.processors for host in hosts):  # narrower than a rank: it makes do with what there is
         hosts = [Host(w.id, 1) for w in workers]
     full = world.job.processes
-    wide = min(_places_asked(launch, each, full), max(1, full // size))
+    wide = min(_places_asked(launch, each, full, world.ctx.hands.read), max(1, full // size))
     places, mine = place_wide(size, hosts, wide)
     used = len({(seat.worker, place) for seat in places for place in mine[seat.rank]})
     widths = {w.id: w.processors for w in workers}
@@ -50,19 +50,19 @@ def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int
     return Seating(seats, processors, min(size, max(1, at_once)))
 
 
-def _places_asked(launch: Launch, each: int, full: int) -> int:
+def _places_asked(launch: Launch, each: int, full: int, read: Reads) -> int:
     """Places for each rank: by `srun -c`; with `srun -N` as many as there are for each."""
     try:
-        found = within(lambda: _read(Path(launch.file)), LOOK_S)
+        found = within(lambda: _read(Path(launch.file), read), LOOK_S)
     except TimeoutError:
         return 1
     threads, spread = found
     return max(1, full // launch.size) if spread else max(1, -(-threads // each))
 
 
-def _read(file: Path) -> tuple[int, bool]:
+def _read(file: Path, read: Reads) -> tuple[int, bool]:
     try:
-        launch = json.loads(read_plain(file, MOST_LAUNCH_BYTES, owner=os.geteuid())[0])
+        launch = json.loads(read(file, MOST_LAUNCH_BYTES)[0])
         return int(launch.get("threads") or 1), bool(launch.get("spread"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return 1, False

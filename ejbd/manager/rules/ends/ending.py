@@ -135,7 +135,7 @@ def _tell_lost_output(world: JobWorld, failed: Operation | None) -> Effects[None
     if failed is None:
         return
     error = failed.error
-    kept = f"{error}; what was not brought into its output is kept in {world.ctx.spool.job_dir(job.id)}"
+    kept = f"{error}; what was not brought into its output is kept in {world.spool.job_dir(job.id)}"
     yield tell(EventKind.OUTPUT_LOST, job_id=job.id, reason=kept)
     if job.final_state == JobState.COMPLETED and not (failed.result or {}).get("own"):
         yield note(job, final_state=JobState.FAILED.value, exit_code=OUTPUT_LOST)

@@ -29,7 +29,7 @@ def adopt(world: JobWorld, j0: Subjob) -> Effects[bool]:
     ctx, job = world.ctx, world.job
     if not job.elastic or job.script_run or j0.role != SubjobRole.PLACEHOLDER or job.state != JobState.WAITING:
         return False
-    at_s = orders.begun_s(ctx.spool, job.id, j0.id)
+    at_s = orders.begun_s(world.spool, job.id, j0.id)
     if at_s is None:
         return False
     why = "its J0 began while no daemon was there: it runs as it was submitted"

@@ -110,7 +110,7 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
             return False  # the script will ask for it; a command has its one launch
         if not is_up(world):
             return False  # where its output cannot be written a job does not begin
-        launch = yield from add_launch(world, 0, job.processes, str(world.ctx.spool.launch_file(job.id, 0)))
+        launch = yield from add_launch(world, 0, job.processes, str(world.spool.launch_file(job.id, 0)))
     yield from start_epoch(world, launch, members)
     return True
 

@@ -134,7 +134,7 @@ def _epochs(world: JobWorld, launch: Launch) -> list[Epoch]:
 
 
 def _held(world: JobWorld, epoch: Epoch) -> bool:
-    return epoch.state == EpochState.STOPPED and world.ctx.spool.checkpoint_dir(world.job.id, epoch.number).is_dir()
+    return epoch.state == EpochState.STOPPED and world.spool.has_checkpoint(world.job.id, epoch.number)
 
 
 def coordinator_lost(world: JobWorld, epoch: Epoch) -> bool:

@@ -138,7 +138,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
             "launch_file": launch.file,
             "ranks": ranks,
             "epoch_dir": str(folder),
-            "restart_dir": str(ctx.spool.checkpoint_dir(job.id, restart_from)) if restart_from else None,
+            "restart_dir": str(world.spool.checkpoint_dir(job.id, restart_from)) if restart_from else None,
             "home": worker is workers[0],  # of the subjob that lasts longest
             "timeout_s": timeout_s * WORKERS_PART,
             **common,

@@ -76,10 +76,10 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> Effects[None]:
             for launch in ctx.session.query(Launch).where(Launch.job_id == job.id, Launch.state == LaunchState.ENDED)
         }
         script = {
-            "path": str(ctx.spool.script_file(job.id)),
+            "path": str(world.spool.script_file(job.id)),
             "args": list(spec.argv),
             "cwd": spec.cwd,
-            "env_file": str(ctx.spool.env_file(job.id)),
+            "env_file": str(world.spool.env_file(job.id)),
             "job_name": spec.name,
             "restartable": spec.restartable,
             "ended_launches": ended,

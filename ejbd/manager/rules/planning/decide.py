@@ -41,7 +41,7 @@ from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.listing.roster import JobRow
 from ejbd.manager.facts.placing import movability as moving
-from ejbd.manager.facts.queues import start_pauses
+from ejbd.manager.facts.queues import start_pauses, starts_of
 from ejbd.manager.facts.room.asking import answered, ask, resumes
 from ejbd.manager.facts.room.windows import Room, margins
 from ejbd.manager.facts.times import work_now
@@ -61,7 +61,7 @@ class Decider:
 
     def __init__(self, ctx: Context, *, remembers: bool = False) -> None:
         self.room = Room(ctx, remembers=remembers)
-        self._start_pauses: dict[str, float] | None = None
+        self._start_pauses: dict[tuple[str, str], float] | None = None
         self._policies: dict[str, Policy] = {}
         self._off: dict[str, bool] = {}
 
@@ -130,8 +130,8 @@ class Decider:
         unsent = j0 is not None and j0.state == SubjobState.PLANNED
         early = j0 is not None and j0.tag in self._too_early
         kept_back = unseen or unsent or early or world.job.held or bool(world.awaited)
-        queue = world.job.queue
-        return kept_back or self.ctx.now < world.job.not_before_s or self._starts_paused(queue) or self._is_off(queue)
+        early = kept_back or self.ctx.now < world.job.not_before_s
+        return early or self._starts_paused(world.job) or self._is_off(world.job.queue)
 
     def _is_off(self, queue: str) -> bool:
         """Whether waiting jobs of this queue are not to be started early now; they wait for their J0."""
@@ -139,11 +139,11 @@ class Decider:
             self._off[queue] = not auto.is_on(self.ctx, queue)
         return self._off[queue]
 
-    def _starts_paused(self, queue: str) -> bool:
-        """Whether subjobs of this queue have come to nothing so often that none is asked for now."""
+    def _starts_paused(self, job: Job) -> bool:
+        """Whether subjobs of this job's queue have come to nothing so often that none is asked for now."""
         if self._start_pauses is None:
             self._start_pauses = start_pauses(self.ctx.session)
-        return self.ctx.now < self._start_pauses.get(queue, 0.0)
+        return self.ctx.now < self._start_pauses.get((job.queue, starts_of(self.ctx, job)), 0.0)
 
     def decide(self, world: JobWorld) -> Effects[None]:
         """One job: what its policy says, then whatever its application can do now."""
@@ -218,7 +218,7 @@ class Decider:
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
             return
-        if self._starts_paused(job.queue):
+        if self._starts_paused(job):
             return
         question, decision = answered(world, Situation.RUNNING, self.room)
         yield from record(world, question, decision)
@@ -251,8 +251,9 @@ class Decider:
             )
             taken.append((subjob.processors, subjob.usable_s))
         self.room.take(world, taken)
-        if self._start_pauses and job.queue in self._start_pauses:
-            self._start_pauses[job.queue] = yield TryStart(job)
+        paused = (job.queue, starts_of(self.ctx, job))
+        if self._start_pauses and paused in self._start_pauses:
+            self._start_pauses[paused] = yield TryStart(job)
 
     def _leaves_idle_j0(self, world: JobWorld, j0: Subjob) -> Effects[None]:
         """Before a J0 ends on which nothing runs, while the shell of the script goes on elsewhere: its number stays."""

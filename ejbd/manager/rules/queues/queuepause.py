@@ -6,6 +6,7 @@ Two things can fail, each on its own account:
   one trial when the pause is over. What is taken opens it, and whatever was refused before is submitted at once.
 - `starts`: subjobs, or place holders, that the batch system starts and on which no rank ever runs. Then no further
   subjob is asked for, but for one when the pause is over; place holders and passed-through jobs go on being submitted.
+  Where each job runs as its own user, that is so for one user and account alone.
 
 The pause begins with the third failure in a row. A refusal that is the job's own fault (an option, an account, a size
 that is not allowed) is none of the queue's. A limit of a user's in an account (`whose`) pauses the queue for that user
@@ -23,7 +24,7 @@ from ejbd.manager.effects.ends import End, NothingCameOfIt, Outcome, Placeholder
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import PAUSES_S, QUEUE_PAUSE_S, SUBMISSION_PAUSE_S, pause_s
-from ejbd.manager.facts.queues import DIFFERENT_JOBS, Failing, whose_is
+from ejbd.manager.facts.queues import DIFFERENT_JOBS, Failing, starts_of, whose_is
 from ejbd.store.models import Job, QueuePause
 from ejbd.store.states import SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC
@@ -44,11 +45,13 @@ def note_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
         elif end.role is not SubjobRole.SUBJOB:  # which may be charged to another account, and waits by itself
             yield from failed(ctx, job, Failing.SUBMISSIONS, end.said, whose_is(job))
     elif isinstance(end, NothingCameOfIt) and end.started:
-        yield from failed(ctx, job, Failing.STARTS, end.said)
+        yield from failed(ctx, job, Failing.STARTS, end.said, starts_of(ctx, job))
     elif isinstance(end, PlaceholderEnded) and _broke(end):
-        yield from failed(ctx, job, Failing.STARTS, f"{end.id} ended as {end.state} before any rank ran")
+        why = f"{end.id} ended as {end.state} before any rank ran"
+        yield from failed(ctx, job, Failing.STARTS, why, starts_of(ctx, job))
     elif isinstance(end, TimeUsedUp) and not end.began and not end.away:
-        yield from failed(ctx, job, Failing.STARTS, f"a J0 of {job.id} timed out before any rank ran")
+        why = f"a J0 of {job.id} timed out before any rank ran"
+        yield from failed(ctx, job, Failing.STARTS, why, starts_of(ctx, job))
 
 
 def _broke(end: PlaceholderEnded) -> bool:
@@ -100,7 +103,7 @@ def may_submit(ctx: Context, job: Job, *, tried: bool) -> Effects[bool]:
 
 def try_start(ctx: Context, job: Job) -> Effects[float]:
     """A queue's pause is over, and subjobs of `job` are its trial. Until when the others wait (absolute seconds)."""
-    row = ctx.session.get(QueuePause, (job.queue, Failing.STARTS.value, ""))
+    row = ctx.session.get(QueuePause, (job.queue, Failing.STARTS.value, starts_of(ctx, job)))
     return 0.0 if row is None else (yield from _try_with(row, job, ctx.now))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
-from ejbd.files.userfiles import read_plain, within
+from ejbd.files.userfiles import within
 from ejbd.manager.effects import (
     AddLaunch,
     Advance,
@@ -44,6 +43,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import ToldOperation
+from ejbd.manager.hands.files import Reads
 from ejbd.manager.protocol.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
@@ -198,7 +198,7 @@ def take_left_behind(world: JobWorld, subjob: Subjob) -> Effects[None]:
         file = str(_report_file(ctx, worker))
         reports = ctx.left_behind.get(file)
         if reports is None:  # it came since the files were read
-            reports = _read_reports(file)
+            reports = _read_reports(file, ctx.hands.read)
         for report in reports:
             if report["n"] == worker.reports_stored + 1:
                 if report["kind"] == "leaving":  # it may have come long after what was told before
@@ -217,20 +217,20 @@ def report_files(ctx: Context, gone: Collection[str]) -> list[str]:
     return [str(_report_file(ctx, worker)) for worker, batch_id in found if batch_id in gone]
 
 
-def read_left_behind(files: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def read_left_behind(files: Sequence[str], read: Reads) -> dict[str, list[dict[str, Any]]]:
     """The reports in these files. Not for the store's writer: it is not known what a job has put there."""
-    return {file: _read_reports(file) for file in files}
+    return {file: _read_reports(file, read) for file in files}
 
 
 def _report_file(ctx: Context, worker: Worker) -> Path:
-    folder = ctx.spool.subjob_dir(worker.job_id, worker.subjob_id) / "reports"
+    folder = ctx.spool_of(worker.job_id).subjob_dir(worker.job_id, worker.subjob_id) / "reports"
     return folder / f"{worker.node.replace('/', '_')}-{worker.boot}.jsonl"
 
 
-def _read_reports(file: str) -> list[dict[str, Any]]:
+def _read_reports(file: str, read: Reads) -> list[dict[str, Any]]:
     """Lines that are torn end the reading: the worker did not get further. What is no report is passed over."""
     try:
-        data = within(lambda: read_plain(file, MOST_LEFT_BYTES, owner=os.geteuid())[0], LOOK_S)
+        data = within(lambda: read(Path(file), MOST_LEFT_BYTES)[0], LOOK_S)
     except OSError:
         return []
     reports: list[dict[str, Any]] = []
@@ -366,7 +366,7 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[
         yield NoteRefusal("srun", "another launch runs, or it wants more ranks than the job has")
         yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
-    file = str(world.ctx.spool.launch_file(job.id, ordinal))
+    file = str(world.spool.launch_file(job.id, ordinal))
     if report["file"] != file:  # nothing else is read, or given to other workers to read
         yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return

@@ -1,0 +1,193 @@
+"""Slurm's commands that act on jobs, for one user: run by the daemon itself as its own, or by `ejb-as` as another."""
+
+from __future__ import annotations
+
+import math
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ejbd.batch.base import with_tag
+from ejbd.batch.process import HERE, CommandCount, CommandResult, Commands, CommandTimedOut, Surroundings
+from ejbd.batch.slurm.commands import Sbatch
+from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
+from ejbd.identity.sessions import Answer, Helper, NoAnswer
+from ejbd.options.sbatch import BY_LETTER, Argument, matching
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What an `sbatch` is started with: `users`, the environment that it hands on (None: its own); `wording`, of its
+    user's time zone and language."""
+
+    sbatch: Sbatch
+    stdin: str | None
+    users: Mapping[str, str] | None
+    wording: Mapping[str, str]
+    surroundings: Surroundings = HERE
+
+
+class Acts(Protocol):
+    """What is done for `user`, by the entry of that user."""
+
+    @property
+    def user(self) -> pwd.struct_passwd: ...
+
+    async def submit(self, submission: Submission) -> CommandResult:
+        """Raises CommandTimedOut, BatchError where it was surely not taken, SubmitOutcomeUnknown where it may be."""
+        ...
+
+    async def run(self, argv: Sequence[str], timeout_s: float) -> CommandResult:
+        """`scancel` or `scontrol`. Raises BatchError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnActs:
+    """By the daemon itself, for its own user. `environment`: what sbatch is started in."""
+
+    commands: Commands
+    user: pwd.struct_passwd
+    environment: Mapping[str, str]
+
+    async def submit(self, submission: Submission) -> CommandResult:
+        sbatch, descriptor = submission.sbatch, None
+        if submission.users is not None:
+            descriptor = in_memory(submission.users)
+            # By its path: for each component of a heterogeneous job sbatch reads it anew, from its beginning.
+            sbatch = replace(sbatch, environment_file=f"/proc/self/fd/{descriptor}")
+        try:
+            return await self.commands.run(
+                _argv(sbatch),
+                timeout_s=sbatch.timeout_s,
+                stdin=submission.stdin,
+                environment={**self.environment, **submission.wording},
+                surroundings=submission.surroundings,
+                descriptors=() if descriptor is None else (descriptor,),
+            )
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    async def run(self, argv: Sequence[str], timeout_s: float) -> CommandResult:
+        return await self.commands.run(argv, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class HelpedActs:
+    """By `ejb-as`, which makes the commands itself of what it is told."""
+
+    helper: Helper
+    user: pwd.struct_passwd
+    counts: dict[str, CommandCount]
+
+    async def submit(self, submission: Submission) -> CommandResult:
+        sbatch, around = submission.sbatch, submission.surroundings
+        request, operands = sbatch.request, sbatch.operands()
+        words = _argv(replace(sbatch, test_only=False))[1:]
+        options = one_word_each(words[: len(words) - len(operands)])
+        told: dict[str, Any] = {
+            "options": [word for word in options if not word.startswith("--comment=")],
+            "script": submission.stdin or "",
+            "cwd": str(around.directory or "/"),
+            "wording": {"LC_ALL": "C", "TZ": "UTC0", **submission.wording},
+            "limits": dict(around.limits),
+        }
+        if not sbatch.test_only:
+            told |= {"tag": request.tag, "comment": with_tag(request.comment, request.tag).removesuffix(request.tag)}
+        if operands:
+            told |= {"file": operands[0], "args": operands[1:]}
+        if submission.users is not None:
+            told["environment"] = dict(submission.users)
+        if around.umask is not None:
+            told["umask"] = around.umask
+        return await self._asked("sbatch", "test_only" if sbatch.test_only else "submit", sbatch.timeout_s, told)
+
+    async def run(self, argv: Sequence[str], timeout_s: float) -> CommandResult:
+        match list(argv):
+            case ["scancel", *ids]:
+                return await self._asked("scancel", "cancel", timeout_s, {"ids": ids})
+            case ["scontrol", "update", job, *settings]:
+                wanted = dict(setting.split("=", 1) for setting in settings)
+                told = {"id": job.removeprefix("JobId="), "set": wanted}
+                return await self._asked("scontrol", "update", timeout_s, told)
+            case ["scontrol", change, job]:
+                return await self._asked("scontrol", "update", timeout_s, {"change": change, "id": job})
+        raise BatchError(f"{argv[0]} is not run for another user", transient=False)
+
+    async def _asked(self, name: str, verb: str, timeout_s: float, told: Mapping[str, Any]) -> CommandResult:
+        count = self.counts.setdefault(name, CommandCount())
+        count.calls += 1
+        count.failures += 1  # until it has ended well
+        seconds, user = math.ceil(timeout_s), self.user.pw_name
+        try:
+            answer = await self.helper.asked(user, verb, answer_s=seconds + 5, timeout_s=seconds, **told)
+        except NoAnswer as error:
+            if verb == "submit":
+                raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}") from error
+            raise BatchError(error.message, transient=True) from error
+        except EjbError as error:
+            # What it refuses is the user's own matter, and nothing that the queue does wrong.
+            refused = error.code is Code.FORBIDDEN
+            raise BatchError(error.message, transient=error.transient, hint=error.hint, of_account=refused) from error
+        except OSError as error:
+            raise BatchError(f"{name} cannot be started: {error.strerror}", transient=False) from error
+        result = _result(name, answer)
+        count.seconds += result.seconds
+        if answer["timed_out"]:
+            raise CommandTimedOut(name, timeout_s, result.stderr, result.stdout)
+        count.failures -= result.code == 0
+        return result
+
+
+def _result(name: str, answer: Answer) -> CommandResult:
+    said = str(answer["stdout"]), str(answer["stderr"])
+    return CommandResult(name, int(answer["code"]), *said, float(answer["seconds"]))
+
+
+def _argv(sbatch: Sbatch) -> list[str]:
+    try:
+        return sbatch.argv()
+    except ValueError as error:
+        raise BatchError(f"Slurm cannot take the job: {error}", transient=False) from error
+
+
+def one_word_each(words: Sequence[str]) -> list[str]:
+    """sbatch's options as `--name=value` or `--name`, by their full names. Raises BatchError for what is none."""
+    found, rest = [], list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            known = matching(name)
+            option = known[0] if len(known) == 1 else None
+        else:
+            option = BY_LETTER.get(word[1:2]) if word.startswith("-") else None
+            value = word[2:].removeprefix("=") if option is not None and option.argument is not Argument.NONE else ""
+            equals = "=" if value else ""
+        if option is None or (option.argument is Argument.NONE and equals):
+            raise BatchError(f"{word!r} is not an sbatch option", transient=False)
+        if option.argument is Argument.REQUIRED and not equals:
+            if not rest:
+                raise BatchError(f"the sbatch option {word!r} needs a value", transient=False)
+            equals, value = "=", rest.pop(0)
+        found.append(option.spelling + equals + value)
+        if not word.startswith("--") and option.argument is Argument.NONE and word[2:]:  # letters in one word
+            rest.insert(0, f"-{word[2:]}")
+    return found
+
+
+def in_memory(environment: Mapping[str, str]) -> int:
+    """A file that no disk holds, as sbatch's --export-file reads it: a null character behind each variable."""
+    data = "".join(f"{name}={value}\0" for name, value in environment.items()).encode(errors="surrogateescape")
+    descriptor = os.memfd_create("environment")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError as error:
+        os.close(descriptor)
+        raise BatchError(f"the job's environment cannot be kept: {error.strerror}", transient=True) from error
+    return descriptor

@@ -1,0 +1,378 @@
+#!/usr/bin/python3 -IS
+"""ejb-as: acts as one user, on the word of the service user alone (docs/threat-model.md).
+
+One file, owned by root, of Python's standard library (3.9 or later). Root's socket unit starts one for each connection,
+with the connection as standard input and output. Where there is no systemd, one sudoers rule starts it. The first line
+names the user. Root is given up for good before any request is read. Lines of JSON go in and come out: a request has a
+`verb`, an answer has `ok`, and where that is false an `error`.
+"""
+
+import base64
+import ctypes
+import json
+import os
+import pwd
+import re
+import resource
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import syslog
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS = 32 << 20, 8 << 20, 64 << 20, 10000
+IDLE_S, MOST_COMMAND_S = 60, 120
+USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}"
+TAG = r"ejb-[0-9a-f]{1,32}(_[0-9]{1,7})?\.[0-9]{1,9}"
+ID = r"[0-9]{1,12}(_[0-9]{1,9})?"
+PART = r"(?!\.\.?$)[^/\0]{1,255}"
+TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
+PLACE = r"LC_[A-Z]{1,32}|LANG|LANGUAGE|TZ"  # may be said for a command: how it reads times
+LOGGED = ("tag", "ids", "id", "change", "set", "path")
+LIMITS = "cpu|fsize|data|stack|core|rss|nproc|nofile|memlock|as"
+SETTINGS = {  # of a job, with what they may be set to
+    **{"TimeLimit": "[0-9:-]{1,20}", "StartTime": r"now(\+1000days)?", "MinMemoryNode": "[0-9]{1,6}"},
+    **{"NumNodes": "1-1", "NumTasks": "1", "NumCPUs": "1", "MinCPUsNode": "1", "Requeue": "[01]"},
+}
+# sbatch's options, each one word. Not among them: another user or group, a login's environment, files that sbatch reads
+# on its own, other clusters, and what makes no job of the script.
+OPTIONS = """account acctg-freq array batch bb begin chdir comment constraint container container-id contiguous
+core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error exclude
+exclusive export extra-node-info gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint
+hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu
+mem-per-gpu mincpus network nice no-kill no-requeue nodelist nodes ntasks ntasks-per-board ntasks-per-core
+ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output overcommit oversubscribe parsable
+partition power prefer priority profile propagate qos quiet reboot requeue reservation share signal sockets-per-node
+spread-job switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task use-min-nodes verbose
+wait-all-nodes wckey"""
+OPTION = "--(%s)(=%s)?" % ("|".join(OPTIONS.split()), TEXT)
+Request = dict[str, Any]
+
+
+class Refused(Exception):
+    """What is not done, in one sentence."""
+
+
+def need(pattern: str, value: Any, what: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII | re.DOTALL):
+        raise Refused("%s is not allowed: %.60r" % (what, value))
+    return value
+
+
+def words(pattern: str, value: Any, what: str) -> list[str]:
+    if not isinstance(value, list):
+        raise Refused("%s is no list" % what)
+    return [need(pattern, word, what) for word in value]
+
+
+def table(names: str, value: Any, what: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise Refused("%s is no object" % what)
+    return {need(names, name, what): need(TEXT, text, what) for name, text in value.items()}
+
+
+def number(value: Any, what: str, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise Refused("%s is no number from %d to %d" % (what, least, most))
+    return int(value)
+
+
+# -- as root: which user asks, and for which -----------------------------------------------------------------------
+
+
+def configuration(path: str) -> dict[str, Any]:
+    """Root's own file: the user that is served (`service`), the pattern of `spool`, and more (docs/operators.md)."""
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != 0 or found.st_mode & 0o022:
+            raise Refused("%s must belong to root, and no other user may write it" % path)
+        plain = {"least_uid": 1000, "path": "/usr/bin:/bin", "environment": {}, "refused": [], "no_new_privs": True}
+        return {**plain, **json.load(file)}
+
+
+def check_caller(service: str) -> None:
+    """The kernel says which user is at the other end; where there is no socket, sudo does."""
+    caller = int(os.environ.get("SUDO_UID", "-1"))
+    if stat.S_ISSOCK(os.fstat(0).st_mode):
+        with socket.socket(fileno=os.dup(0)) as end:
+            peer = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
+            caller = int.from_bytes(peer[4:8], sys.byteorder)
+    if caller != pwd.getpwnam(service).pw_uid:
+        raise Refused("user id %d is not served here" % caller)
+
+
+def check_user(name: Any, config: dict[str, Any]) -> pwd.struct_passwd:
+    """The entry of a user that may be acted for."""
+    user = pwd.getpwnam(need(USER, name, "the user"))
+    if 0 in (user.pw_uid, user.pw_gid) or user.pw_uid < config["least_uid"]:
+        raise Refused("user %s is the system's" % name)
+    if name in (config["service"], *config["refused"]):
+        raise Refused("user %s is not acted for" % name)
+    with open("/etc/shells") as file:
+        shells = [line.strip() for line in file if line[0] == "/" and not line.endswith(("/nologin\n", "/false\n"))]
+    if user.pw_shell not in shells:
+        raise Refused("user %s has no shell to log in with" % name)
+    shadow = subprocess.run(["/usr/bin/getent", "shadow", name], stdout=subprocess.PIPE, env={}, timeout=10).stdout
+    end = [*shadow.decode(errors="replace").split(":"), *8 * [""]][7]  # in days since the epoch
+    if end.isdecimal() and int(end) <= time.time() // 86400:
+        raise Refused("the account of user %s has expired" % name)
+    return user
+
+
+def become(user: pwd.struct_passwd, no_new_privs: bool) -> None:
+    """Take the user's groups, as they are today, and ids; and see that there is no way back."""
+    os.initgroups(user.pw_name, user.pw_gid)
+    os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+    os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    if no_new_privs and ctypes.CDLL(None).prctl(38, 1, 0, 0, 0) != 0:
+        os._exit(70)
+    backs: Any = ((os.setresuid, (-1, 0, -1)), (os.setresgid, (-1, 0, -1)), (os.setgroups, ([0],)))
+    for back, ids in backs:
+        with suppress(PermissionError):
+            back(*ids)
+            os._exit(70)
+    with open("/proc/self/status") as file:
+        left = [line for line in file if re.match("Cap(Inh|Prm|Eff|Amb):", line) and int(line.split()[1], 16)]
+    now = ({*os.getresuid()}, {*os.getresgid()})
+    if left or 0 in os.getgroups() or now != ({user.pw_uid}, {user.pw_gid}):
+        os._exit(70)
+    os.umask(0o077)
+    os.chdir("/")
+
+
+# -- as the user ---------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """What is done for one user: files below the spool, and batch commands."""
+
+    def __init__(self, user: pwd.struct_passwd, config: dict[str, Any]) -> None:
+        self.user, self.config, self.root = user, config, config["spool"].replace("%u", user.pw_name)
+
+    def answer(self, line: bytes) -> tuple[Request, str]:
+        """Do what a line asks for; the answer, and words about it for the log."""
+        what = "?"
+        try:
+            request = json.loads(line)
+            verb = need("prepare|submit|cancel|update|put|read|remove|test_only", request["verb"], "the verb")
+            what = " ".join([verb] + ["%s=%.200r" % (name, request[name]) for name in LOGGED if name in request])
+            return {"ok": True, **getattr(self, verb)(request)}, what
+        except OSError as error:
+            said: Request = {"error": error.strerror or "it failed", "errno": error.errno}
+        except Refused as refused:
+            said = {"error": str(refused), "refused": True}
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
+            said = {"error": "the request cannot be read (%s)" % type(error).__name__, "refused": True}
+        return {"ok": False, **said}, "%s: %s" % (what, said["error"])
+
+    # files: each folder is opened from the one before, and none of them may be a link
+
+    def folder(self, parts: Sequence[str], make: bool = False) -> int:
+        """A descriptor of a folder below the spool, which has to be the user's alone, out of others' reach."""
+        for path in {self.root, os.path.realpath(self.root)}:
+            while path != "/":
+                path = os.path.dirname(path)
+                found = os.stat(path)
+                open_to_all = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+                if open_to_all or found.st_uid not in (0, self.user.pw_uid):
+                    raise Refused("others could put something else below %s" % path)
+        if make and not os.path.lexists(self.root):
+            os.mkdir(self.root, 0o700)
+        at = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(at).st_uid != self.user.pw_uid or os.fstat(at).st_mode & 0o077:
+                raise Refused("%s is not the user's alone (mode 0700)" % self.root)
+            for part in parts:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, 0o700, dir_fd=at)
+                outer, at = at, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+                os.close(outer)
+            return at
+        except BaseException:
+            os.close(at)
+            raise
+
+    @contextmanager
+    def place(self, path: Any, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Where a path below the spool is: its folder's descriptor, and its name there."""
+        *parts, name = words(PART, need(TEXT, path, "the path").split("/")[:64], "the path")
+        at = self.folder(parts, make)
+        try:
+            yield at, name
+        finally:
+            os.close(at)
+
+    def prepare(self, request: Request) -> Request:
+        for path in ["", *words(TEXT, request.get("folders", []), "a folder")]:
+            os.close(self.folder([need(PART, part, "a folder") for part in path.split("/") if path], make=True))
+        return {}
+
+    def put(self, request: Request) -> Request:
+        """A file, whole or not at all. `link`: another name of a file beside it; the new one must not be there yet."""
+        data, mode = base64.b64decode(request.get("data", "")), number(request.get("mode", 0o600), "mode", 0, 0o700)
+        temporary = ".%s.tmp" % os.urandom(8).hex()
+        with self.place(request["path"], make=True) as (at, name):
+            if "link" in request:
+                os.link(need(PART, request["link"], "the link"), name, src_dir_fd=at, dst_dir_fd=at)
+                return {}
+            try:
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=at), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+            except OSError:
+                os.unlink(temporary, dir_fd=at)
+                raise
+        return {}
+
+    def read(self, request: Request) -> Request:
+        """A file of the user's, or a folder's names. By a whole path it is an output, and may be behind links."""
+        path, flags = request["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+        inside = not str(path).startswith("/")
+        if inside:
+            with self.place(path) as (at, name):
+                file = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+        else:
+            file = os.open(need(ABSOLUTE, path, "the path"), flags)
+        try:
+            found = os.fstat(file)
+            if stat.S_ISDIR(found.st_mode) and inside:
+                return {"names": os.listdir(file)}
+            if not stat.S_ISREG(found.st_mode) or (inside and found.st_uid != self.user.pw_uid):
+                raise Refused("it is not a regular file of the user's")
+            most, offset = (number(request.get(name, 0), name, 0, 1 << 60) for name in ("most", "offset"))
+            data = os.pread(file, min(most, MOST_READ), offset)
+            return {"data": base64.b64encode(data).decode(), "mtime": found.st_mtime}
+        finally:
+            os.close(file)
+
+    def remove(self, request: Request) -> Request:
+        with self.place(request["path"]) as (at, name):
+            if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                shutil.rmtree("/proc/self/fd/%d/%s" % (at, name))  # which follows no link
+            else:
+                os.unlink(name, dir_fd=at)
+        return {}
+
+    # batch commands: made here of what was checked, and run without a shell
+
+    def submit(self, request: Request, *test: str) -> Request:
+        argv, keep = ["sbatch", *words(OPTION, request["options"], "the option"), *test], []
+        if not test:
+            comment = need(r"([^\0]* )?", request["comment"], "the comment") + need(TAG, request["tag"], "the tag")
+            argv.append("--comment=" + comment)
+        if "environment" in request:
+            variables = table(VARIABLE, request["environment"], "a variable")
+            keep.append(os.memfd_create("environment"))
+            text = "".join("%s=%s\0" % pair for pair in variables.items())
+            os.pwrite(keep[0], text.encode(errors="surrogateescape"), 0)
+            argv.append("--export-file=/proc/self/fd/%d" % keep[0])
+        if "file" in request:
+            argv += [need(ABSOLUTE, request["file"], "the file"), *words(TEXT, request["args"], "an argument")]
+        try:
+            return self.run(argv, request, keep)
+        finally:
+            for descriptor in keep:
+                os.close(descriptor)
+
+    def test_only(self, request: Request) -> Request:
+        return self.submit(request, "--test-only")
+
+    def cancel(self, request: Request) -> Request:
+        return self.run(["scancel", *words(ID, request["ids"], "a job")], request)
+
+    def update(self, request: Request) -> Request:
+        id = need(ID, request["id"], "the job")
+        if "change" in request:
+            change = need("uhold|release|requeuehold", request["change"], "the change")
+            return self.run(["scontrol", change, id], request)
+        wanted = table("|".join(SETTINGS), request["set"], "a setting")
+        settings = ["%s=%s" % (name, need(SETTINGS[name], wanted[name], name)) for name in wanted]
+        return self.run(["scontrol", "update", "JobId=" + id, *settings], request)
+
+    def run(self, argv: list[str], request: Request, keep: Sequence[int] = ()) -> Request:
+        """A command of the batch system's, in an environment of ours. What it says is cut at MOST_SAID bytes."""
+        name, umask = self.user.pw_name, number(request.get("umask", 0o077), "umask", 0, 0o777)
+        environment = {"PATH": self.config["path"], "USER": name, "LOGNAME": name, **self.config["environment"]}
+        environment.update(HOME=self.user.pw_dir, SHELL=self.user.pw_shell)
+        environment.update(table(PLACE, request.get("wording", {"LC_ALL": "C", "TZ": "UTC0"}), "the wording"))
+        limits = {
+            getattr(resource, "RLIMIT_" + name.upper()): number(most, name, -1, 1 << 62)
+            for name, most in request.get("limits", {}).items()
+            if need(LIMITS, name, "the limit")
+        }
+
+        def before() -> None:
+            os.umask(umask)
+            for kind, most in limits.items():
+                hard = resource.getrlimit(kind)[1]
+                resource.setrlimit(kind, (hard if hard != -1 and not 0 <= most <= hard else most, hard))
+
+        began, timed_out = time.monotonic(), False
+        seconds = number(request.get("timeout_s", 30), "timeout_s", 1, MOST_COMMAND_S)
+        script = need(TEXT, request.get("script", ""), "the script").encode(errors="surrogateescape")
+        around: Any = {"env": environment, "cwd": need(ABSOLUTE, request.get("cwd", "/"), "the folder")}
+        around.update(dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE))
+        child = subprocess.Popen(argv, pass_fds=keep, preexec_fn=before, start_new_session=True, **around)
+        try:
+            out, err = child.communicate(script, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            os.killpg(child.pid, signal.SIGKILL)
+            out, err = child.communicate()
+        said = {"stdout": out[:MOST_SAID].decode(errors="replace"), "stderr": err[:MOST_SAID].decode(errors="replace")}
+        return {"code": child.returncode, "timed_out": timed_out, "seconds": time.monotonic() - began, **said}
+
+
+def next_line(source: Any) -> bytes:
+    """Of a caller that says nothing for IDLE_S, or does not take its answer, the alarm ends the process."""
+    signal.alarm(IDLE_S)
+    line: bytes = source.readline(MOST_LINE + 1)
+    signal.alarm(2 * MOST_COMMAND_S)
+    return line if line.endswith(b"\n") and len(line) <= MOST_LINE else b""
+
+
+def tell(answer: Request) -> None:
+    with open(1, "wb", closefd=False) as out:
+        out.write(json.dumps(answer).encode() + b"\n")
+
+
+def serve(config: dict[str, Any]) -> None:
+    """One session, on standard input and output."""
+    source, name = sys.stdin.buffer, "?"
+    try:
+        check_caller(config["service"])
+        name = json.loads(next_line(source))["user"]
+        user = check_user(name, config)
+    except (Refused, ValueError, TypeError, LookupError, OSError, RecursionError) as error:
+        why = str(error) if isinstance(error, Refused) else "there is no such user"
+        syslog.syslog(syslog.LOG_WARNING, "refused for %.80r: %s" % (name, why))
+        tell({"ok": False, "error": why, "refused": True})
+        return
+    become(user, config["no_new_privs"])
+    session = Session(user, config)
+    tell({"ok": True, "uid": user.pw_uid, "home": user.pw_dir, "shell": user.pw_shell, "spool": session.root})
+    for _ in range(MOST_REQUESTS):
+        if not (line := next_line(source)):
+            break
+        answer, what = session.answer(line)
+        syslog.syslog("for %s: %s" % (user.pw_name, re.sub("[^ -~]", "?", what)[:1000]))
+        tell(answer)
+
+
+if __name__ == "__main__":
+    syslog.openlog("ejb-as", syslog.LOG_PID | (0 if os.path.exists("/dev/log") else syslog.LOG_PERROR), syslog.LOG_AUTH)
+    if os.geteuid() != 0 or len(sys.argv) > 2:
+        sys.exit("ejb-as: root's socket unit, or its sudoers rule, starts this, with no more than its configuration")
+    try:
+        serve(configuration([*sys.argv, "/etc/ejb/ejb-as.json"][1]))
+    except (OSError, ValueError, Refused) as error:
+        sys.exit("ejb-as: %s" % error)

@@ -1,0 +1,234 @@
+"""The daemon's end of `ejb-as`: sessions that each act for one user, kept for a burst of that user's work."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import errno
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ejbd.errors import Code, EjbError
+from ejbd.identity.settings import HelperSettings
+from ejbd.identity.spools import SpoolPattern
+
+PATIENCE_S = 10.0  # for an answer about files; batch commands have their own time-outs
+KEPT_S = 15.0  # a session without work is ended; ejb-as itself would do it after a minute
+MOST_REQUESTS = 5000  # of a session; ejb-as takes twice as many
+_ONCE = frozenset({"submit"})  # what must not be asked again where the answer was lost
+Answer = dict[str, Any]
+
+
+class NoAnswer(EjbError):
+    """The session broke before the answer came: what was asked for may have been done."""
+
+    def __init__(self, user: str, verb: str, why: str) -> None:
+        message = f"the answer of ejb-as for {user} ({verb}) did not come: {why}"
+        super().__init__(Code.INTERNAL, message, transient=True, hint="its lines in syslog say more")
+
+
+def not_reached(why: str) -> EjbError:
+    """Nothing was done, since there is no session."""
+    hint = "systemctl status ejb-as.socket, or `helper` in the configuration; `ejb doctor` tries it"
+    return EjbError(Code.INTERNAL, f"ejb-as cannot be reached: {why}", transient=True, hint=hint)
+
+
+@dataclass(slots=True)
+class _Session:
+    end: socket.socket
+    answers: BinaryIO
+    child: subprocess.Popen[bytes] | None = None
+    requests: int = 0
+    used_s: float = field(default_factory=time.monotonic)
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> Answer:
+        """One request, one answer. Raises OSError or ValueError where there is no whole answer."""
+        self.requests += 1
+        self.end.settimeout(timeout_s)
+        self.end.sendall(json.dumps(request).encode() + b"\n")
+        line = self.answers.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the session has ended")
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            raise ValueError("it is no object")
+        self.used_s = time.monotonic()
+        return answer
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.answers.close()
+            self.end.close()
+        if self.child is not None:
+            threading.Thread(target=self.child.wait, name="ejb-as-end", daemon=True).start()
+
+
+class Helper:
+    """`command` (nothing: `socket_path`) leads to ejb-as. Blocking and asynchronous calls; from any thread."""
+
+    def __init__(self, socket_path: Path, command: Sequence[str], spool: str, sessions: int = 16) -> None:
+        self.spools = SpoolPattern(spool)
+        self._socket_path = socket_path
+        self._command = list(command)
+        self._room = threading.BoundedSemaphore(sessions)
+        self._lock = threading.Lock()
+        self._idle: dict[str, list[_Session]] = {}
+        self._threads = ThreadPoolExecutor(sessions, thread_name_prefix="ejb-as")
+
+    @classmethod
+    def made(cls, settings: HelperSettings) -> Helper:
+        return cls(settings.socket, settings.command, settings.spool, settings.sessions)
+
+    def ask(self, user: str, verb: str, *, answer_s: float = PATIENCE_S, **fields: Any) -> Answer:
+        """What ejb-as answers, within `answer_s`.
+
+        Raises EjbError where it refuses (FORBIDDEN) or is not reached (INTERNAL, nothing was done), NoAnswer where that
+        is not known, and OSError where the operating system refused the user.
+        """
+        if not self._room.acquire(timeout=answer_s):
+            raise not_reached("all its sessions are at work")
+        try:
+            answer = self._answer(user, verb, {"verb": verb, **fields}, answer_s)
+        finally:
+            self._room.release()
+        if answer.get("ok") is True:
+            return answer
+        if isinstance(number := answer.get("errno"), int):
+            raise OSError(number, str(answer.get("error")), str(fields.get("path", "")))
+        raise EjbError(Code.FORBIDDEN, f"ejb-as does not do this for {user}: {answer.get('error')}")
+
+    def read(self, path: Path, most: int, user: str | None = None, offset: int = 0) -> tuple[bytes, float]:
+        """Up to `most` bytes of a file from `offset` on, and when it was last changed (epoch seconds).
+
+        Of the user in whose spool it is; with `user`, of any file that this user may read. Raises OSError.
+        """
+        inner = str(path)
+        if user is None:
+            user = self.spools.user_at(path)
+            if user is None:
+                raise FileNotFoundError(errno.ENOENT, "in no user's spool", str(path))
+            inner = str(path.relative_to(self.spools.of(user)))
+        try:
+            answer = self.ask(user, "read", path=inner, most=most, offset=offset)
+        except EjbError as error:
+            raise OSError(errno.EIO if error.transient else errno.EPERM, error.message, str(path)) from error
+        if "data" not in answer:
+            raise IsADirectoryError(errno.EISDIR, "a folder", str(path))
+        return base64.b64decode(answer["data"]), float(answer["mtime"])
+
+    async def asked(self, user: str, verb: str, *, answer_s: float, **fields: Any) -> Answer:
+        """:meth:`ask` for the event loop. What is under way when the caller is cancelled goes on to its end."""
+        work = partial(self.ask, user, verb, answer_s=answer_s, **fields)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def examined(self) -> tuple[str, bool, str]:
+        """A check for `ejb doctor`: it answers, and refuses to act for root."""
+        try:
+            self.ask("root", "prepare")
+        except EjbError as error:
+            good = error.code is Code.FORBIDDEN
+            return "ejb-as", good, "it answers, and refuses root" if good else error.sentence()
+        except OSError as error:
+            return "ejb-as", False, f"it acts for root ({error.strerror}): install the one of this version"
+        return "ejb-as", False, "it acts for root: install the one of this version"
+
+    def close(self) -> None:
+        """End the sessions that have no work."""
+        with self._lock:
+            idle, self._idle = [one for some in self._idle.values() for one in some], {}
+        for session in idle:
+            session.close()
+        self._threads.shutdown(wait=False)
+
+    def _answer(self, user: str, verb: str, request: Mapping[str, Any], timeout_s: float) -> Answer:
+        kept = self._kept(user)
+        if kept is not None:
+            try:
+                return self._answer_in(kept, user, verb, request, timeout_s)
+            except NoAnswer:
+                if verb in _ONCE:
+                    raise
+        return self._answer_in(self._begun(user, timeout_s), user, verb, request, timeout_s)
+
+    def _answer_in(
+        self, session: _Session, user: str, verb: str, request: Mapping[str, Any], timeout_s: float
+    ) -> Answer:
+        try:
+            answer = session.ask(request, timeout_s)
+        except (OSError, ValueError) as error:
+            session.close()
+            raise NoAnswer(user, verb, str(error)) from None
+        if session.requests < MOST_REQUESTS:
+            with self._lock:
+                self._idle.setdefault(user, []).append(session)
+        else:
+            session.close()
+        return answer
+
+    def _kept(self, user: str) -> _Session | None:
+        """A session of this user's; those of all users that have had no work for long are ended."""
+        now, over, found = time.monotonic(), [], None
+        with self._lock:
+            for name, sessions in list(self._idle.items()):
+                over += [one for one in sessions if now - one.used_s >= KEPT_S]
+                fresh = [one for one in sessions if now - one.used_s < KEPT_S]
+                if name == user and fresh:
+                    found = fresh.pop()
+                self._idle[name] = fresh
+                if not fresh:
+                    del self._idle[name]
+        for session in over:
+            session.close()
+        return found
+
+    def _begun(self, user: str, timeout_s: float) -> _Session:
+        try:
+            session = self._connected(timeout_s)
+        except OSError as error:
+            raise not_reached(error.strerror or str(error)) from None
+        try:
+            answer = session.ask({"user": user}, timeout_s)
+        except (OSError, ValueError) as error:
+            session.close()
+            raise not_reached(str(error)) from None
+        if answer.get("ok") is not True:
+            session.close()
+            raise EjbError(Code.FORBIDDEN, f"ejb-as does not act for {user}: {answer.get('error')}")
+        if answer.get("spool") != str(self.spools.of(user)):
+            session.close()
+            hint = "`spool` in [helper] and in ejb-as.json must say the same"
+            raise EjbError(Code.CONFLICT, f"ejb-as has another spool for {user}: {answer.get('spool')}", hint=hint)
+        return session
+
+    def _connected(self, timeout_s: float) -> _Session:
+        if not self._command:
+            end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                end.settimeout(timeout_s)
+                end.connect(str(self._socket_path))
+            except OSError:
+                end.close()
+                raise
+            return _Session(end, end.makefile("rb"))
+        end, other = socket.socketpair()
+        try:
+            pipe = other.fileno()
+            silent, plain = subprocess.DEVNULL, {"PATH": os.defpath}
+            child = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=silent, env=plain)
+        except OSError:
+            end.close()
+            raise
+        finally:
+            other.close()
+        return _Session(end, end.makefile("rb"), child)

@@ -1,0 +1,206 @@
+"""One daemon for several real users on a real Slurm: every process, file and batch job of a user's is that user's."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fakes.daemon import FAST, HEAT, Daemon, until
+from tests.fakes.socketunit import PYTHON, SocketUnit
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
+from tests.integration.users import People, as_user, missing_users, people
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.xdist_group("users-slurm"),
+    pytest.mark.skipif(bool(missing_users()), reason=missing_users()),
+]
+
+_ASK = """
+import http.client, socket, sys
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+c = Connection("ejbd", timeout=60)
+body = sys.argv[4].encode() if len(sys.argv) > 4 else None
+c.request(sys.argv[2], sys.argv[3], body, {"Content-Type": "application/json"} if body else {})
+a = c.getresponse()
+print(a.status)
+sys.stdout.write(a.read().decode())
+"""
+
+
+class Site:
+    """A daemon that runs as the service user, and the helper behind root's socket."""
+
+    def __init__(self, cluster: SlurmCluster, users: People) -> None:
+        self.cluster, self.users = cluster, users
+        programs = {"path": os.environ["PATH"], "environment": {"SLURM_CONF": str(cluster.conf)}}
+        self.unit = SocketUnit(users.folder, users.service, users.spool, **programs)
+        folder = users.home(users.service)
+        toml = f"""batch = "slurm"
+identity = "helper"
+poll_s = 0.5
+worker_python = "{PYTHON}"
+{FAST}
+[helper]
+socket = "{self.unit.path}"
+spool = "{users.spool}"
+"""
+        self.daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf)}, user=users.service)
+        folder.chmod(0o711)
+
+    @property
+    def socket(self) -> str:
+        return str(self.daemon.state / "ejbd.sock")
+
+    def ask(self, user: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """As that user, by the unix socket."""
+        words = [] if body is None else [json.dumps(body)]
+        done = as_user(user, [PYTHON, "-IS", "-c", _ASK, self.socket, method, path, *words])
+        assert done.returncode == 0, done.stderr
+        status, _, text = done.stdout.partition("\n")
+        return int(status), json.loads(text) if text.startswith(("{", "[")) else text
+
+    def submit(self, user: str, *argv: str, **overrides: Any) -> str:
+        body = {"command": list(argv), "cwd": str(self.users.home(user)), "env": {"PATH": os.defpath}}
+        status, answer = self.ask(user, "POST", "/v1/jobs", {**body, "overrides": {"time": "2", **overrides}})
+        assert status in (200, 201), answer
+        return str(answer["id"])
+
+    def heat(self, user: str, steps: int) -> str:
+        options = ["--steps", str(steps), "--size", "32", "--pace", "20ms", "--result", "heat"]
+        return self.submit(user, PYTHON, str(HEAT), *options, ntasks=4, engine="application")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with people() as users, shared_cluster(4, 2, "--profile=multiuser") as cluster:
+        made = Site(cluster, users)
+        made.daemon.start()
+        try:
+            yield made
+        finally:
+            made.daemon.stop()
+            made.unit.close()
+            cluster.empty()
+
+
+def uid(user: str) -> int:
+    return pwd.getpwnam(user).pw_uid
+
+
+def processes_of(spool: Path) -> list[psutil.Process]:
+    """Workers, scripts and ranks of jobs with files there."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+            if f"{spool}/" in words or process.environ().get("EJB_RENDEZVOUS", "").startswith(f"{spool}/"):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
+    """They start on what is free, grow when more is, and end, each as its user; and neither sees into the other's."""
+    alice, bob = site.users.alice, site.users.bob
+    block = site.cluster.sbatch("--ntasks=4", "--time=10", script="sleep 600")
+    site.cluster.until(lambda: site.cluster.states().get(block) == "RUNNING", "the background did not start", 60)
+    jobs = {user: site.heat(user, 400) for user in (alice, bob)}
+    uids: dict[str, set[int]] = {alice: set(), bob: set()}
+
+    def running() -> bool:
+        for user in jobs:
+            for process in processes_of(site.users.home(user) / ".ejb"):
+                try:
+                    uids[user] |= set(process.uids())
+                except psutil.NoSuchProcess:
+                    continue
+        return all("epoch.running" in site.daemon.kinds(job) for job in jobs.values())
+
+    until(running, "not both run", 120, site.daemon.trace(jobs[bob]))
+    running()
+    site.cluster.run("scancel", block)
+    for user, job in jobs.items():
+        final = site.daemon.wait(job, timeout_s=180)
+        assert final["state"] == "completed" and final["user"] == user, final
+        assert uids[user] == {uid(user)}, "whatever ran for it"
+    rows = site.cluster.run("squeue", "--noheader", "--states=all", "--format=%k %u").splitlines()
+    owners = {
+        tag.removeprefix("ejb-").partition(".")[0]: user for tag, user in (r.split() for r in rows if "ejb-" in r)
+    }
+    assert owners == {jobs[alice]: alice, jobs[bob]: bob}
+    for user, job in jobs.items():
+        spool = site.users.home(user) / ".ejb"
+        files = [spool, *spool.rglob("*"), *site.users.home(user).glob("heat*")]
+        assert {path.lstat().st_uid for path in files} == {uid(user)} and (spool / "jobs" / job) in files
+        assert all(path.stat().st_mode & 0o077 == 0 for path in files if path.is_relative_to(spool))
+        status, text = site.ask(user, "GET", f"/v1/jobs/{job}/logs")
+        assert status == 200, text
+    service = {path.lstat().st_uid for path in site.daemon.state.rglob("*")}
+    assert service == {uid(site.users.service)}, "the daemon has what is the daemon's"
+    database = list(site.daemon.state.glob("ejbd.sqlite*"))
+    assert database and all(path.stat().st_mode & 0o077 == 0 for path in database)
+
+
+def test_an_ordinary_job_and_what_is_done_to_it_is_its_users(site: Site) -> None:
+    job = site.submit(site.users.bob, "sh", "-c", "id -u; touch made; sleep 600", ntasks=1)
+    site.daemon.wait(job, "running", timeout_s=60)
+    until(lambda: (site.users.home(site.users.bob) / "made").exists(), "the script did not come so far", 30)
+    assert (site.users.home(site.users.bob) / "made").stat().st_uid == uid(site.users.bob)
+    for method, path in (("POST", "/cancel"), ("POST", "/hold"), ("GET", "/logs"), ("GET", "/explain"), ("GET", "")):
+        status, _ = site.ask(site.users.mallory, method, f"/v1/jobs/{job}{path}")
+        assert status in (403, 404), (method, path, status)
+    status, text = site.ask(site.users.bob, "GET", f"/v1/jobs/{job}/logs")
+    assert (status, text.strip()) == (200, str(uid(site.users.bob)))
+    assert site.ask(site.users.bob, "POST", f"/v1/jobs/{job}/cancel")[0] in (200, 202, 204)
+    site.daemon.wait(job, "cancelled", timeout_s=60)
+
+
+def test_a_tag_that_another_user_writes_is_nothing_but_a_comment(site: Site) -> None:
+    """Mallory names a batch job like a subjob of alice's: it is not taken for that, and not cancelled as its double."""
+    job = site.submit(site.users.alice, "sleep", "600", ntasks=1)
+    site.daemon.wait(job, "running", timeout_s=60)
+    tag = next(event["subjob"] for event in site.daemon.events(job) if event.get("subjob"))
+    argv = ["env", f"SLURM_CONF={site.cluster.conf}", "sbatch", "--parsable", "--output=/dev/null"]
+    own = as_user(site.users.mallory, [*argv, f"--comment=ejb-{tag}", "--wrap=sleep 600"]).stdout.strip()
+    site.cluster.until(lambda: site.cluster.states().get(own) == "RUNNING", "mallory's job did not start", 60)
+    polls = int(site.daemon.client.get("/v1/health").json()["polls"])
+    until(lambda: int(site.daemon.client.get("/v1/health").json()["polls"]) > polls + 3, "no polls", 60)
+    assert site.cluster.states()[own] == "RUNNING"
+    assert not {"subjob.stray", "subjob.lookalike"} & set(site.daemon.kinds(job))
+    site.ask(site.users.alice, "POST", f"/v1/jobs/{job}/cancel")
+    assert site.daemon.wait(job, timeout_s=60)["state"] == "cancelled"
+    assert site.cluster.states()[own] == "RUNNING"
+    site.cluster.run("scancel", own)
+
+
+def test_users_go_on_where_the_helper_and_the_daemon_are_killed(site: Site) -> None:
+    jobs = {user: site.heat(user, 300) for user in (site.users.alice, site.users.bob)}
+    for round in range(3):
+        site.unit.kill()
+        until(lambda: any("epoch.running" in site.daemon.kinds(job) for job in jobs.values()), "none runs", 60)
+        if round == 1:
+            site.daemon.kill()
+            site.daemon.start()
+    for user, job in jobs.items():
+        assert site.daemon.wait(job, timeout_s=180)["state"] == "completed"
+        assert (site.users.home(user) / "heat").stat().st_uid == uid(user)
+
+
+def test_a_user_that_is_not_acted_for_is_refused_in_a_sentence(site: Site) -> None:
+    body = {"command": ["true"], "cwd": "/", "env": {}, "overrides": {"time": "1", "ntasks": 1}}
+    status, answer = site.ask(site.users.service, "POST", "/v1/jobs", body)
+    assert status == 502 and "ejb-as does not act for" in answer["detail"], answer

@@ -1,0 +1,278 @@
+"""`ejb-as` as root, behind a socket, for real users: which ids its work is done with, and whom it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ejbd.batch.base import Identity
+from ejbd.batch.slurm import SlurmBatch
+from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
+from ejbd.identity.sessions import Helper, NoAnswer
+from ejbd.manager.hands.files import UsersFiles
+from tests.fakes.daemon import ordinary
+from tests.fakes.socketunit import PYTHON, SocketUnit
+from tests.integration.users import People, as_user, change, missing_users, people
+
+pytestmark = pytest.mark.skipif(bool(missing_users()), reason=missing_users())
+
+# Says with which ids it runs, what it was started with, and in what; then it does what its script says first.
+PROBE = """#!/bin/sh
+exec 3>>{log}
+{{ echo "argv $0 $*"; id -u; id -G; grep -E "^(NoNewPrivs|CapEff|CapPrm|Uid|Gid)" /proc/self/status; env; }} >&3
+case "$*" in *--test-only*) exit 0;; esac
+read -r first; case "$first" in "#die") kill -KILL $PPID; sleep 5;; esac
+echo 4711
+"""
+
+
+class Site:
+    def __init__(self, folder: Path, users: People) -> None:
+        self.users = users
+        self.log = folder / "ran"
+        self.log.touch()
+        self.log.chmod(0o666)
+        programs = folder / "bin"
+        programs.mkdir()
+        for name in ("sbatch", "scancel", "scontrol"):
+            (programs / name).write_text(PROBE.format(log=self.log))
+            (programs / name).chmod(0o755)
+        self.unit = SocketUnit(
+            folder, users.service, users.spool, path=f"{programs}:/usr/bin:/bin", environment={"SLURM_CONF": "/x"}
+        )
+        self.helper = Helper(Path(), self.unit.command(), users.spool)
+        fake = folder / "own"
+        fake.mkdir()
+        (fake / "scontrol").write_text("#!/bin/sh\necho ClusterName=x\n")
+        (fake / "scontrol").chmod(0o755)
+        self.batch = SlurmBatch(path=f"{fake}:/usr/bin:/bin", helper=self.helper)
+
+    def ran(self) -> str:
+        text = self.log.read_text()
+        self.log.write_text("")
+        return text
+
+    def files(self, user: str) -> UsersFiles:
+        return UsersFiles(self.helper, user)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with people() as users:
+        made = Site(users.folder, users)
+        try:
+            yield made
+        finally:
+            made.helper.close()
+            made.unit.close()
+
+
+def test_each_users_files_are_that_users_own_and_out_of_others_reach(site: Site) -> None:
+    for user in (site.users.alice, site.users.bob):
+        uid, root = pwd.getpwnam(user).pw_uid, site.users.home(user) / ".ejb"
+        files = site.files(user)
+        files.folder(root / "jobs" / "1" / "subjobs")
+        files.put(root / "jobs" / "1" / "env.json", b"{}")
+        for path in (root, root / "jobs", root / "jobs" / "1", root / "jobs" / "1" / "env.json"):
+            assert path.stat().st_uid == uid and path.stat().st_gid == pwd.getpwnam(user).pw_gid
+            assert path.stat().st_mode & 0o077 == 0
+        assert files.read(root / "jobs" / "1" / "env.json", 10)[0] == b"{}"
+        assert files.there(root / "jobs" / "1") and not files.there(root / "jobs" / "2")
+        assert as_user(site.users.mallory, ["ls", str(root)]).returncode != 0
+    other = site.users.home(site.users.bob) / ".ejb" / "jobs"
+    with pytest.raises(OSError):
+        site.helper.read(other, 10, site.users.alice)  # by its whole path, as alice
+    with pytest.raises(ValueError):
+        site.files(site.users.alice).put(other / "x", b"")
+
+
+def test_a_batch_command_has_its_users_ids_and_nothing_of_roots(site: Site) -> None:
+    user = pwd.getpwnam(site.users.alice)
+    request = ordinary("ejb-1.1", 1, 60, site.users.home(site.users.alice), "echo\n")
+    site.ran()
+    assert asyncio.run(site.batch.submit(Identity(user.pw_name), request)) == "4711"
+    said = site.ran()
+    assert f"Uid:\t{user.pw_uid}\t{user.pw_uid}\t{user.pw_uid}\t{user.pw_uid}" in said
+    assert f"Gid:\t{user.pw_gid}\t{user.pw_gid}\t{user.pw_gid}\t{user.pw_gid}" in said
+    assert "NoNewPrivs:\t1" in said and said.count("0000000000000000") == 2
+    assert f"HOME={user.pw_dir}" in said and "SLURM_CONF=/x" in said and "SUDO" not in said
+    asyncio.run(site.batch.cancel(Identity(user.pw_name), ["12"]))
+    assert "scancel 12" in site.ran()
+    asyncio.run(site.batch.update(Identity(user.pw_name), "12", hold=True))
+    assert "scontrol uhold 12" in site.ran()
+    asyncio.run(site.batch.check(Identity(user.pw_name), request, 10))
+    assert "--test-only" in site.ran()
+
+
+def test_groups_are_those_of_today(site: Site) -> None:
+    subprocess.run(["groupadd", "-f", site.users.alice + "x"], check=True, timeout=60)
+    try:
+        change(site.users.alice, "--append", "--groups", site.users.alice + "x")
+        number = as_user(site.users.alice, ["id", "-G"]).stdout.split()
+        fresh = Helper(Path(), site.helper._command, site.users.spool)
+        batch = SlurmBatch(path=site.batch.commands.environment["PATH"], helper=fresh)
+        site.ran()
+        asyncio.run(batch.cancel(Identity(site.users.alice), ["1"]))
+        groups = site.ran().splitlines()[2].split()
+        assert sorted(groups) == sorted(number) and len(number) == 2
+        fresh.close()
+    finally:
+        subprocess.run(["groupdel", "-f", site.users.alice + "x"], check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "who", ["root", "daemon", "service", "expired", "shell", "nobody-of-that-name", "../alice", ""]
+)
+def test_users_that_are_not_acted_for(site: Site, who: str) -> None:
+    user = {"service": site.users.service, "expired": site.users.mallory, "shell": site.users.mallory}.get(who, who)
+    options = {"expired": ("--expiredate", "2001-01-01"), "shell": ("--shell", "/usr/sbin/nologin")}.get(who)
+    if options:
+        change(site.users.mallory, *options)
+    fresh = Helper(Path(), site.helper._command, site.users.spool)
+    try:
+        with pytest.raises(EjbError) as refused:
+            fresh.ask(user, "prepare")
+        assert refused.value.code is Code.FORBIDDEN, refused.value.sentence()
+    finally:
+        fresh.close()
+        if options:
+            change(site.users.mallory, "--expiredate", "", "--shell", "/bin/bash")
+
+
+def test_only_the_service_user_is_served(site: Site) -> None:
+    """By the mode of the socket, and by what the kernel says of the caller, also where the mode is wrong."""
+    ask = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+    ask += "s.sendall(sys.argv[2].encode()); print(s.makefile().readline())"
+    argv = [PYTHON, "-c", ask, str(site.unit.path), json.dumps({"user": site.users.alice}) + "\n"]
+    assert json.loads(as_user(site.users.service, argv).stdout)["uid"] == pwd.getpwnam(site.users.alice).pw_uid
+    assert "Permission denied" in as_user(site.users.mallory, argv).stderr
+    site.unit.path.chmod(0o666)
+    try:
+        for user in (site.users.mallory, site.users.alice):
+            answer = json.loads(as_user(user, argv).stdout)
+            assert answer["refused"] and "not served" in answer["error"]
+    finally:
+        site.unit.path.chmod(0o600)
+    # Started by hand, it has no rights that it could give: neither as mallory nor with words of mallory's own.
+    for words in ([], [str(site.unit.config)], ["--config", "x"], ["/etc/passwd"]):
+        done = as_user(site.users.mallory, [PYTHON, "-IS", str(site.unit.program), *words])
+        assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith("ejb-as: ")
+
+
+def test_a_configuration_that_others_could_write_is_not_read(site: Site, tmp_path: Path) -> None:
+    own = tmp_path / "ejb-as.json"
+    own.write_text(json.dumps({"service": site.users.mallory, "spool": "/tmp/%u"}))
+    for uid, mode in ((pwd.getpwnam(site.users.mallory).pw_uid, 0o644), (0, 0o666)):
+        os.chown(own, uid, 0)
+        own.chmod(mode)
+        done = subprocess.run([*site.unit.argv()[:-1], str(own)], capture_output=True, timeout=60, check=False)
+        assert done.returncode == 1 and b"must belong to root" in done.stderr
+
+
+def test_a_helper_that_is_killed_at_a_verb(site: Site) -> None:
+    """What may be repeated is, in a new session. A submission may have been taken: that is looked up, not repeated."""
+    alice, root = site.users.alice, site.users.home(site.users.alice) / ".ejb"
+    files = site.files(alice)
+
+    def kill() -> None:
+        assert site.unit.kill()
+
+    files.put(root / "a", b"1")
+    for again in (
+        lambda: files.put(root / "a", b"2"), lambda: files.read(root / "a", 9), lambda: files.names(root / "jobs"),
+        lambda: files.folder(root / "b"), lambda: files.link(root / "a", "c"), lambda: files.remove(root / "c"),
+        lambda: asyncio.run(site.batch.cancel(Identity(alice), ["1"])),
+        lambda: asyncio.run(site.batch.update(Identity(alice), "1", hold=False)),
+    ):  # fmt: skip
+        kill()
+        again()
+    assert (root / "a").read_bytes() == b"2"
+    request = ordinary("ejb-1.1", 1, 60, site.users.home(alice), "echo\n")
+    kill()
+    with pytest.raises(SubmitOutcomeUnknown):
+        asyncio.run(site.batch.submit(Identity(alice), request))
+    dying = ordinary("ejb-1.2", 1, 60, site.users.home(alice), "echo\n")
+    object.__setattr__(dying, "script", "#die\n" + dying.script)
+    with pytest.raises(SubmitOutcomeUnknown):  # in the middle of sbatch
+        asyncio.run(site.batch.submit(Identity(alice), dying))
+    assert asyncio.run(site.batch.submit(Identity(alice), request)) == "4711"
+
+
+def test_a_helper_that_is_not_there_has_surely_done_nothing(site: Site, tmp_path: Path) -> None:
+    away = Helper(tmp_path / "none.sock", [], site.users.spool)
+    batch = SlurmBatch(path=site.batch.commands.environment["PATH"], helper=away)
+    request = ordinary("ejb-1.1", 1, 60, site.users.home(site.users.alice), "echo\n")
+    with pytest.raises(BatchError) as refused:
+        asyncio.run(batch.submit(Identity(site.users.alice), request))
+    assert refused.value.transient and not isinstance(refused.value, SubmitOutcomeUnknown)
+    with pytest.raises(EjbError) as failed:
+        UsersFiles(away, site.users.alice).put(site.users.home(site.users.alice) / ".ejb" / "a", b"")
+    assert failed.value.code is Code.SPOOL and failed.value.transient
+    away.close()
+
+
+def test_what_a_user_has_put_in_the_way_of_the_spool_leads_nowhere(site: Site) -> None:
+    home = site.users.home(site.users.mallory)
+    files = site.files(site.users.mallory)
+    as_user(site.users.mallory, ["ln", "-s", str(site.users.home(site.users.alice)), str(home / ".ejb")])
+    with pytest.raises(EjbError):
+        files.put(home / ".ejb" / "a", b"")
+    as_user(site.users.mallory, ["sh", "-c", f"rm {home}/.ejb; mkdir -m 777 {home}/.ejb"])
+    with pytest.raises(EjbError) as refused:
+        files.put(home / ".ejb" / "a", b"")
+    assert "0700" in refused.value.sentence()
+    as_user(site.users.mallory, ["sh", "-c", f"chmod 700 {home}/.ejb; ln -s {site.users.folder} {home}/.ejb/jobs"])
+    with pytest.raises(EjbError):
+        files.put(home / ".ejb" / "jobs" / "a", b"")
+    assert not (site.users.folder / "a").exists()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=st.lists(st.one_of(st.binary(max_size=40), st.just(b'{"verb": "read", "path": "."}')), max_size=4),
+    name=st.one_of(st.text(max_size=12), st.sampled_from(["root", "0", "alice\0", "-1"])),
+    environment=st.dictionaries(
+        st.sampled_from(["LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "PATH", "SUDO_USER", "IFS"]),
+        st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=12),
+    ),
+    uid=st.one_of(st.integers(-2, 70000), st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=5)),
+    words=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8), max_size=2),
+)
+def test_nothing_that_is_said_to_it_makes_it_act(
+    site: Site, lines: list[bytes], name: str, environment: dict[str, str], uid: int | str, words: list[str]
+) -> None:
+    """Whatever its environment, words, caller and lines are, it acts for no user that is not one, and for no caller."""
+    own = str(site.unit.service.pw_uid)
+    text = json.dumps({"user": name}).encode() + b"\n" + b"\n".join(lines) + b"\n"
+    site.ran()
+    for caller, argv in ((own, []), (str(uid), []), (own, words)):
+        done = subprocess.run(
+            [PYTHON, "-IS", str(site.unit.program), *(argv or [str(site.unit.config)])],
+            input=text, capture_output=True, timeout=60, check=False, env={**environment, "SUDO_UID": caller},
+        )  # fmt: skip
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        assert all(not answer["ok"] for answer in answers), (answers, name)
+        assert b"Traceback" not in done.stderr, done.stderr
+    assert site.ran() == ""
+
+
+def test_a_session_ends_with_its_connection(site: Site) -> None:
+    before = len([one for one in site.unit.children if one.poll() is None])
+    end = socket.socket(socket.AF_UNIX)
+    end.connect(str(site.unit.path))  # as root, which is not served either
+    with end.makefile("rb") as answers:
+        assert b"not served" in answers.readline()
+        assert answers.readline() == b""
+    end.close()
+    assert len([one for one in site.unit.children if one.poll() is None]) <= before + 1
+    assert issubclass(NoAnswer, EjbError)

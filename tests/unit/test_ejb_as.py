@@ -1,0 +1,212 @@
+"""`ejb-as`, the privileged helper: what it lets through, asked in this process, as this user, with no command run."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ejbd.batch.slurm.acting import one_word_each
+from ejbd.errors import BatchError
+from ejbd.identity import ejb_as
+from ejbd.options.sbatch import OPTIONS, Argument, Use
+
+SOURCE = Path(ejb_as.__file__)
+MOST_LINES = 300
+
+
+class Unrun(ejb_as.Session):
+    """Records commands instead of running them."""
+
+    def __init__(self, spool: Path) -> None:
+        super().__init__(pwd.getpwuid(os.geteuid()), {"spool": str(spool), "path": "/nowhere", "environment": {}})
+        self.ran: list[list[str]] = []
+
+    def run(self, argv: list[str], request: dict[str, Any], keep: Any = ()) -> dict[str, Any]:
+        self.ran.append(argv)
+        return {"code": 0}
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        answer, _ = self.answer(json.dumps(request).encode())
+        return answer
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Unrun]:
+    tmp_path.chmod(0o755)
+    made = Unrun(tmp_path / "spool")
+    assert made.ask(verb="prepare", folders=["jobs"])["ok"]
+    yield made
+
+
+def test_the_helper_is_small_and_needs_nothing_but_the_standard_library() -> None:
+    tree = ast.parse(SOURCE.read_text())
+    of_text: set[int] = set()
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
+        if documented:
+            text = node.body[0]  # type: ignore[attr-defined]
+            of_text |= set(range(text.lineno, text.end_lineno + 1))
+    lines = enumerate(SOURCE.read_text().splitlines(), 1)
+    code = [line for at, line in lines if line.strip() and not line.strip().startswith("#") and at not in of_text]
+    assert len(code) < MOST_LINES
+    imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    imported |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in imported} <= set(sys.stdlib_module_names)
+
+
+def test_files_appear_whole_below_the_spool_and_nowhere_else(session: Unrun, tmp_path: Path) -> None:
+    data = base64.b64encode(b"hello").decode()
+    assert session.ask(verb="put", path="jobs/1/a", data=data, mode=0o700)["ok"]
+    file = tmp_path / "spool/jobs/1/a"
+    assert file.read_bytes() == b"hello" and file.stat().st_mode & 0o777 == 0o700
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert base64.b64decode(session.ask(verb="read", path="jobs/1/a", most=3, offset=1)["data"]) == b"ell"
+    assert session.ask(verb="read", path="jobs/1")["names"] == ["a"]
+    assert session.ask(verb="put", path="jobs/1/b", link="a")["ok"]
+    assert session.ask(verb="put", path="jobs/1/b", link="a")["errno"] == 17, "what is claimed stays claimed"
+    assert session.ask(verb="remove", path="jobs/1")["ok"] and not file.parent.exists()
+    for path in ("../a", "/tmp/a", "a/../../b", "", "a//b", ".", "jobs/./a", "a\0b", "a" * 300, 7, None, ["a"]):
+        assert not session.ask(verb="put", path=path, data=data)["ok"], path
+        assert not session.ask(verb="remove", path=path)["ok"], path
+    assert {one.name for one in tmp_path.iterdir()} == {"spool"}
+
+
+def test_no_link_is_followed_out_of_the_spool(session: Unrun, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    (tmp_path / "spool/jobs/away").symlink_to(outside)
+    (tmp_path / "spool/jobs/file").symlink_to(outside / "kept")
+    assert not session.ask(verb="put", path="jobs/away/new", data="")["ok"]
+    assert not session.ask(verb="read", path="jobs/away/kept", most=9)["ok"]
+    assert not session.ask(verb="read", path="jobs/file", most=9)["ok"]
+    assert session.ask(verb="put", path="jobs/file", data="")["ok"], "a link is replaced, not written through"
+    (tmp_path / "spool/jobs/1").mkdir()
+    (tmp_path / "spool/jobs/1/in").symlink_to(outside)
+    assert session.ask(verb="remove", path="jobs/1")["ok"] and session.ask(verb="remove", path="jobs/away")["ok"]
+    assert (outside / "kept").read_text() == "kept" and [one.name for one in outside.iterdir()] == ["kept"]
+
+
+def test_what_is_no_plain_file_of_the_user_is_not_read(session: Unrun, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "spool/jobs/fifo")
+    assert "regular" in session.ask(verb="read", path="jobs/fifo", most=9)["error"]
+    assert not session.ask(verb="read", path="/dev/zero", most=9)["ok"]
+
+
+@pytest.mark.parametrize(("level", "mode"), [("spool", 0o750), ("spool", 0o707), ("", 0o777), ("", 0o770)])
+def test_a_spool_that_others_could_have_made_is_refused(session: Unrun, tmp_path: Path, level: str, mode: int) -> None:
+    (tmp_path / level).chmod(mode)
+    answer = session.ask(verb="put", path="jobs/a", data="")
+    assert answer.get("refused"), answer
+
+
+SUBMIT: dict[str, Any] = {"verb": "submit", "tag": "ejb-3f.1", "comment": "mine ", "options": ["--ntasks=4"]}
+
+
+def test_a_submission_is_made_of_its_parts(session: Unrun) -> None:
+    assert session.ask(**SUBMIT, file="/dev/stdin", args=["-x", "; id"])["ok"]
+    assert session.ask(**{**SUBMIT, "verb": "test_only"})["ok"]
+    assert session.ran == [
+        ["sbatch", "--ntasks=4", "--comment=mine ejb-3f.1", "/dev/stdin", "-x", "; id"],
+        ["sbatch", "--ntasks=4", "--test-only"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": ["--uid=0"]}, {"options": ["--gid=0"]}, {"options": ["--wrap=id"]}, {"options": ["--get-user-env"]},
+        {"options": ["--export-file=/etc/shadow"]}, {"options": ["--clusters=x"]}, {"options": ["--bbf=/etc/shadow"]},
+        {"options": ["-n4"]}, {"options": ["--ntasks", "4"]}, {"options": ["x"]}, {"options": ["--"]},
+        {"options": ["--nta=4"]}, {"options": "--ntasks=4"}, {"options": [["--ntasks=4"]]}, {"options": None},
+        {"tag": "x"}, {"tag": ""}, {"tag": "ejb-3f.1 --uid=0"}, {"tag": "ejb-3f.1\n"}, {"comment": "x"},
+        {"file": "script", "args": []}, {"file": "--uid=0", "args": []}, {"environment": {"A=B": "c"}},
+        {"environment": {"A": "b\0"}}, {"environment": {"A": 1}}, {"environment": []}, {"args": [1], "file": "/x"},
+    ],
+)  # fmt: skip
+def test_what_is_no_submission_is_refused(session: Unrun, change: dict[str, Any]) -> None:
+    answer = session.ask(**{**SUBMIT, **change})
+    assert answer.get("refused") and answer["error"], answer
+    assert session.ran == []
+
+
+def test_changes_of_jobs_are_those_of_a_short_list(session: Unrun) -> None:
+    assert session.ask(verb="cancel", ids=["12", "13_4"])["ok"]
+    assert session.ask(verb="update", id="12", change="uhold")["ok"]
+    assert session.ask(verb="update", id="12", set={"TimeLimit": "01:00", "NumNodes": "1-1"})["ok"]
+    assert session.ran == [
+        ["scancel", "12", "13_4"],
+        ["scontrol", "uhold", "12"],
+        ["scontrol", "update", "JobId=12", "TimeLimit=01:00", "NumNodes=1-1"],
+    ]
+    for request in (
+        {"verb": "cancel", "ids": ["--user=bob"]}, {"verb": "cancel", "ids": ["1;id"]}, {"verb": "cancel", "ids": "12"},
+        {"verb": "update", "id": "12", "change": "shutdown"}, {"verb": "update", "id": "12", "set": {"UserId": "0"}},
+        {"verb": "update", "id": "12", "set": {"TimeLimit": "1 Account=x"}}, {"verb": "update", "id": "x", "set": {}},
+        {"verb": "reconfigure"}, {"verb": "run", "argv": ["id"]}, {"verb": "folder"}, {"verb": ["cancel"]}, {},
+    ):  # fmt: skip
+        assert session.ask(**request).get("refused"), request
+    assert len(session.ran) == 3
+
+
+WORDS = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(["..", "/", "/etc/passwd", "--uid=0", "--wrap=id", "--ntasks=1", "ejb-1.1", "0", "\0", "jobs/a"]),
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), WORDS),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=4)),
+    max_leaves=8,
+)
+FIELDS = "path data mode link most offset folders options tag comment file args environment ids id change set"
+REQUESTS = st.fixed_dictionaries(
+    {"verb": st.sampled_from(["prepare", "submit", "cancel", "update", "put", "read", "remove", "test_only"])},
+    optional=dict.fromkeys(FIELDS.split(), VALUES),
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(request=st.one_of(REQUESTS, VALUES), garbage=st.binary(max_size=20))
+def test_whatever_is_asked_has_an_answer_and_leaves_everything_else_alone(
+    session: Unrun, tmp_path: Path, request: Any, garbage: bytes
+) -> None:
+    for line in (json.dumps(request).encode(), json.dumps(request).encode()[:-1], garbage):
+        answer, said = session.answer(line)
+        assert isinstance(answer["ok"], bool) and said
+        json.dumps(answer)
+    for argv in session.ran:
+        assert argv[0] in ("sbatch", "scancel", "scontrol")
+        assert not any(word.startswith(("--uid", "--gid", "--wrap", "--export-file=/e")) for word in argv)
+    assert {one.name for one in tmp_path.iterdir()} == {"spool"}
+
+
+def test_options_are_told_in_one_word_each() -> None:
+    typed = ["-n", "4", "-N2", "--part=x", "--time", "5", "-H", "--nice", "-vQ", "--tasks=3"]
+    found = one_word_each(typed)
+    assert found == [
+        *("--ntasks=4", "--nodes=2", "--partition=x", "--time=5", "--hold", "--nice", "--verbose", "--quiet"),
+        "--ntasks-per-node=3",
+    ]
+    for wrong in (["-n"], ["x"], ["--hold=1"], ["--no-such"], ["--"], ["-?"]):
+        with pytest.raises(BatchError):
+            one_word_each(wrong)
+
+
+def test_the_helper_knows_the_options_that_jobs_may_have() -> None:
+    """What EJB itself hands on to sbatch is on the list, and what it refuses of users is not."""
+    kept = {option.name for option in OPTIONS if option.use is not Use.REFUSED} - {"get-user-env", "wait"}
+    assert kept <= set(ejb_as.OPTIONS.split())
+    refused = {option.name for option in OPTIONS if option.use is Use.REFUSED}
+    assert not refused & set(ejb_as.OPTIONS.split())
+    assert {option.name for option in OPTIONS if option.argument is Argument.NONE}  # the table is not empty
