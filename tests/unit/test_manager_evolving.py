@@ -177,6 +177,12 @@ def test_a_profile_says_how_wide_and_how_long() -> None:
     assert read(JobRequest(cwd="/", script=lines)).elastic_spec().walltime_s == 1800
 
 
+def test_the_profile_that_sbatch_means_is_still_its_own() -> None:
+    spec = read(asked("Task,Energy", time="10", ntasks="4")).spec
+    assert spec.evolving is None
+    assert "--profile=Task,Energy" in spec.rigid_options
+
+
 @pytest.mark.parametrize(
     ("profile", "overrides", "said"),
     [

@@ -53,7 +53,9 @@ class Overrides:
         yield from parse_options([Word(text, "option") for text in self.options])
         for attribute, name in _NAMES.items():
             value = getattr(self, attribute)
-            if value is not None:
+            if attribute == "profile" and value and value.replace(",", "").isalpha():
+                yield Given("profile", value, "--profile")  # sbatch's own: task, energy, ...
+            elif value is not None:
                 yield Given(name, value, f"--{attribute.removesuffix('_s').replace('_', '-')}")
         for word, text in self.settings.items():
             yield given_setting(word, text, f"--setting {shortened(word)}")
