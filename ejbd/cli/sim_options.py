@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ejbd.cli.options import MaybeInt, MaybeText
+from ejbd.cli.options import MaybeFloat, MaybeInt, MaybeText
 from ejbd.errors import Code, EjbError
 from ejbd.plugins.policies import declared_by, known_policies
 
@@ -112,6 +112,16 @@ DefaultMemory = Annotated[
         "--default-memory",
         metavar="SIZE",
         help="With --memory: take this for a processor where the log does not say (all).",
+    ),
+]
+Reshape = Annotated[
+    MaybeFloat,
+    typer.Option(
+        "--reshape",
+        min=0,
+        metavar="ALPHA",
+        help="Let elastic jobs checkpoint themselves and run on n of P processors at a speed of (n/P)^ALPHA, not share "
+        "processors; --omax 64: down to P/64 of them.",
     ),
 ]
 Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]

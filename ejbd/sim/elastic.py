@@ -11,9 +11,10 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.parameters import Rules, rules_of_one
 from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
+from ejbd.core.bundling.rungs import stretch_on
 from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
-from ejbd.core.progress import rate_by, round_up
+from ejbd.core.progress import round_up
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
     MOVE_ENDS,
@@ -103,7 +104,7 @@ def speed_of(w: World, job: int, processors: int, rules: Rules) -> float:
     """Work a second on so many processors; J0 is the job in its own shape."""
     if w.mode[job] == ON_PLACE_HOLDER:
         return 1.0
-    return rate_by(w.processors[job], processors, rules.delta)
+    return 1.0 / stretch_on(w.processors[job], processors, rules) if processors > 0 else 0.0
 
 
 @kernel

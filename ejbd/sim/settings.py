@@ -17,6 +17,7 @@ from ejbd.core.parameters import Declared, Parameters, simulated
 from ejbd.core.policy import UnknownPolicy
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
+from ejbd.core.rungs import ALPHA, Rungs
 from ejbd.errors import Code, EjbError
 from ejbd.plugins.policies import BUNDLING, declared_by, known_policy
 from ejbd.sim.accounts import read_log
@@ -43,7 +44,7 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
-    others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll")
+    others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll", "reshape")
     return ("policy", "ties", "trim", *_CHOICES, *others, *policy_keys(policy))
 
 
@@ -159,6 +160,8 @@ class Setting:
             return replace(self, arrivals=_at_least(float(value), 1e-6))
         if key == "poll":
             return replace(self, poll_s=_at_least(float(value), 0))
+        if key == "reshape":
+            return replace(self, parameters=replace(self.parameters, rungs=_law(value)))
         if key == "memory":
             return replace(self, memory=replace(self.memory, processor_kb=memory_of(value, "memory")))
         if key == "default-memory":
@@ -166,6 +169,13 @@ class Setting:
             return replace(self, memory=replace(self.memory, default_kb=default or None))
         one = policy_keys(self.elastic)[key]
         return replace(self, parameters=replace(self.parameters, **{one.name: one.parse(value)}))
+
+
+def _law(value: str) -> Rungs | None:
+    """(P/n)^alpha at every width; off: ranks stay, and share processors."""
+    if not _SWITCH.get(value, True) or value == "0":
+        return None
+    return Rungs(ALPHA if value == "on" else _at_least(float(value), 1e-6))
 
 
 def _choice(choice: Choice, key: str, value: str) -> Choice:

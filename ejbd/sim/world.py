@@ -165,7 +165,11 @@ class World(NamedTuple):
 def kernel_rules(parameters: Parameters, *, arrays: bool) -> Rules:
     """What a policy goes by, for interpreted kernels or (`arrays`) for compiled ones."""
     rules = rules_of(parameters)
-    return rules._replace(delta=np.array(rules.delta)) if arrays else rules  # type: ignore[attr-defined]
+    if not arrays:
+        return rules
+    vectors = {name: np.array(getattr(rules, name), dtype=np.float64) for name in ("delta", "stretches", "moves_s")}
+    widths = np.array(rules.widths, dtype=np.int64)
+    return rules._replace(widths=widths, **vectors)  # type: ignore[attr-defined,no-any-return]
 
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]

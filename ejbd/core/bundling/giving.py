@@ -71,7 +71,7 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
         DecisionKind.SUSPEND,
         state.job,
         now,
-        _why(state, to, held, lending, sum(one is to for one in found.values())),
+        _why(state, to, held, lending, sum(one is to for one in found.values()), params),
         cancel=leaves,
         timeline=(moves, waits) if end > begin else (waits,),
         begin_s=begin,
@@ -80,7 +80,7 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
     )
 
 
-def _why(state: ElasticState, to: Waiting, held: int, lending: Lending, givers: int) -> str:
+def _why(state: ElasticState, to: Waiting, held: int, lending: Lending, givers: int, params: BundlingParameters) -> str:
     """`job 123 of alice, which waits first, fits into the 8 processors that this job holds over-subscribed`."""
     who = f"job {to.id} of {to.user}"
     if to.of:
@@ -88,7 +88,8 @@ def _why(state: ElasticState, to: Waiting, held: int, lending: Lending, givers: 
     place = lending.waiting.index(to) + 1
     waits = "which waits first" if place == 1 else f"number {place} of those who wait"
     processors = "processor" if held == 1 else f"{held} processors"
-    how = "over-subscribed" if state.processors < state.processes else "for a while only"
+    narrow = "over-subscribed" if params.rungs is None else "below its width"
+    how = narrow if state.processors < state.processes else "for a while only"
     into = f"the {processors} that this job holds {how}"
     if lending.available > 0:
         into += f" and the {lending.available} that are free"

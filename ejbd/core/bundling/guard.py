@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 
 from ejbd.core.bundling.parameters import Rules
+from ejbd.core.bundling.rungs import narrowing, stretch_at
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import stretch_by
 
 LONGEST_MOVE_S = 300.0  # that a checkpoint may take at least until promised room has to be there, if twice as long
 PART_OF_RUNS = 0.06  # how long a move may take at degree 2 and Delta 1, start-up and all, of how long runs last here
@@ -39,9 +39,10 @@ LOOKED_AT = 100  # those who wait, from the head of the queue on
 
 
 @kernel
-def dearness(degree: int, rules: Rules) -> float:
-    """Delta at a degree, measured by the pace at full width."""
-    return stretch_by(degree, rules.delta) / (degree * stretch_by(1, rules.delta))
+def dearness(processes: int, rung: int, rules: Rules) -> float:
+    """Processor-seconds for the same work, at a rung by those at full width: Delta at a degree, under Eq. 2."""
+    full = stretch_at(processes, 1, rules)
+    return stretch_at(processes, rung, rules) / (narrowing(processes, rung, rules) * full)
 
 
 @kernel
@@ -51,10 +52,11 @@ def lasting(rules: Rules) -> float:
 
 
 @kernel
-def longest_move_s(degree: int, rules: Rules) -> float:
-    """With how long moves room is borrowed at a degree; at none where it is negative."""
-    left = max(0.0, DEAREST - dearness(degree, rules)) / (DEAREST - 1.0)
-    return (PART_OF_RUNS * left / math.sqrt(degree / 2.0) - PART_FOR_PLANS) * lasting(rules)
+def longest_move_s(processes: int, rung: int, rules: Rules) -> float:
+    """With how long moves room is borrowed at a rung; at none where it is negative."""
+    left = max(0.0, DEAREST - dearness(processes, rung, rules)) / (DEAREST - 1.0)
+    narrow = narrowing(processes, rung, rules)
+    return (PART_OF_RUNS * left / math.sqrt(narrow / 2.0) - PART_FOR_PLANS) * lasting(rules)
 
 
 def longest_coming_s(lambda_s: float, start_up_s: float) -> float:
@@ -63,19 +65,19 @@ def longest_coming_s(lambda_s: float, start_up_s: float) -> float:
 
 
 @kernel
-def comes_late(degree: int, seconds: float, rules: Rules) -> bool:
-    """Whether room that is taken at this degree for so long could not be given back in time."""
-    if rules.guard == 0 or degree <= 1 or seconds <= SHORT_S:
+def comes_late(processes: int, rung: int, seconds: float, rules: Rules) -> bool:
+    """Whether room that is taken at this rung for so long could not be given back in time."""
+    if rules.guard == 0 or rung <= 1 or seconds <= SHORT_S:
         return False
-    return rules.lambda_s + rules.start_up_s > longest_move_s(degree, rules)
+    return rules.lambda_s + rules.start_up_s > longest_move_s(processes, rung, rules)
 
 
 @kernel
-def is_dear(degree: int, seconds: float, rules: Rules) -> bool:
-    """Whether over-subscription at this degree costs too much to borrow room for so long, whatever a move takes."""
-    if rules.guard == 0 or degree <= 1 or seconds <= SHORT_S:
+def is_dear(processes: int, rung: int, seconds: float, rules: Rules) -> bool:
+    """Whether this rung costs too much to borrow room for so long, whatever a move takes."""
+    if rules.guard == 0 or rung <= 1 or seconds <= SHORT_S:
         return False
-    return dearness(degree, rules) >= DEAREST
+    return dearness(processes, rung, rules) >= DEAREST
 
 
 @kernel
