@@ -11,6 +11,7 @@ Last, how many times as long a run takes on half of its processors: ranks hold t
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import tempfile
@@ -71,7 +72,7 @@ def play(there: World, program: Path, ranks: int, runs: int) -> dict[str, list[f
     for epoch in range(1, runs + 1):
         for name, processors in (("fold", max(1, cpus // 2)), ("unfold", cpus)):
             payload = {"epoch": epoch, "ranks": placed(processors)}
-            seconds, data = timed(lambda payload=payload, epoch=epoch: run(there, "resize", payload, epoch))
+            seconds, data = timed(functools.partial(run, there, "resize", payload, epoch))
             found[name].append(seconds)
             if name == "fold":
                 found["fold, in the worker"].append(data["seconds"])
