@@ -2,10 +2,10 @@
 
     python benchmarks/batch_load.py [--waiting 1 50 500] [--polls 10]
 
-A Slurm of 8 x 4 on this machine, all of whose processors one job holds, and the real manager with the real adapter.
-Counted are the commands that the adapter ran, by kind, and, independent of it, the RPCs that slurmctld answered (by
-`sdiag`, reset before the polls). Submissions are told apart: they happen before the counting. Aim: the same for all, at
-most 3. Exits with 1 where that is missed.
+A Slurm of 8 x 4 on this machine, full with one job, and the real manager with the real adapter. Counted are the
+commands that the adapter ran, by kind, and, independent of it, the RPCs that slurmctld answered (by `sdiag`, reset
+before the polls). Submissions are told apart: they happen before the counting. Aim: the same for all, at most 3. Exits
+with 1 where that is missed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The program is a TCP ring of ranks that hold so many megabytes each. Through EJB: a daemon and the embedded cluster; the
 job grows as processors come free, and a move is the time from the decision (`epoch.stopping`) until every rank runs
 again (`epoch.running`). Bare: `dmtcp_command -kc`, wait for the processes, one `dmtcp_restart` a rank, `dmtcp_command
--s` until everybody runs; no pause anywhere, nothing is looked at. Both keep the images before until the ranks run
+-s` until every rank runs; no pause anywhere, nothing is looked at. Both keep the images before until the ranks run
 again: without that a checkpoint reuses the pages that the removed ones have just given back, which makes it quicker and
 is not safe. Needs DMTCP on PATH and a C compiler.
 """

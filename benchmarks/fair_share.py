@@ -5,8 +5,9 @@
 
 A private Slurm of 8 x 4 with `priority/multifactor`, equal shares, and nothing else in the priority. A job of a third
 account holds all but four processors. J0 of one account waits for all of them, and behind it a rival of another account
-does. Then four processors are used for a while by J0's account: by nobody, by a subjob of the same QOS, and by one of a
-QOS with UsageFactor=0. Told are the two priorities at the end, and who would go first. About eight minutes.
+does. Then four processors are used for a while by J0's account: by no subjob, by one of the same QOS, and by one of a
+QOS with UsageFactor=0. Told are the two priorities at the end, and which of the two would go first. About eight
+minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main() -> int:
         print(f"cannot be measured here: {reason}")
         return 2
     print(machine())
-    print("\n| subjob | J0 | rival | who goes first |\n| --- | ---: | ---: | --- |")
+    print("\n| subjob | J0 | rival | goes first |\n| --- | ---: | ---: | --- |")
     with slurm_cluster(8, 4, "--profile=acct", more=FAIR) as cluster:
         cluster.run("sacctmgr", "-i", "add", "qos", "ejb", "UsageFactor=0")
         for account in ACCOUNTS:

@@ -69,7 +69,7 @@ class Listed(MemoryBatch):
         return await beside(read)
 
     def _call(self, what: str, identity: Identity | None = None) -> None:
-        """For whoever runs the benchmark."""
+        """Called with what the benchmark does now."""
 
 
 async def server(where: Path, elastic: int, queued: int, nodes: int) -> None:

@@ -3,8 +3,8 @@
     python benchmarks/history_import.py [--rows 1000000] [--rounds 2] [--directory DIR]
 
 A real `ejbd` with SQLite takes them in, while it does its polls. Some lines are odd, as they are in real files: torn,
-of jobs that run, never ran, or whose figures are negative. Beside it the same rows go into a table with the same
-indices by the sqlite3 module alone: what cannot be less. Aim: under 30 s, and nothing new the second time.
+of jobs that run or never ran, or with negative figures. Beside it the same rows go into a table with the same indices
+by the sqlite3 module alone: what cannot be less. Aim: under 30 s, and nothing new the second time.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""For how long one user of the machine keeps a daemon from everybody else, and how large it grows by that.
+"""For how long one user of the machine keeps a daemon from all others, and how large it grows by that.
 
     python benchmarks/neighbour.py [--before TREE] [--streams 2048]
 
 A daemon of its own on the embedded cluster, with a state folder that is removed at the end. Each attack is one or a few
-requests by a user with the number 65534, who may not submit, or by the holder of a token that only looks; meanwhile
+requests by a user with the number 65534, which may not submit, or by the holder of a token that only looks; meanwhile
 another process asks for the daemon's health on a new connection each time, ten times a second. Told are the longest
 that it waited for an answer (seconds; a connection that is refused or reset counts until one is answered), and the
-daemon's resident memory afterwards (MB). `--before`: a checkout of an earlier commit with its own .venv, whose daemon
-is treated alike first. It has to run as root, which may become another user.
+daemon's resident memory afterwards (MB). `--before`: a checkout of an earlier commit with its own .venv: its daemon is
+treated alike first. It has to run as root, which may become another user.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Site:
 
 
 def _as_stranger(site: Site, body: str, path: str = "/v1/jobs") -> None:
-    """One request of a user who may not submit, in a process of its own."""
+    """One request of a user that may not submit, in a process of its own."""
     child = os.fork()
     if not child:
         try:

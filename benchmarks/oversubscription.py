@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a run is given up")
     parser.add_argument("--degrees", default=",".join(map(str, DEGREES)), help="ranks a core, 1 among them")
-    parser.add_argument("--before", type=Path, help="a worktree of an earlier commit, whose library is run as well")
+    parser.add_argument("--before", type=Path, help="a worktree of an earlier commit: its library is run as well")
     parser.add_argument("--plot", type=Path, default=None, help="write a figure (PNG or SVG by its name)")
     given = parser.parse_args()
     if reason := missing():

@@ -85,14 +85,14 @@ FAULTS = (
         ("unit/test_manager_health",),
     ),
     Fault(
-        "unknown-outcome-wakes-nobody",
+        "unknown-outcome-wakes-nothing",
         "lost wake",
         "wake(session, INTENTS_TOPIC)  # the pause is over at a time",
         "pass  # the pause is over at a time",
         ("unit/test_manager_looks",),
     ),
     Fault(
-        "new-job-wakes-nobody",
+        "new-job-wakes-nothing",
         "lost wake",
         "INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self._backlog)",
         "INTENTS_TOPIC in topics",

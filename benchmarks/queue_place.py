@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What place in Slurm's queue a job keeps that is held, that depends on another, or whose begin lies ahead.
+"""What place in Slurm's queue a job keeps that is held, that depends on another, or that may begin only later.
 
     benchmarks/queue_place.py [--only basic|age|always]
 
 Three private Slurms of one node, one after the other: `priority/basic`; `priority/multifactor` where age alone counts
-(its accounts in a private slurmdbd); the same with `PriorityFlags=ACCRUE_ALWAYS`. On each somebody's job runs, and
+(its accounts in a private slurmdbd); the same with `PriorityFlags=ACCRUE_ALWAYS`. On each another user's job runs, and
 there wait: one that was held at its submission; one that stands by for the running one as EJB has it (`afternotok` and
 a begin far ahead); an ordinary one; three more that are kept from beginning once they have waited, by a begin far
 ahead, by a dependency, and by a hold; and a last ordinary one. Told are their priorities before, while they are kept,

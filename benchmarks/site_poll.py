@@ -137,8 +137,8 @@ def submit(where: Path, options: argparse.Namespace) -> None:
         list(pool.map(one, range(running, options.jobs)))
 
 
-def cpu_s(who: int) -> float:
-    use = resource.getrusage(who)
+def cpu_s(which: int) -> float:
+    use = resource.getrusage(which)
     return use.ru_utime + use.ru_stime
 
 

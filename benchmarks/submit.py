@@ -2,9 +2,9 @@
 
     python benchmarks/submit.py [--runs 15]
 
-Both submit the same script on this machine, by turns: `ejb submit` to a real `ejbd` (durable before it answers) whose
-batch system is a real Slurm of 8 x 4, `sbatch` to that Slurm. One job holds every processor, so that nothing starts. A
-Python that does nothing is the floor of whatever is written in it. Aim: `ejb submit` takes at most 4 times as long.
+Both submit the same script on this machine, by turns: `ejb submit` to a real `ejbd` (durable before it answers) in
+front of a real Slurm of 8 x 4, `sbatch` to that Slurm. One job holds every processor, so that nothing starts. A Python
+that does nothing is the floor of whatever is written in it. Aim: `ejb submit` takes at most 4 times as long.
 """
 
 from __future__ import annotations

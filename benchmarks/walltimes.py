@@ -10,9 +10,9 @@ and begin again after a time-out; the other half count, are elastic, save what t
 time; earlier runs of the same law, drawn apart, are in the history of both. Both see the same arrivals.
 
 Checked (exit code 1 where one does not hold): the walltimes that Slurm was asked for follow the sequence; what timed
-out may go on with the next within a poll; nobody asked for more than its user did; every run ended well; what
-is resumed counts no unit twice, and none is missing. Told: processor-seconds allocated, by Slurm's own record of jobs,
-and response times. About ten minutes.
+out may go on with the next within a poll; no run asked for more than its user did; every run ended well; what is
+resumed counts no unit twice, and none is missing. Told: processor-seconds allocated, by Slurm's own record of jobs, and
+response times. About ten minutes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The main journey on the containers: a 16-rank job that would have to wait two minutes starts at once on what is free,
 grows as more comes free, and ends before its rigid twin would have, with the very same result.
 
-Runs as root in the service `demo`, and is alice (whose daemon it is) and bob (other people) by turns. Exit code 0
+Runs as root in the service `demo`, and is by turns alice (the user of the daemon) and bob (other people). Exit code 0
 only if the elastic job grew, was faster than EASY's promise to the rigid one, and its result is bit-identical.
 """
 
@@ -21,7 +21,7 @@ HEAT = ["python3", "/opt/examples/heat.py", "--steps", str(STEPS), "--pace", PAC
 HOME = Path("/home/alice")
 # Bob's jobs: what they hold of three nodes with 16 processors each, and the minutes that they ask for. The rigid job
 # would be planned on c1. Two of them end early, as jobs do: the first once the elastic job runs on the four processors
-# that are idle, the second once it has grown. Nobody knows that beforehand, and EJB is not told.
+# that are idle, the second once it has grown. That is not known beforehand, and EJB is not told.
 BUSY = (
     ("on-time", "c1", 16, 2),
     ("early-1", "c3", 4, 7),
@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 
 def call(user: str, *words: str, timeout_s: float = 60) -> str:
-    """What a command prints, run as somebody. Raises CalledProcessError, or TimeoutExpired."""
+    """What a command prints that this user runs. Raises CalledProcessError, or TimeoutExpired."""
     entry = pwd.getpwnam(user)
     environment = {**os.environ, "HOME": entry.pw_dir, "USER": user, "LOGNAME": user}
     done = subprocess.run(

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The people of the cluster, with the same numbers in every image: files and sockets are shared by number.
-#   alice     whose daemon it is, and whose jobs become elastic
+#   alice     the user of the daemon: these jobs become elastic
 #   bob       other people
-#   ops       an administrator of EJB who is not root
+#   ops       an administrator of EJB, not root
 set -eu
 for person in alice:1000 bob:1001 ops:1002; do
     useradd --uid "${person#*:}" --create-home --shell /bin/bash "${person%:*}"

@@ -14,6 +14,8 @@ from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import (
     NAME,
     Api,
+    EvolveRequest,
+    EvolvingCourse,
     Explanation,
     JobCreated,
     JobDetail,
@@ -180,6 +182,13 @@ async def signal(manager: Manager, caller: Caller, job: Selector, body: SignalRe
     found = await select_job(manager, caller, job)
     await manager.signal(found.id, body.signal, body.to, caller.user)
     return await _detail(manager, caller, found.id)
+
+
+@router.post("/{job}/evolve")
+async def evolve(manager: Manager, caller: Caller, job: Selector, body: EvolveRequest) -> EvolvingCourse:
+    """Replace what comes of an evolving job that runs, and say when it has each width."""
+    found = await select_job(manager, caller, job)
+    return EvolvingCourse.model_validate(await manager.evolve(found.id, body.tail, body.dry_run, caller.user))
 
 
 @router.post("/{job}/hold")

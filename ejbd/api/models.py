@@ -172,6 +172,21 @@ class SignalRequest(Api):
     ] = "ranks"
 
 
+class EvolveRequest(Api):
+    """What is to come of an evolving job."""
+
+    tail: Annotated[str, Field(max_length=4096, examples=["now:64,+30m:128"])]
+    dry_run: Annotated[bool, Field(description="say what would come, and change nothing")] = False
+
+
+class EvolvingCourse(Api):
+    """The widths of an evolving job: what each step lasts (seconds) and has (places), and when it begins."""
+
+    steps: list[tuple[float, int]]
+    starts_s: list[float]
+    end_s: float
+
+
 class JobCreated(Api):
     """The job that was stored."""
 

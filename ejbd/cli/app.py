@@ -33,6 +33,7 @@ MODULES = {
     "cancel": "jobs",
     "hold": "jobs",
     "release": "jobs",
+    "evolve": "evolve",
     "window": "site",
     "doctor": "site",
     "drain": "drain",

@@ -37,7 +37,7 @@ def _can_be_folded(w: World, rules: Rules) -> int:
         if gain == 0 or not may_give_back(w.processors[job], held, w.expected[job] - now, room_s, rules):
             continue
         then = degree(w.processors[job], held - gain)
-        if then > rules_of_job(w, job, rules).omax or is_dear(then, room_s, rules):
+        if then > rules_of_job(w, job, rules).omax or is_dear(w.processors[job], then, room_s, rules):
             continue
         w.giving.job[count] = job
         w.giving.held[count] = gain

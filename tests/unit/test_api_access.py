@@ -113,7 +113,7 @@ def as_user(server: ApiServer, user: str, scope: str) -> httpx.Client:
     token = f"ejb_{user}-{scope}"
     row = {"user": user, "created_s": time.time(), "expires_s": time.time() + 3600, "scope": scope}
     server.store.write_sync(lambda session: session.merge(Token(digest=digest(token), label="", **row)))
-    return httpx.Client(base_url=server.servers.url, headers={"Authorization": f"Bearer {token}"}, timeout=20)
+    return httpx.Client(base_url=server.servers.url, headers={"Authorization": f"Bearer {token}"}, timeout=120)
 
 
 @pytest.mark.parametrize(

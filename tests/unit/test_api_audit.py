@@ -35,7 +35,7 @@ class Audited:
 
     def unix(self) -> httpx.Client:
         transport = httpx.HTTPTransport(uds=self.server.socket)
-        return httpx.Client(transport=transport, base_url="http://ejbd", timeout=20)
+        return httpx.Client(transport=transport, base_url="http://ejbd", timeout=120)
 
     def user(self, user: str, scope: str) -> httpx.Client:
         return as_user(self.server, user, scope)
@@ -82,7 +82,7 @@ def test_what_is_refused_is_told_and_looks_at_ones_own_are_not(audited: Audited)
         ulla.get("/v1/jobs")
         ulla.post("/v1/drains", json={"nodes": "n1", "by_s": 0})
         narrow.get("/v1/audit")
-    httpx.get(f"{audited.server.servers.url}/v1/jobs", headers={"Authorization": "Bearer ejb_guess"}, timeout=20)
+    httpx.get(f"{audited.server.servers.url}/v1/jobs", headers={"Authorization": "Bearer ejb_guess"}, timeout=120)
     told = [(one["user"], one["act"], one["status"], one["code"]) for one in audited.lines()]
     assert told == [
         ("ulla", "POST /v1/drains", 403, "forbidden"),
@@ -99,7 +99,7 @@ def test_users_that_are_not_known_cannot_fill_the_disk(audited: Audited, monkeyp
             return self.now
 
     monkeypatch.setattr("ejbd.api.audit.door.time", clock := Clock())
-    with httpx.Client(base_url=audited.server.servers.url, timeout=20) as stranger:
+    with httpx.Client(base_url=audited.server.servers.url, timeout=120) as stranger:
         for _ in range(MOST_FAILURES_S + 7):
             assert stranger.get("/v1/jobs").status_code == 401
         clock.now += 1

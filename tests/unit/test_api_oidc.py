@@ -294,7 +294,7 @@ def test_the_daemon_lets_such_a_user_in_as_far_as_a_token_goes(issuer: Issuer, t
         headers = {"Authorization": f"Bearer {token}"}
         body: Any = {"cwd": "/", "command": ["x"], "overrides": {"time": "5"}} if path == "/v1/jobs" else {}
         sent = body if method == "POST" else None
-        return httpx.request(method, f"{server.servers.url}{path}", headers=headers, timeout=20, json=sent)
+        return httpx.request(method, f"{server.servers.url}{path}", headers=headers, timeout=120, json=sent)
 
     try:
         token = issuer.token()

@@ -58,7 +58,7 @@ def server(tmp_path: Path, authority: trustme.CA) -> Iterator[ApiServer]:
 def test_users_and_workers_are_served_over_tls(server: ApiServer, authority: trustme.CA) -> None:
     url = server.servers.tls_url
     assert url is not None and url.startswith("https://127.0.0.1:")
-    with httpx.Client(base_url=url, verify=trusting(authority), timeout=20) as client:
+    with httpx.Client(base_url=url, verify=trusting(authority), timeout=120) as client:
         assert client.get("/v1/health").status_code == 200
         assert client.get("/v1/jobs").status_code == 401
         assert client.get("/v1/jobs", headers=TOKEN).json()["jobs"] == []
@@ -68,9 +68,9 @@ def test_users_and_workers_are_served_over_tls(server: ApiServer, authority: tru
             answer = client.get("/v1/worker/operations", params=query, auth=proving)
         assert answer.status_code == 200
     with pytest.raises(httpx.ConnectError, match="certificate"):
-        httpx.get(f"{url}/v1/health", timeout=20)
+        httpx.get(f"{url}/v1/health", timeout=120)
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"{url.replace('https', 'http')}/v1/health", timeout=20)
+        httpx.get(f"{url.replace('https', 'http')}/v1/health", timeout=120)
 
 
 def test_nothing_older_than_tls_1_2_is_spoken(server: ApiServer, authority: trustme.CA) -> None:
@@ -79,7 +79,7 @@ def test_nothing_older_than_tls_1_2_is_spoken(server: ApiServer, authority: trus
     context.maximum_version = ssl.TLSVersion.TLSv1_1
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.servers.tls_url}/v1/health", verify=context, timeout=20)
+        httpx.get(f"{server.servers.tls_url}/v1/health", verify=context, timeout=120)
 
 
 def test_a_new_certificate_is_shown_after_hup_and_a_broken_one_never(
@@ -88,15 +88,15 @@ def test_a_new_certificate_is_shown_after_hup_and_a_broken_one_never(
     url, other = f"{server.servers.tls_url}/v1/health", trustme.CA()
     (tmp_path / "cert.pem").write_text("no certificate")
     server.servers.reload()
-    assert httpx.get(url, verify=trusting(authority), timeout=20).status_code == 200
-    with httpx.Client(verify=trusting(authority), timeout=20) as open_before:
+    assert httpx.get(url, verify=trusting(authority), timeout=120).status_code == 200
+    with httpx.Client(verify=trusting(authority), timeout=120) as open_before:
         open_before.get(url)
         written(other, tmp_path)
         server.servers.reload()
-        assert httpx.get(url, verify=trusting(other), timeout=20).status_code == 200
+        assert httpx.get(url, verify=trusting(other), timeout=120).status_code == 200
         assert open_before.get(url).status_code == 200  # on the connection that it has
     with pytest.raises(httpx.ConnectError, match="certificate"):
-        httpx.get(url, verify=trusting(authority), timeout=20)
+        httpx.get(url, verify=trusting(authority), timeout=120)
 
 
 @pytest.mark.parametrize("what", ["missing", "no certificate", "another's key"])
@@ -160,7 +160,7 @@ def test_beyond_loopback_workers_and_health_are_let_in_and_tokens_not(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ejbd.api.auth.is_loopback", lambda host: False)
-    with httpx.Client(base_url=server.servers.url, timeout=20) as client:
+    with httpx.Client(base_url=server.servers.url, timeout=120) as client:
         assert client.get("/v1/health").status_code == 200
         told = client.get("/v1/jobs", headers=TOKEN)
         assert told.status_code == 403 and "not encrypted" in told.json()["detail"]

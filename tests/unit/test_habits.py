@@ -37,7 +37,7 @@ PERSONS = re.compile(
 )
 """Things act: "a waiting job", "the daemon", "an operator" say what these leave open."""
 CLEAN = (
-    *("README.md", "CONTRIBUTING.md", "docs", "examples", "workers"),
+    *("README.md", "CONTRIBUTING.md", "benchmarks", "deploy", "docs", "examples", "workers"),
     *("ejbd/accounting", "ejbd/api", "ejbd/batch", "ejbd/cli", "ejbd/client", "ejbd/doctor", "ejbd/files", "ejbd/log"),
     *("ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/store", "ejbd/wire", "ejbd/workflow"),
     *("ejbd/__init__.py", "ejbd/config.py", "ejbd/daemon.py", "ejbd/errors.py"),
@@ -241,7 +241,7 @@ def test_a_cell_of_a_table_is_taken_in_at_once() -> None:
 
 
 if __name__ == "__main__":
-    for room in sorted({*CLEAN, "benchmarks", "deploy", "ejbd/core", "ejbd/sim", "ejbd/studies"}):
+    for room in sorted({*CLEAN, "ejbd/core", "ejbd/sim", "ejbd/studies"}):
         prose = [path for path in files() if path.suffix in PROSE and path.is_relative_to(ROOT / room)]
         print(f"{sum(len(persons_in(path)) for path in prose):5} {room}")
     for count, where, sentence in by_length()[:10]:

@@ -1,10 +1,10 @@
 #!/bin/sh
-# One daemon a container, in the foreground. Who may do what is in docker-compose.yml: only slurmd is root.
+# One daemon a container, in the foreground. What each may do is in docker-compose.yml: only slurmd is root.
 set -eu
 
 case $1 in
 munged)
-    # One munged for the whole cluster: its socket is a volume, the kernel tells it who asks, its key is nobody else's.
+    # One munged for the whole cluster: its socket is a volume, the kernel names the user that asks, its key stays here.
     if [ ! -s /etc/munge/munge.key ]; then
         (umask 077 && head -c 1024 /dev/urandom >/etc/munge/munge.key)
     fi
