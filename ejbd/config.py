@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -34,7 +36,8 @@ from ejbd.plugins.batches import BatchTraits as BatchTraits
 from ejbd.plugins.batches import LocalSettings as LocalSettings
 from ejbd.plugins.batches import PbsSettings as PbsSettings
 from ejbd.plugins.batches import SlurmSettings as SlurmSettings
-from ejbd.plugins.policies import BUNDLING, import_policies, known_policies, known_policy
+from ejbd.plugins.policies import BUNDLING, import_policies, known_policy, queue_policies
+from ejbd.wire.rights import Scope
 
 
 class Elasticity(StrEnum):
@@ -214,7 +217,7 @@ class QueueSettings(BaseModel):
         What was stored by another version, or with a policy that is not there now, is taken as far as it is known.
         """
         renewed = self.renewed(changes)
-        if renewed.get("policy", self.policy) not in known_policies():
+        if renewed.get("policy", self.policy) not in queue_policies():
             del renewed["policy"]
         model = settings_model(renewed.get("policy", self.policy))
         both = {**self.model_dump(), **renewed}
@@ -233,9 +236,13 @@ def _field(one: Declared) -> tuple[Any, Any]:
 def settings_model(policy: str) -> type[QueueSettings]:
     """The settings of a queue under a policy.
 
-    Raises UnknownPolicy where there is none of that name, and ValueError where it declares what every queue has.
+    Raises UnknownPolicy where no queue can have one of that name, and ValueError where it declares what every queue
+    has.
     """
-    return _model_of(known_policy(policy))
+    found = known_policy(policy)
+    if not found.in_queues:
+        raise UnknownPolicy(f"the policy {policy} is not for queues; it is for `ejb sim`")
+    return _model_of(found)
 
 
 @functools.cache
@@ -265,7 +272,7 @@ def check_changes(changes: Mapping[str, Any]) -> None:
     """Raise ValidationError for settings that no queue could have, whatever its policy; None stands for any value."""
     given = {key: value for key, value in changes.items() if value is not None}
     faults = []
-    policies = known_policies()
+    policies = queue_policies()
     for name in [given["policy"]] if "policy" in given else list(policies):
         known = settings_model(name).model_fields if name in policies else changes
         reset = dict.fromkeys(key for key, value in changes.items() if value is None and key not in known)
@@ -316,8 +323,75 @@ class Limits(BaseModel):
     max_array_size: Annotated[int, Field(ge=1, le=4_000_001)] = 10_001  # indices of an elastic array are below it
     array_jobs: Annotated[int, Field(ge=1, le=2000)] = 200  # elements of one array that are jobs at a time
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
+    user_requests_per_s: Annotated[float, Field(gt=0, le=100_000)] = 50.0  # of one user; ten seconds' worth at once
+    user_connections: Annotated[int, Field(ge=1, le=2048)] = 128  # of one user, to each of socket and TCP
+    user_streams: Annotated[int, Field(ge=1, le=2048)] = 32  # of events and output, of one user
+    user_waiting_jobs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000  # of one user, that have not started
+    user_script_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # as Slurm's own max_script_size
+    user_tokens: Annotated[int, Field(ge=1, le=10_000)] = 100  # of one user, that are still good
     event_retention_days: Annotated[float, Field(gt=0)] = 90.0
     spool_retention_days: Annotated[float, Field(gt=0)] = 3.0  # of a job that has ended; sooner than its events
+
+
+class OidcSettings(BaseModel):
+    """An identity provider with tokens that are taken. See docs/rest.md."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    issuer: Annotated[str, Field(min_length=1, description="its address, which stands in every token as `iss`")]
+    audience: Annotated[str, Field(min_length=1, description="what its tokens for EJB have as `aud`")]
+    jwks_url: str | None = Field(default=None, description="of its keys; default: as its discovery document says")
+    claim: Annotated[str, Field(min_length=1, description="the claim that names the user")] = "sub"
+    user: Annotated[
+        str,
+        Field(description="a pattern for the whole of that claim; the user is its group `user`, or all of it"),
+    ] = r"[a-z_][a-z0-9_-]*"
+    scope: Annotated[Scope, Field(description="the widest that such a token is good for")] = Scope.SUBMIT
+    algorithms: Annotated[
+        list[Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]],
+        Field(min_length=1, description="kinds of signature that are taken; never a shared secret, and never none"),
+    ] = ["RS256", "ES256"]
+    ca: Path | None = Field(default=None, description="certificates by which it is known; default: the system's")
+
+    @staticmethod
+    def check_address(url: str) -> str:
+        """Raise ValueError for an address at which another could answer in the provider's place."""
+        parts = urlsplit(url)
+        if parts.scheme == "https" and parts.hostname:
+            return url
+        if parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost"):
+            return url
+        raise ValueError(f"{url!r} is no https:// address, and not on this machine")
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        try:
+            for url in filter(None, (self.issuer, self.jwks_url)):
+                self.check_address(url)
+            re.compile(self.user)
+        except (ValueError, re.error) as error:
+            raise PydanticCustomError("oidc", "{why}", {"why": str(error)}) from None
+        return self
+
+
+class TlsSettings(BaseModel):
+    """How what users send over TCP is kept from being read on its way."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    listen: str | None = Field(default=None, description="host:port for users, encrypted; none unless told to")
+    certificate: Path | None = Field(default=None, description="PEM file: its certificate, and those up to its root's")
+    key: Path | None = Field(default=None, description="PEM file: its private key; default: in `certificate`")
+    by_proxy: bool = Field(
+        default=False, description="a proxy in front of `listen` encrypts: tokens are taken there in the clear"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.listen is None) is not (self.certificate is None):
+            why = "`listen` and `certificate` of [tls] go together: give both, or neither"
+            raise PydanticCustomError("tls", "{why}", {"why": why})
+        return self
 
 
 def _imported(modules: list[str]) -> list[str]:
@@ -345,10 +419,24 @@ class Settings(BaseSettings):
     state_dir: Path = Field(default_factory=default_state_dir)
     spool: Path | None = Field(default=None, description="shared by all nodes; default <state_dir>/spool")
     database_url: str | None = Field(default=None, description="default: SQLite in <state_dir>")
+    standby: bool = Field(
+        default=False, description="wait while another daemon leads on the same PostgreSQL, and lead when it is gone"
+    )
+    standby_after_s: Annotated[float, Field(ge=2, le=3600, description="without a beat of the one that leads")] = 8.0
     socket: Path | None = Field(default=None, description="unix socket; default <state_dir>/ejbd.sock")
     listen: str = Field(default="127.0.0.1:0", description="host:port; nothing but loopback unless told to")
     advertise_url: str | None = Field(default=None, description="URL by which workers reach the daemon")
-    admins: list[str] = Field(default_factory=list, description="besides root and the daemon's own user")
+    admins: list[str] = Field(
+        default_factory=list, description="users, or %groups, besides root and the daemon's own user"
+    )
+    operators: list[str] = Field(
+        default_factory=list, description="users, or %groups, that steer the jobs of all, queues and drains"
+    )
+    audit: str | None = Field(
+        default=None, description="file for a line of each act of users, or `journald`; none unless told to"
+    )
+    tls: TlsSettings = Field(default_factory=TlsSettings)
+    oidc: OidcSettings | None = Field(default=None, description="an identity provider with tokens that are taken")
     poll_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
     worker_python: str = "python3"
     mail_program: str | None = Field(

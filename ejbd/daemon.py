@@ -16,10 +16,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -32,6 +33,9 @@ from ejbd.log.stream import Unbreakable
 from ejbd.plugins.batches import broken_batches
 from ejbd.plugins.engines import broken_engines
 from ejbd.plugins.policies import broken_policies
+
+if TYPE_CHECKING:
+    from ejbd.store.store import Store
 
 STOP_BOUND_S = 30.0  # from a signal until the process is gone; systemd and its like wait for 90
 
@@ -83,6 +87,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     """Run until SIGTERM or SIGINT, by the file `config`. Jobs, workers and ranks outlive the daemon."""
     from ejbd.api.app import create_app
     from ejbd.api.server import serve
+    from ejbd.batch.fenced import fenced
     from ejbd.manager.manager import Manager
     from ejbd.manager.service.watchdog import feed, notify
     from ejbd.store.engine import place
@@ -90,19 +95,29 @@ async def run(settings: Settings, config: Path | None = None) -> None:
 
     settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     store = Store(settings.url_of_database)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     try:
-        store.acquire_single_writer()
+        if not settings.standby:
+            store.acquire_single_writer()
+        elif not await leads(store, settings, loop, stop):
+            return
         store.upgrade()
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
         store.begin_term(lambda: _call_soon(loop, stop.set))
-        manager = Manager(settings, store, make_batch(settings))
+        batch = make_batch(settings)
+        if settings.standby:
+            batch = fenced(batch, partial(store.prove_term, settings.standby_after_s / 2))
+        manager = Manager(settings, store, batch)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
+        beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None
         await manager.start()
         try:
-            servers = await serve(create_app(manager, partial(examined, config)), settings)
+            app = create_app(manager, partial(examined, config))
+            servers = await serve(app, settings)
             try:
+                if settings.audit is not None or settings.tls.certificate is not None:
+                    loop.add_signal_handler(signal.SIGHUP, servers.reload)
                 manager.publish(servers.url)
                 freeze()
                 for sentence in broken_plugins():
@@ -117,6 +132,8 @@ async def run(settings: Settings, config: Path | None = None) -> None:
                 await servers.stop()
         finally:
             await manager.stop()
+            if beating is not None:
+                await beating.end()
         if store.fenced:
             raise EjbError(
                 Code.CONFLICT,
@@ -124,8 +141,82 @@ async def run(settings: Settings, config: Path | None = None) -> None:
                 where=place(store.url),
                 hint="jobs go on; start it again when the other one has ended",
             )
+        if beating is not None and beating.lost:
+            raise EjbError(
+                Code.STORE,
+                f"the database was out of reach for {settings.standby_after_s:g} s: another daemon may lead by now",
+                where=place(store.url),
+                hint="jobs go on; start it again, and it waits for its turn",
+            )
     finally:
         store.close()
+
+
+async def leads(store: Store, settings: Settings, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bool:
+    """Stand by until this daemon leads. False: it was told to end before.
+
+    A database that does not answer is waited for: it may be on the machine that is gone.
+    """
+    from ejbd.manager.service.watchdog import notify
+    from ejbd.store.standby import LOOK_S, Standby
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _begin_to_end(loop, stop))
+    standby = Standby(store, settings.standby_after_s)
+    stands = False
+    while not stop.is_set():
+        try:
+            found = await asyncio.to_thread(standby.look)
+        except EjbError as error:
+            if not error.transient:
+                raise
+            log.warning("standing-by", error=error.sentence())
+        else:
+            if found.ended:
+                log.warning("leader-ended", still_s=round(found.still_s, 1), sessions=found.ended, beat=found.beat)
+            if found.leads:
+                log.info("leading", waited=stands)
+                return True
+        if not stands:
+            stands = True
+            log.info("standing-by", after_s=settings.standby_after_s)
+        notify("READY=1", "STATUS=stands by for the daemon that leads", "WATCHDOG=1")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_S)
+    return False
+
+
+class Beating:
+    """Tells the daemon that stands by that this one is there, as long as the event loop and the database go on.
+
+    Where no beat was kept for `after_s`, `lost` is set and this daemon is told to `stop`: the other one leads by then.
+    """
+
+    def __init__(self, store: Store, after_s: float, stop: asyncio.Event) -> None:
+        self.lost = False
+        self._task = asyncio.create_task(self._beat(store, after_s, stop), name="beats")
+
+    async def _beat(self, store: Store, after_s: float, stop: asyncio.Event) -> None:
+        from ejbd.store.standby import BEATS, beat
+
+        kept_s = time.monotonic()
+        while not stop.is_set():
+            begun_s = time.monotonic()
+            try:
+                await asyncio.wait_for(store.write(beat), after_s)
+                kept_s = begun_s
+            except (EjbError, TimeoutError) as error:
+                log.warning("beat-not-kept", error=str(error) or "the database does not answer")
+            if time.monotonic() - kept_s > after_s and not stop.is_set():
+                self.lost = True
+                _begin_to_end(asyncio.get_running_loop(), stop)  # a commit may hang for ever
+            await asyncio.sleep(after_s / BEATS)
+
+    async def end(self) -> None:
+        """No beat comes after this."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
 
 
 def freeze() -> None:

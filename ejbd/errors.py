@@ -15,6 +15,7 @@ class Code(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     TOO_LARGE = "too-large"
+    TOO_MANY = "too-many"  # of this user's, for now: `details.retry_after_s` says when to try again
     KEY_REUSED = "idempotency-key-reused"
     UNSUPPORTED = "unsupported"  # understood, but this job, queue or site cannot do it
     BATCH_UNAVAILABLE = "batch-unavailable"  # the batch system did not answer; no job has failed by that
@@ -32,6 +33,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,
     Code.TOO_LARGE: 413,
+    Code.TOO_MANY: 429,
     Code.KEY_REUSED: 422,
     Code.UNSUPPORTED: 422,
     Code.BATCH_UNAVAILABLE: 503,
@@ -48,6 +50,7 @@ EXIT_CODE: dict[Code, int] = {
     Code.TOO_LARGE: 2,
     Code.NOT_FOUND: 3,
     Code.CONFLICT: 4,
+    Code.TOO_MANY: 4,
     Code.UNAUTHENTICATED: 5,
     Code.FORBIDDEN: 5,
     Code.UNSUPPORTED: 6,

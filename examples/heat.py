@@ -255,13 +255,31 @@ class Processor:
     def __init__(self, pace_s: float) -> None:
         self._pace_s = pace_s
         self._lock: Optional[int] = None
-        name = os.environ.get("EJB_PROCESSOR")
-        if pace_s > 0 and name:
-            folder = os.environ.get("EJB_PROCESSOR_DIR") or "/tmp"
-            os.makedirs(folder, exist_ok=True)
-            self._lock = os.open(os.path.join(folder, name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        self._name = ""
+        if pace_s > 0:
+            self._take(os.environ.get("EJB_PROCESSOR") or "")
+
+    def _take(self, name: str) -> None:
+        if not name or name == self._name:
+            return
+        folder = os.environ.get("EJB_PROCESSOR_DIR") or "/tmp"
+        os.makedirs(folder, exist_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = os.open(os.path.join(folder, name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        self._name = name
+
+    def _look(self) -> None:
+        """The rank may be given another processor while it runs: the file says which it has now."""
+        try:
+            with open(os.environ["EJB_PROCESSOR_FILE"], encoding="ascii") as file:
+                self._take(file.read().strip())
+        except (KeyError, OSError):
+            pass
 
     def __enter__(self) -> None:
+        if self._lock is not None:
+            self._look()
         if self._lock is not None:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._until = time.monotonic() + self._pace_s

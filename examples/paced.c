@@ -63,6 +63,7 @@ typedef struct {
 } peer;
 
 static volatile sig_atomic_t asked;
+static char processor[256], processor_file[PATH_MAX];
 static int rank, size, lock_fd = -1, epoll_fd = -1, root = -1;
 static int64_t steps = 500, pace_ns = 250000000;
 static double patience_s = 60.0;
@@ -447,18 +448,34 @@ static int finish(void)
 
 /* -- every rank ---------------------------------------------------------------------------------------------------- */
 
-static void take_lock_file(void)
+static void take_lock_file(const char *name)
 {
   char path[PATH_MAX];
-  const char *name = getenv("EJB_PROCESSOR"), *folder = getenv("EJB_PROCESSOR_DIR");
+  const char *folder = getenv("EJB_PROCESSOR_DIR");
   if (!name || !*name)
     return;
   folder = folder && *folder ? folder : "/tmp";
   mkdir(folder, 0700);
   snprintf(path, sizeof path, "%s/%s.lock", folder, name);
+  int before = lock_fd;
   lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock_fd < 0)
     fail("%s: %s", path, strerror(errno));
+  if (before >= 0)
+    close(before);
+  snprintf(processor, sizeof processor, "%s", name);
+}
+
+/* The rank may be given another processor while it runs: the file says which it has now. */
+static void look_for_processor(void)
+{
+  char name[sizeof processor];
+  FILE *file = *processor_file ? fopen(processor_file, "r") : NULL;
+  if (!file)
+    return;
+  if (fscanf(file, "%255s", name) == 1 && strcmp(name, processor) != 0)
+    take_lock_file(name);
+  fclose(file);
 }
 
 /* Hold the processor for what is left of this step. What a wake-up comes late counts for the next one. False: asked. */
@@ -467,6 +484,7 @@ static bool compute(void)
   while (mine.had_ns < pace_ns) {
     if (asked)
       return false;
+    look_for_processor();
     if (lock_fd >= 0 && flock(lock_fd, LOCK_EX) != 0) {
       if (errno != EINTR)
         fail("the processor cannot be held: %s", strerror(errno));
@@ -652,7 +670,9 @@ int main(int count, char **words)
   mine = (state){ .magic = MAGIC, .ranks = (uint64_t)size, .steps = (uint64_t)steps, .value = mix(MAGIC, (uint64_t)rank) };
   if (getenv("EJB_RESTART_DIR"))
     restore(getenv("EJB_RESTART_DIR"));
-  take_lock_file();
+  take_lock_file(getenv("EJB_PROCESSOR"));
+  if (getenv("EJB_PROCESSOR_FILE"))
+    snprintf(processor_file, sizeof processor_file, "%s", getenv("EJB_PROCESSOR_FILE"));
   if (rank == 0) {
     peers = calloc((size_t)size, sizeof *peers);
     if (!peers)

@@ -23,6 +23,12 @@ from ejbd.api import (
     worker,
     workflows,
 )
+from ejbd.api.access.allowance import Allowances
+from ejbd.api.access.oidc import Oidc
+from ejbd.api.access.roles import Roles
+from ejbd.api.audit import reading as audit
+from ejbd.api.audit.door import AuditDoor
+from ejbd.api.audit.trail import open_trail
 from ejbd.api.auth import Holders
 from ejbd.api.declared import Declared
 from ejbd.api.head import Head
@@ -67,15 +73,23 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.manager = manager
     app.state.examine = examine
     app.state.holders = Holders()
+    app.state.roles = Roles(manager.settings)
+    app.state.allowances = Allowances(manager.settings.limits)
+    app.state.oidc = Oidc(manager.settings.oidc) if manager.settings.oidc is not None else None
     app.state.closing = asyncio.Event()
     app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
-    for module in (jobs, worker, events, logs, timelines, history, queues, drains, workflows, tokens, doctor, system):
+    for module in (
+        *(jobs, worker, events, logs, timelines, history, queues, drains, workflows),
+        *(tokens, doctor, audit, system),
+    ):
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(SubmissionDoor, manager=manager)
     app.add_middleware(Guard, manager=manager)
+    app.state.trail = open_trail(manager.settings.audit)
+    app.add_middleware(AuditDoor, trail=app.state.trail)
     app.add_middleware(WorkerDoor, manager=manager, max_body_bytes=manager.settings.limits.max_body_bytes)
     openapi.install(app)
     return app

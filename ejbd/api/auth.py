@@ -1,13 +1,15 @@
-"""The user that asks: the peer of a unix socket, or the holder of a bearer token."""
+"""The one function that every way into the daemon asks: which user sends this, by which proof, and what they may do.
+
+A worker proves itself to :mod:`ejbd.api.worker_door`, which lets it through to the addresses of workers and no others.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import pwd
+import ipaddress
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -15,18 +17,23 @@ from fastapi.security import HTTPBearer
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
+from ejbd.api.access.needs import needed
+from ejbd.api.access.oidc import Oidc, has_ended, looks_signed
+from ejbd.api.access.roles import Roles, user_name
 from ejbd.api.port import ManagerPort
 from ejbd.api.shares import ADMINISTRATORS
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
+from ejbd.wire.rights import Proof, Role, Scope
 
 TOKEN_PREFIX = "ejb_"
+ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
 HOLDERS_KEPT = 1000
-_ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan", "/v1/workflows/check"})  # posted, but nothing is kept
 _BEARER = HTTPBearer(
     auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, where the peer is known"
 )
+_MAKE_ONE = "make one by `ejb token create`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +45,49 @@ class Peer:
     gid: int
 
 
+@dataclass(slots=True)
+class Touched:
+    """What a request turned out to be about: a job, or what else a user owns. Handlers fill it in, for the audit."""
+
+    job: str | None = None
+    user: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The user that asks, and whether they may see and change all users' jobs. `token`: the digest of what they showed.
-    `scope`: what it is good for ("": everything that the user may do).
+    """The user that asks. `scope`: how far this request may go, the narrower of the user's role and of the token.
+
+    `token`: the digest of what they showed; None of a peer. `until_s`: its end, where that stands in the token.
     """
 
     user: str
-    admin: bool
+    role: Role
+    proof: Proof
+    scope: Scope
     token: str | None = None
-    scope: str = ""
+    until_s: float | None = None
+    touched: Touched = field(default_factory=Touched, compare=False)
 
-    def require_admin(self) -> None:
-        """Raise EjbError (FORBIDDEN) for all others."""
-        if not self.admin:
-            raise EjbError(
-                Code.FORBIDDEN, f"{self.user} is not an administrator of EJB", hint="see `admins` in the configuration"
-            )
+    @property
+    def sees_all(self) -> bool:
+        """Whether the jobs of all users are this one's to see and to steer."""
+        return self.scope.covers(Scope.OPERATE)
+
+    @property
+    def admin(self) -> bool:
+        """Whether tokens and histories of others are this one's to see and to change."""
+        return self.scope is Scope.ADMIN
+
+    def require(self, need: Scope) -> None:
+        """Raise EjbError (FORBIDDEN) unless this request may go so far."""
+        if self.scope.covers(need):
+            return
+        if self.role.scope.covers(need):
+            what = "this token is for looking only" if self.scope is Scope.READ else f"this needs scope {need}"
+            hint = f"{_MAKE_ONE} --scope {need}".replace("` --", " --") + "`"
+            raise EjbError(Code.FORBIDDEN, what, hint=hint)
+        one, setting = ("an administrator", "admins") if need is Scope.ADMIN else ("an operator", "operators")
+        raise EjbError(Code.FORBIDDEN, f"{self.user} is not {one} of EJB", hint=f"see `{setting}` in the configuration")
 
 
 async def manager_of(request: Request) -> ManagerPort:
@@ -64,14 +97,6 @@ async def manager_of(request: Request) -> ManagerPort:
 
 
 Manager = Annotated[ManagerPort, Depends(manager_of)]
-
-
-def user_name(uid: int) -> str:
-    """The name of a user id; the number itself where the system knows no name."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def digest(token: str) -> str:
@@ -96,29 +121,64 @@ def bearer(request: Request) -> str | None:
 
 
 async def principal_of(request: Request, declared: Annotated[object, Depends(_BEARER)] = None) -> Principal:
-    """Raises EjbError (UNAUTHENTICATED) for a token that is unknown or has run out, and for no user at all.
+    """Raises EjbError: UNAUTHENTICATED for a token that is unknown or has run out, and for no user at all; FORBIDDEN
+    where the address needs more than this request may (:mod:`ejbd.api.access.needs`); TOO_MANY.
 
     A token goes before the unix socket's peer: a client that shows one means to be its user.
     """
     found: Principal | None = getattr(request.state, "principal", None)  # asked before, by the guard at the door
     if found is None:
-        found = request.state.principal = await _principal(request, request.app.state.manager)
+        found = await _principal(request)
+        request.state.asker = found  # for the audit, also where it is refused now
+        request.app.state.allowances.request(found)
+        found.require(needed(request.method, request.url.path))
+        request.state.principal = found
     if (connection := getattr(request.state, "connection", None)) is not None:
-        connection.is_of(ADMINISTRATORS if found.admin else f"user {found.user}")
+        connection.is_of(ADMINISTRATORS if found.sees_all else f"user {found.user}")
     return found
 
 
-async def _principal(request: Request, manager: ManagerPort) -> Principal:
+async def _principal(request: Request) -> Principal:
+    roles: Roles = request.app.state.roles
     token = bearer(request)
     if token is not None:
-        looks = request.method in ("GET", "HEAD") or request.url.path in _ONLY_LOOKED_AT
-        return await _token_holder(request.app.state.holders, manager, token, looks=looks)
+        _refuse_in_the_clear(request)
+        oidc: Oidc | None = request.app.state.oidc
+        if oidc is not None and looks_signed(token):
+            return await _claimant(oidc, roles, token)
+        return await _token_holder(request.app.state.holders, roles, request.app.state.manager, token)
     peer: Peer | None = getattr(request.state, "peer", None)
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
         raise EjbError(Code.UNAUTHENTICATED, "this request does not say which user sends it", hint=hint)
     user = user_name(peer.uid)
-    return Principal(user, peer.uid in (0, os.geteuid()) or user in manager.settings.admins)
+    role = await roles.of(user)
+    return Principal(user, role, Proof.PEER, role.scope)
+
+
+def _refuse_in_the_clear(request: Request) -> None:
+    """Raise EjbError (FORBIDDEN) for a token that others on its way could read: it is good for them, too.
+
+    Workers are let in there: they never send what they prove to know.
+    """
+    server = request.scope.get("server")
+    if server is None or server[1] is None or request.url.scheme == "https":  # the unix socket has no port
+        return
+    settings: Settings = request.app.state.manager.settings
+    if settings.tls.by_proxy or is_loopback(server[0]):
+        return
+    hint = "use https (`tls.listen`), or say `tls.by_proxy = true` where a proxy in front encrypts; revoke this token"
+    raise EjbError(Code.FORBIDDEN, "no token is taken at this address, which is not encrypted", hint=hint)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this address of ours stays on this machine."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
 
 
 Caller = Annotated[Principal, Depends(principal_of)]
@@ -163,6 +223,8 @@ class Holders:
 
 async def still_holds(holders: Holders, manager: ManagerPort, caller: Principal) -> bool:
     """Whether the token that a request came with is still good: streams outlast many a token."""
+    if caller.until_s is not None:
+        return not has_ended(caller.until_s)
     if caller.token is None:
         return True
     found = await holders.holder(manager, caller.token)
@@ -173,19 +235,22 @@ def _has_ended(expires_s: float | None) -> bool:
     return expires_s is None or expires_s <= time.time()  # all of them end
 
 
-async def _token_holder(holders: Holders, manager: ManagerPort, token: str, *, looks: bool) -> Principal:
+async def _claimant(oidc: Oidc, roles: Roles, token: str) -> Principal:
+    claimed = await oidc.claimed(token)
+    if not await roles.is_ordinary(claimed.user):
+        message = f"this token is not taken: {claimed.user!a} is no user of this machine that could be meant"
+        raise EjbError(Code.UNAUTHENTICATED, message, hint="see [oidc] in the configuration")
+    role = await roles.of(claimed.user)
+    scope = claimed.scope.within(role.scope)
+    return Principal(claimed.user, role, Proof.OIDC, scope, digest(token), claimed.until_s)
+
+
+async def _token_holder(holders: Holders, roles: Roles, manager: ManagerPort, token: str) -> Principal:
     found = await holders.holder(manager, digest(token))
     if found is None:
-        raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint="make one by `ejb token create`")
+        raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint=_MAKE_ONE)
     user, expires_s, scope = found
     if _has_ended(expires_s):
-        raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint="make one by `ejb token create`")
-    if scope == "read" and not looks:
-        hint = "make one by `ejb token create --scope jobs`"
-        raise EjbError(Code.FORBIDDEN, "this token is for looking only", hint=hint)
-    return Principal(user, scope == "admin" and is_admin(user, manager.settings), digest(token), scope)
-
-
-def is_admin(user: str, settings: Settings) -> bool:
-    """Whether a user (known by name) sees all users' jobs."""
-    return user in (user_name(0), user_name(os.geteuid())) or user in settings.admins
+        raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint=_MAKE_ONE)
+    role = await roles.of(user)
+    return Principal(user, role, Proof.TOKEN, Scope(scope).within(role.scope), digest(token))

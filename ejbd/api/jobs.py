@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,6 +14,8 @@ from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import (
     NAME,
     Api,
+    EvolveRequest,
+    EvolvingCourse,
     Explanation,
     JobCreated,
     JobDetail,
@@ -23,7 +25,7 @@ from ejbd.api.models import (
     SignalRequest,
 )
 from ejbd.api.port import ManagerPort
-from ejbd.api.selecting import ELEMENTS, SELECTION, Selector, SomeSelector, select_job
+from ejbd.api.selecting import ELEMENTS, SELECTION, Selector, SomeSelector, job_of, select_job
 from ejbd.api.submission import read_submission, submitted
 from ejbd.api.views import job_detail, job_views
 from ejbd.errors import Code, EjbError
@@ -51,8 +53,8 @@ class JobFilter(Api):
 
     state: Annotated[tuple[JobState, ...], Field(description="any of these", max_length=16)] = ()
     queue: Annotated[str | None, Field(max_length=256, pattern=NAME)] = None
-    user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for administrators")] = None
-    mine: Annotated[bool, Field(description="one's own alone, for administrators too")] = False
+    user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for operators")] = None
+    mine: Annotated[bool, Field(description="one's own alone, for operators too")] = False
     alive: Annotated[bool | None, Field(description="true: those that have not ended; false: those that have")] = None
     name: Annotated[str | None, Field(max_length=4096, pattern=NAME)] = None
     array: Annotated[
@@ -73,10 +75,15 @@ class JobFilter(Api):
 
 @router.post("", status_code=201, responses={200: {"model": JobCreated, "description": "Answered before"}})
 async def submit(
-    manager: Manager, caller: Caller, body: JobSubmission, response: Response, key: IdempotencyKey = None
+    request: Request,
+    manager: Manager,
+    caller: Caller,
+    body: JobSubmission,
+    response: Response,
+    key: IdempotencyKey = None,
 ) -> JobCreated:
     """Store a job. It is durable when this answers."""
-    answer = await submitted(manager, caller.user, body, key)
+    answer = await submitted(manager, request.app.state.allowances, caller, body, key)
     response.status_code, headers = answer.status_and_headers()
     response.headers.update(headers)
     return answer
@@ -94,10 +101,10 @@ async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
 
 @router.get("")
 async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter, Query()]) -> JobPage:
-    """Jobs, newest first: one's own, for administrators all users'."""
-    if query.user not in (None, caller.user) and not caller.admin:
-        raise EjbError(Code.FORBIDDEN, "the jobs of others are for administrators to see", where="query.user")
-    user = query.user if caller.admin and not query.mine else caller.user
+    """Jobs, newest first: one's own, for operators all users'."""
+    if query.user not in (None, caller.user) and not caller.sees_all:
+        raise EjbError(Code.FORBIDDEN, "the jobs of others are for operators to see", where="query.user")
+    user = query.user if caller.sees_all and not query.mine else caller.user
     states = set(query.state or JobState)
     if query.alive is not None:
         states &= LIVING_JOB if query.alive else TERMINAL_JOB
@@ -107,9 +114,9 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
             return JobPage(jobs=job_views(_numbered(session, query.number, user), session), next=None)
         between = array = None
         if query.array is not None:
-            array = queries.resolve_job(session, query.array, caller.user, all_users=caller.admin)
+            array = queries.resolve_job(session, query.array, caller.user, all_users=caller.sees_all)
         if query.select is not None:
-            between = queries.resolve_range(session, query.select, caller.user, all_users=caller.admin)
+            between = queries.resolve_range(session, query.select, caller.user, all_users=caller.sees_all)
         jobs = queries.list_jobs(
             session,
             user=user,
@@ -177,6 +184,13 @@ async def signal(manager: Manager, caller: Caller, job: Selector, body: SignalRe
     return await _detail(manager, caller, found.id)
 
 
+@router.post("/{job}/evolve")
+async def evolve(manager: Manager, caller: Caller, job: Selector, body: EvolveRequest) -> EvolvingCourse:
+    """Replace what comes of an evolving job that runs, and say when it has each width."""
+    found = await select_job(manager, caller, job)
+    return EvolvingCourse.model_validate(await manager.evolve(found.id, body.tail, body.dry_run, caller.user))
+
+
 @router.post("/{job}/hold")
 async def hold(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
     """Keep a job that has not started from starting."""
@@ -195,6 +209,6 @@ async def release(manager: Manager, caller: Caller, job: Selector) -> JobDetail:
 
 async def _detail(manager: ManagerPort, caller: Principal, selector: str) -> JobDetail:
     def look(session: Session) -> JobDetail:
-        return job_detail(queries.resolve_job(session, selector, caller.user, all_users=caller.admin), session)
+        return job_detail(job_of(session, caller, selector), session)
 
     return await manager.store.read(look)

@@ -10,17 +10,16 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.api.access.allowance import CountedStream
 from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import closing_event
 from ejbd.api.models import Api
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
-from ejbd.api.shares import mark_as_stream
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import NotPlain, NotTheirs, apart, read_plain
 from ejbd.manager.facts.batchjob import passing
@@ -75,9 +74,8 @@ async def logs(
     """The job's standard output or error. The daemon reads only regular files that belong to the job's user."""
     found = await select_job(manager, caller, job)
     if query.follow:
-        mark_as_stream(request)
         body = _following(request.app, manager, caller, found.id, query.stream, query.offset)
-        return StreamingResponse(body, media_type="application/octet-stream")
+        return CountedStream(request, caller, body, media_type="application/octet-stream")
     file = await _file(manager, found.id, query.stream)
     data = await _read_apart(file, query.offset)
     complete = file.complete and len(data) < CHUNK

@@ -12,6 +12,7 @@ from ejbd.api.bodies import Values
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import internal, problem
 from ejbd.errors import Code, EjbError
+from ejbd.wire.rights import Scope as Reach
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +93,7 @@ class Guard:
         """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user that has no jobs run here."""
         if path in _JOBS or (path in _OF_JOBS and not caller.admin):
             self.manager.refuse_others(caller.user)
-        return min(most, _LOOKING_BYTES) if caller.scope == "read" else most
+        return min(most, _LOOKING_BYTES) if caller.scope is Reach.READ else most
 
 
 def _once(scope: Scope) -> None:

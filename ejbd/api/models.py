@@ -23,6 +23,7 @@ from ejbd.plugins.engines import known_engines
 from ejbd.store.states import JobState, SubjobState
 from ejbd.store.timeline import Phase
 from ejbd.wire.kinds import JobKind, SubjobRole
+from ejbd.wire.rights import Scope
 
 PLAIN = r"^[^\x00-\x1f\x7f]*$"
 NAME = r"^[^\x00-\x1f\x7f]+$"
@@ -169,6 +170,21 @@ class SignalRequest(Api):
     to: Annotated[
         Literal["ranks", "script", "all"], Field(description="its ranks, the shell of its script, or both")
     ] = "ranks"
+
+
+class EvolveRequest(Api):
+    """What is to come of an evolving job."""
+
+    tail: Annotated[str, Field(max_length=4096, examples=["now:64,+30m:128"])]
+    dry_run: Annotated[bool, Field(description="say what would come, and change nothing")] = False
+
+
+class EvolvingCourse(Api):
+    """The widths of an evolving job: what each step lasts (seconds) and has (places), and when it begins."""
+
+    steps: list[tuple[float, int]]
+    starts_s: list[float]
+    end_s: float
 
 
 class JobCreated(Api):
@@ -690,18 +706,16 @@ class Windows(Api):
     windows: list[Window]
 
 
-TokenScope = Literal["read", "jobs", "admin"]
-
-
 class TokenRequest(Api):
     """What a new bearer token is for, and for how long it is good.
 
-    `scope`: `read` looks only, `jobs` also submits and steers its user's own jobs, `admin` does whatever its user may.
+    `scope`: `read` looks only, `submit` (formerly `jobs`) also submits and steers its user's own jobs. `operate` and
+    `admin` do what operators and administrators may, as far as its user is one when it is shown.
     """
 
     label: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
     expires_in_s: Annotated[float, Field(gt=0, le=366 * 86400, allow_inf_nan=False)] = 30 * 86400.0
-    scope: TokenScope = "jobs"
+    scope: Scope = Scope.SUBMIT
 
 
 class TokenView(Api):
@@ -712,7 +726,7 @@ class TokenView(Api):
     label: str
     created_s: float
     expires_s: float
-    scope: TokenScope
+    scope: Scope
 
 
 class NewToken(TokenView):

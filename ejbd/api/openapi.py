@@ -16,6 +16,7 @@ _ERRORS = {
     "404": "There is no such thing, or it belongs to another user",
     "409": "Not in the present state",
     "413": "The body is too large",
+    "429": "More than one user may have at a time; `Retry-After` says when to try again",
     "422": "The request cannot be right, or cannot be done here",
 }
 
@@ -54,7 +55,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 def _statuses(path: str, method: str) -> list[str]:
     if path in _OPEN:
         return []
-    found = ["401", "403", "422"]
+    found = ["401", "403", "422", "429"]
     if "{" in path:
         found += ["404", "409"]
     if method in ("post", "patch", "put"):

@@ -15,7 +15,7 @@ from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
-from ejbd.manager.telling.told import ToldExplanation
+from ejbd.manager.telling.told import ToldCourse, ToldExplanation
 from ejbd.store.store import Store
 
 
@@ -71,6 +71,13 @@ class ManagerPort(Protocol):
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
         """Send a signal to an elastic job's `ranks`, its `script` or `all`. CONFLICT where nothing of that runs."""
+        ...
+
+    async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
+        """Replace what comes of an evolving job (`now:64,+30m:128`), and say when it has each width.
+
+        CONFLICT where it does not run, UNSUPPORTED where it does not evolve, INVALID for what is no tail of it.
+        """
         ...
 
     async def number(self, job_id: str, wait_s: float) -> str:

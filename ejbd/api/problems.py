@@ -23,6 +23,7 @@ _TITLES = {
     Code.UNAUTHENTICATED: "Which user is this?",
     Code.FORBIDDEN: "Not yours to do",
     Code.TOO_LARGE: "Too large",
+    Code.TOO_MANY: "More than one user may have at a time",
     Code.KEY_REUSED: "The Idempotency-Key was used for another request",
     Code.UNSUPPORTED: "Understood, but it cannot be done here",
     Code.BATCH_UNAVAILABLE: "The batch system does not answer",
@@ -39,6 +40,7 @@ _BY_STATUS = {
     404: Code.NOT_FOUND,
     405: Code.INVALID,
     413: Code.TOO_LARGE,
+    429: Code.TOO_MANY,
 }
 
 
@@ -88,6 +90,8 @@ def problem(
     headers = dict(headers or {})
     if status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
+    if "retry_after_s" in error.details:
+        headers.setdefault("Retry-After", str(error.details["retry_after_s"]))
     return JSONResponse({**(also or {}), **body.model_dump(mode="json")}, status, headers, MEDIA_TYPE)
 
 

@@ -39,8 +39,7 @@ async def show_queue(manager: Manager, caller: Caller, name: QueueName) -> Queue
 
 @router.patch("/queues/{name}")
 async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: QueueChanges) -> QueueView:
-    """Change the settings that are given, at run time; null goes back to the configuration. For administrators."""
-    caller.require_admin()
+    """Change the settings that are given, at run time; null goes back to the configuration. For operators."""
     if not body:
         raise EjbError(Code.INVALID, "no setting is given", hint="docs/rest.md lists them", where="body")
     return QueueView.model_validate(await manager.set_queue(name, body, caller.user))
@@ -48,8 +47,7 @@ async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: Que
 
 @router.post("/queues/{name}/resume")
 async def resume_queue(manager: Manager, caller: Caller, name: QueueName) -> QueueView:
-    """Try a queue again at once that is paused since its submissions or starts keep failing. For administrators."""
-    caller.require_admin()
+    """Try a queue again at once that is paused since its submissions or starts keep failing. For operators."""
     return QueueView.model_validate(await manager.resume_queue(name, caller.user))
 
 

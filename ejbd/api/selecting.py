@@ -37,6 +37,13 @@ async def select_job(manager: ManagerPort, caller: Principal, selector: str) -> 
     """The job. Raises EjbError (NOT_FOUND, also for other people's jobs; CONFLICT where several begin so)."""
 
     def look(session: Session) -> Job:
-        return resolve_job(session, selector, caller.user, all_users=caller.admin)
+        return job_of(session, caller, selector)
 
     return await manager.store.read(look)
+
+
+def job_of(session: Session, caller: Principal, selector: str) -> Job:
+    """As :func:`select_job`, within a look. What was looked at is noted for the audit."""
+    found = resolve_job(session, selector, caller.user, all_users=caller.sees_all)
+    caller.touched.job, caller.touched.user = found.id, found.user
+    return found

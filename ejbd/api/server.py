@@ -1,4 +1,4 @@
-"""Uvicorn on a unix socket and on loopback TCP, inside the daemon's own event loop."""
+"""Uvicorn on a unix socket, on TCP and, where the settings say so, on TLS, inside the daemon's own event loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import functools
 import os
 import resource
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 def most_connections() -> int:
-    """For each of the two servers: so few that files can still be opened and commands be started."""
+    """Of the unix socket, and of TCP and TLS together: so few that files can be opened and commands be started."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 2048 if soft == resource.RLIM_INFINITY else max(32, min(2048, (soft - 128) // 3))
 
@@ -193,14 +194,32 @@ class _Server(uvicorn.Server):
 
 @dataclass
 class Servers:
-    """The listening API. `url` is the real one, whatever port was asked for."""
+    """The listening API. `url` is the real one, whatever port was asked for; `tls_url` is where it is encrypted."""
 
     app: FastAPI
     url: str
+    tls_url: str | None
     socket_path: Path
     _servers: list[_Server]
     _tasks: list[asyncio.Task[None]]
     _identity: tuple[int, int]
+
+    def reload(self) -> None:
+        """Read the certificate again, and open the audit anew; what cannot be read or opened stays as it was.
+
+        Connections that come from now on are shown the new certificate.
+        """
+        if (trail := self.app.state.trail) is not None:
+            trail.reopen()
+        settings: Settings = self.app.state.manager.settings
+        for server in self._servers:
+            if server.config.ssl is not None:
+                try:
+                    _with_certificate(settings, server.config.ssl)
+                except EjbError as error:
+                    log.error("api.certificate-not-read", error=error.sentence())
+                else:
+                    log.info("api.certificate-read", url=self.tls_url)
 
     async def stop(self) -> None:
         """Listen no longer, let requests under way finish within seconds, remove the socket. Repeatable."""
@@ -217,42 +236,67 @@ class Servers:
 
 
 async def serve(app: FastAPI, settings: Settings) -> Servers:
-    """Listen on the unix socket and on `settings.listen`; returns once both answer.
+    """Listen on the unix socket, on `settings.listen` and on that of `settings.tls`; returns once all answer.
 
-    Raises EjbError: CONFLICT where another daemon listens, INVALID for an address that cannot be used.
+    Raises EjbError: CONFLICT where another daemon listens, INVALID for an address or a certificate that cannot be used.
     """
-    unix = _unix_socket(settings.socket_path)
+    sockets = [_unix_socket(settings.socket_path)]
+    urls: list[str] = []
     try:
-        tcp, url = _tcp_socket(settings.listen)
+        if settings.tls.certificate is not None:
+            _with_certificate(settings, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        for listen in filter(None, (settings.listen, settings.tls.listen)):
+            sock, url = _tcp_socket(listen)
+            sockets.append(sock)
+            urls.append(url)
     except EjbError:
-        unix.close()
+        for sock in sockets:
+            sock.close()
         settings.socket_path.unlink(missing_ok=True)
         raise
-    servers = [_Server(_config(app)), _Server(_config(app))]
+    tcp = Shares(settings.limits.user_connections)
+    servers = [_Server(_config(app, Shares(settings.limits.user_connections))), _Server(_config(app, tcp))]
+    servers += [_Server(_config(app, tcp, settings)) for _ in urls[1:]]
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name=f"api-{name}")
-        for name, server, sock in zip(("unix", "tcp"), servers, (unix, tcp), strict=True)
+        for name, server, sock in zip(("unix", "tcp", "tls"), servers, sockets, strict=False)
     ]
-    result = Servers(app, url, settings.socket_path, servers, tasks, _identity(settings.socket_path))
+    tls_url = urls[1].replace("http:", "https:") if len(urls) > 1 else None
+    result = Servers(app, urls[0], tls_url, settings.socket_path, servers, tasks, _identity(settings.socket_path))
     while not all(server.started for server in servers):
         if any(task.done() for task in tasks):
             await result.stop()
-            raise EjbError(Code.INTERNAL, "the API's server ended at its start", where=url)
+            raise EjbError(Code.INTERNAL, "the API's server ended at its start", where=result.url)
         await asyncio.sleep(0.01)
-    log.info("api.listening", url=url, socket=str(settings.socket_path))
+    log.info("api.listening", url=result.url, socket=str(settings.socket_path), tls=tls_url)
     return result
 
 
-def _config(app: FastAPI) -> uvicorn.Config:
+def _config(app: FastAPI, shares: Shares, encrypted: Settings | None = None) -> uvicorn.Config:
     options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
+    if encrypted is not None:
+        options |= {"ssl_certfile": encrypted.tls.certificate, "ssl_keyfile": encrypted.tls.key}
     return uvicorn.Config(
         app,
-        http=cast(type[asyncio.Protocol], functools.partial(PeerProtocol, shares=Shares())),
+        http=cast(type[asyncio.Protocol], functools.partial(PeerProtocol, shares=shares)),
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=STOP_S,
         **options,
     )
+
+
+def _with_certificate(settings: Settings, context: ssl.SSLContext) -> None:
+    """Raises EjbError (INVALID) for a certificate and a key that cannot be read, or do not belong together."""
+    tls = settings.tls
+    assert tls.certificate is not None
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or str(error)
+        hint = "a PEM file with the certificate, and one with its key, which the daemon's user may read"
+        message = f"the certificate cannot be used: {why}"
+        raise EjbError(Code.INVALID, message, where=f"tls.certificate={tls.certificate}", hint=hint) from None
 
 
 def _unix_socket(path: Path) -> socket.socket:

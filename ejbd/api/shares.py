@@ -1,7 +1,8 @@
 """The parties of connections, and which goes where there are too many: a user, or an address, locks out only itself.
 
 A connection is its address's, or on the unix socket its peer's, until a request on it has said more. Workers and
-administrators have a quarter for themselves, and no other party has more than a quarter.
+administrators have a quarter for themselves. No other party has more than a quarter, and a user no more than
+`limits.user_connections`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ WORKERS = "workers"
 ADMINISTRATORS = "administrators"
 _FIRST = frozenset({WORKERS, ADMINISTRATORS})
 SHARES = 4
+_OF_USERS = ("user ", "uid ")  # how the parties of users begin; an address may be that of many
 
 
 class Use(IntEnum):
@@ -48,7 +50,8 @@ class Held(Protocol):
 class Shares:
     """The connections of one server, by party."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_of_user: int | None = None) -> None:
+        self._most_of_user = most_of_user
         self._held: dict[str, set[Held]] = {}
         self._total = self._ordinary = 0
 
@@ -83,7 +86,7 @@ class Shares:
 
     def _make_room(self, newest: Held, most: int) -> None:
         share = max(1, most // SHARES)
-        if newest.party not in _FIRST and len(self._held[newest.party]) > share:
+        if newest.party not in _FIRST and len(self._held[newest.party]) > self._share(newest.party, share):
             self._cut_of(newest.party)
         if self._total <= most and self._ordinary <= most - share:
             return
@@ -92,6 +95,11 @@ class Shares:
             self._cut_of(max(ordinary, key=lambda party: len(self._held[party])))
         else:
             self._cut(newest)
+
+    def _share(self, party: str, share: int) -> int:
+        if self._most_of_user is None or not party.startswith(_OF_USERS):
+            return share
+        return min(share, self._most_of_user)
 
     def _cut_of(self, party: str) -> None:
         self._cut(min(self._held[party], key=lambda one: (one.use, one.since)))

@@ -8,6 +8,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ejbd.api.access.allowance import Allowances
+from ejbd.api.auth import Principal
 from ejbd.api.models import JobCreated, JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
@@ -70,10 +72,13 @@ def _characters(body: JobSubmission) -> int:
     return sum(map(len, words)) + sum(map(len, body.env.values())) + sum(map(len, body.env))
 
 
-async def submitted(manager: ManagerPort, user: str, body: JobSubmission, key: str | None) -> JobCreated:
+async def submitted(
+    manager: ManagerPort, allowances: Allowances, caller: Principal, body: JobSubmission, key: str | None
+) -> JobCreated:
     """Store a job; durable when this returns. Raises EjbError where it is refused."""
+    await allowances.submission(caller, manager, body)
     reading, digest = await read_submission(body)
-    taken = await manager.submit(reading, user, key, digest)
+    taken = await manager.submit(reading, caller.user, key, digest)
     return JobCreated(
         id=taken.id,
         name=reading.spec.name,

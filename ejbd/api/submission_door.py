@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ejbd.api.access.allowance import Allowances
 from ejbd.api.auth import Principal
 from ejbd.api.models import JobSubmission
 from ejbd.api.port import ManagerPort
@@ -51,8 +52,9 @@ class SubmissionDoor:
         if body is None:
             await self.app(scope, read, send)
             return
+        allowances: Allowances = scope["app"].state.allowances
         try:
-            answer = await submitted(self.manager, principal.user, body, keys[0].decode() if keys else None)
+            answer = await submitted(self.manager, allowances, principal, body, keys[0].decode() if keys else None)
         except EjbError as error:
             await problem(error)(scope, receive, send)
             return

@@ -13,9 +13,8 @@ from ejbd.api import views
 from ejbd.api.auth import Caller, Manager
 from ejbd.api.gantt import svg
 from ejbd.api.models import Api, JobMoves, Timeline
-from ejbd.api.selecting import Selector
+from ejbd.api.selecting import Selector, job_of
 from ejbd.manager.telling import hops
-from ejbd.store.queries import resolve_job
 
 SVG = "image/svg+xml"
 
@@ -38,7 +37,7 @@ async def moves(manager: Manager, caller: Caller, job: Selector) -> JobMoves:
     """Every hop of each start, move and end of a job, with its time."""
 
     def look(session: Session) -> JobMoves:
-        found = resolve_job(session, job, caller.user, all_users=caller.admin)
+        found = job_of(session, caller, job)
         return JobMoves.model_validate({"job": found.id, "moves": hops.moves(session, found.id)})
 
     return await manager.store.read(look)
@@ -55,7 +54,7 @@ async def timeline(
     """What a job did from its submission until now, its subjobs, and what it is planned to do from now on."""
 
     def look(session: Session) -> Timeline:
-        return views.timeline(resolve_job(session, job, caller.user, all_users=caller.admin), session)
+        return views.timeline(job_of(session, caller, job), session)
 
     found = await manager.store.read(look)
     if found.end_s is None:

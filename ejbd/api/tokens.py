@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.api.auth import Caller, Manager, digest, new_token
-from ejbd.api.models import NewToken, TokenRequest, Tokens, TokenView
+from ejbd.api.auth import ID_LENGTH, Caller, Manager, digest, new_token
+from ejbd.api.models import NAME, Api, NewToken, TokenRequest, Tokens, TokenView
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
-
-MOST_TOKENS = 100  # of a user
-ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
+from ejbd.wire.rights import Proof, Scope
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
@@ -27,16 +26,16 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 @router.post("", status_code=201)
 async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewToken:
     """A token for oneself, asked for over the unix socket. It is shown this once; only its digest is kept."""
-    if caller.token is not None:
+    if caller.proof is not Proof.PEER:
         hint = "run `ejb token create` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(Code.FORBIDDEN, "a token makes no tokens: they are made over the unix socket", hint=hint)
-    token, now = new_token(), time.time()
+    token, now, most = new_token(), time.time(), manager.settings.limits.user_tokens
 
     def add(session: Session) -> Token:
         alive = select(func.count()).select_from(Token).where(Token.user == caller.user, Token.expires_s > now)
-        if (session.scalar(alive) or 0) >= MOST_TOKENS:
+        if (session.scalar(alive) or 0) >= most:
             hint = "revoke some: `ejb token list`, `ejb token revoke ID`"
-            raise EjbError(Code.CONFLICT, f"{caller.user} has {MOST_TOKENS} tokens already", hint=hint)
+            raise EjbError(Code.CONFLICT, f"{caller.user} has {most} tokens already", hint=hint)
         row = Token(
             digest=digest(token),
             user=caller.user,
@@ -47,19 +46,30 @@ async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewTok
         )
         session.add(row)
         told: dict[str, Any] = {"token": row.digest[:ID_LENGTH], "user": row.user, "label": row.label}
-        add_event(session, EventKind.TOKEN_CREATED, now, **told, scope=row.scope, expires_s=row.expires_s)
+        add_event(session, EventKind.TOKEN_CREATED, now, **told, scope=str(row.scope), expires_s=row.expires_s)
         return row
 
     return NewToken(token=token, **_view(await manager.store.write(add)).model_dump())
 
 
+class TokenFilter(Api):
+    """Which tokens are wanted."""
+
+    user: Annotated[str | None, Field(max_length=256, pattern=NAME, description="for administrators")] = None
+    all_users: Annotated[bool, Field(description="for administrators")] = False
+
+
 @router.get("")
-async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
-    """One's own tokens, without their secrets."""
+async def list_tokens(manager: Manager, caller: Caller, query: Annotated[TokenFilter, Query()]) -> Tokens:
+    """One's own tokens, for administrators also those of others. Their secrets are not kept."""
+    if query.all_users or query.user not in (None, caller.user):
+        caller.require(Scope.ADMIN)
+    wanted = select(Token).order_by(Token.user, Token.created_s)
+    if query.user is not None or not query.all_users:
+        wanted = wanted.where(Token.user == (query.user or caller.user))
 
     def look(session: Session) -> list[TokenView]:
-        rows = session.scalars(select(Token).where(Token.user == caller.user).order_by(Token.created_s))
-        return [_view(row) for row in rows]
+        return [_view(row) for row in session.scalars(wanted)]
 
     return Tokens(tokens=await manager.store.read(look))
 
@@ -67,7 +77,7 @@ async def list_tokens(manager: Manager, caller: Caller) -> Tokens:
 @router.delete("/{id}", status_code=204)
 async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId) -> None:
     """Make one of one's own tokens worthless (administrators: any user's). A token can do that to itself alone."""
-    if caller.token is not None and not caller.token.startswith(id):
+    if caller.proof is not Proof.PEER and not (caller.token or "").startswith(id):
         hint = "run `ejb token revoke` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(
             Code.FORBIDDEN, "a token revokes itself alone; others are revoked over the unix socket", hint=hint
@@ -77,6 +87,7 @@ async def revoke(request: Request, manager: Manager, caller: Caller, id: TokenId
         found = session.scalars(select(Token).where(Token.digest.startswith(id))).first()
         if found is None or (found.user != caller.user and not caller.admin):
             raise EjbError(Code.NOT_FOUND, f"there is no token {id}", hint="`ejb token list` shows yours")
+        caller.touched.user = found.user
         session.delete(found)
         add_event(session, EventKind.TOKEN_REVOKED, time.time(), token=id, user=found.user, by=caller.user)
 
@@ -91,5 +102,5 @@ def _view(row: Token) -> TokenView:
         label=row.label,
         created_s=row.created_s,
         expires_s=row.expires_s or 0.0,
-        scope=row.scope,
+        scope=Scope(row.scope),
     )

@@ -177,11 +177,11 @@ async def check(manager: Manager, caller: Caller, body: WorkflowSubmission) -> C
 async def list_workflows(
     manager: Manager, caller: Caller, limit: Annotated[int, Query(ge=1, le=200)] = 50
 ) -> Workflows:
-    """The newest workflows: one's own, for administrators all users'."""
+    """The newest workflows: one's own, for operators all users'."""
 
     def look(session: Session) -> dict[str, Any]:
         query = select(Workflow).order_by(Workflow.seq.desc()).limit(limit)
-        if not caller.admin:
+        if not caller.sees_all:
             query = query.where(Workflow.user == caller.user)
         return {"workflows": [telling.view(session, one) for one in session.scalars(query)]}
 
@@ -221,7 +221,9 @@ async def retry(manager: Manager, caller: Caller, workflow: Selector) -> Workflo
 
 
 def _found(session: Session, caller: Principal, selector: str) -> Workflow:
-    return resolve_workflow(session, selector, caller.user, all_users=caller.admin)
+    found = resolve_workflow(session, selector, caller.user, all_users=caller.sees_all)
+    caller.touched.user = found.user
+    return found
 
 
 async def _id(manager: ManagerPort, caller: Principal, selector: str) -> str:

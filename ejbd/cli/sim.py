@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ejbd.cli import sim_compare, sim_fit, sim_live, sim_replay, sim_sweep, sim_value, sim_workflow
-from ejbd.cli.options import AsJson, MaybeFloat, MaybePath, MaybeText, output
+from ejbd.cli.options import AsJson, MaybeFloat, MaybeInt, MaybePath, MaybeText, output
 from ejbd.cli.output import json_text
 from ejbd.cli.policy_options import policy_options
 from ejbd.cli.sim_evolving import tell_worth
@@ -22,6 +22,7 @@ from ejbd.cli.sim_options import (
     ElasticJobs,
     ElasticShare,
     ElasticUsers,
+    Fold,
     Limit,
     Memory,
     ModelName,
@@ -29,6 +30,7 @@ from ejbd.cli.sim_options import (
     PolicyOption,
     Poll,
     Procs,
+    Reshape,
     Rule,
     RuleName,
     Seed,
@@ -68,8 +70,11 @@ def run(
     limit: Limit = None,
     trim: Trim = TrimName.none,
     rule: Rule = RuleName.archive,
-    min_procs: Annotated[int, typer.Option("--min-procs", min=1, help="Keep narrower jobs rigid.")] = 8,
+    min_procs: Annotated[
+        MaybeInt, typer.Option("--min-procs", min=1, help="Keep narrower jobs rigid (8; 1 under fcfs-malleable).")
+    ] = None,
     cancel_j0: CancelJ0 = False,
+    fold: Fold = False,
     one_node: OneNode = None,
     memory: Memory = None,
     default_memory: DefaultMemory = None,
@@ -79,6 +84,7 @@ def run(
     elastic_jobs: ElasticJobs = None,
     arrivals: Arrivals = 1.0,
     poll: Poll = 0.0,
+    reshape: Reshape = None,
     check: Check = False,
     evolving_share: Annotated[
         MaybeFloat,
@@ -106,9 +112,10 @@ def run(
     if json_file == jobs_csv == "-":
         raise EjbError(Code.INVALID, "--json - and --jobs-csv - are both stdout", hint="give one of them a file")
     setting = setting_of(
-        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
-        arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed, elastic_users=elastic_users,
-        elastic_jobs=elastic_jobs, memory=memory, default_memory=default_memory,
+        policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, fold=fold,
+        one_node=one_node, arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed,
+        elastic_users=elastic_users, elastic_jobs=elastic_jobs, memory=memory, default_memory=default_memory,
+        reshape=reshape,
     )  # fmt: skip
     if evolving_share is not None:
         if jobs_csv is not None or check:
@@ -154,6 +161,7 @@ def target(
     seed: Seed = 1,
     elastic_users: ElasticUsers = None,
     elastic_jobs: ElasticJobs = None,
+    reshape: Reshape = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Play only one in so many targets.")] = 1,
     check: Check = False,
     as_json: AsJson = False,
@@ -165,7 +173,7 @@ def target(
     setting = setting_of(
         "ejb", parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, one_node=one_node,
         elastic_share=elastic_share, seed=seed, elastic_users=elastic_users, elastic_jobs=elastic_jobs,
-        memory=memory, default_memory=default_memory,
+        memory=memory, default_memory=default_memory, reshape=reshape,
     )  # fmt: skip
     if ties is TiesName.batch:
         raise EjbError(Code.INVALID, "targets are simulated with paper or pyss ties", hint="leave --ties batch out")
@@ -209,10 +217,11 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="sc15|speculative|learned|overhead|guard|evolving",
+            metavar="sc15|speculative|learned|overhead|guard|evolving|malleable|reshape",
             help="Reproduce Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; "
             "what the paper's algorithm takes by a run time that it knows; the guard over Delta, lambda, start-up; "
-            "evolving jobs of Klein & Perez, 2011.",
+            "evolving jobs of Klein & Perez, 2011; Utrera et al., 2014, and folding in place; "
+            "reshaped jobs beside over-subscribed ones.",
         ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="Write tables and figures here.")],
@@ -222,11 +231,16 @@ def reproduce(
     limit: Limit = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Average so many runs (speculative).")] = 50,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Play few cells on the first rows of each log (guard).")
+        bool, typer.Option("--quick", help="Play the first rows of each log (guard: and few cells; reshape).")
     ] = False,
-    workers: Annotated[int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard).")] = 1,
+    workers: Annotated[
+        int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard, malleable, reshape).")
+    ] = 1,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="Choose walltimes this way; may be given again (learned).")
+        list[str] | None,
+        typer.Option(
+            "--only", help="Choose walltimes this way (learned); make this table (reshape). May be given again."
+        ),
     ] = None,
     made: Annotated[
         int, typer.Option("--made", min=0, help="Play so many made-up logs of each model, too (guard).")
@@ -274,13 +288,27 @@ def reproduce(
             paths = reproduce_made(out_dir, made, tuned=tuned) if made else []
             if traces is not None:
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
+    elif what == "reshape":
+        from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape
+
+        if traces is None:
+            raise EjbError(Code.INVALID, "reshape is made of the logs; say where they are", where="--traces")
+        if unknown := set(only or []) - set(TABLES):
+            raise EjbError(Code.INVALID, f"no table is called {min(unknown)}", hint=f"there are {', '.join(TABLES)}")
+        with shown():
+            paths = reproduce_reshape(traces, out_dir, workers=workers, limit=limit, quick=quick, tables=only or [])
+    elif what == "malleable":
+        from ejbd.studies.malleable.reproduce import reproduce_malleable
+
+        with shown():
+            paths = reproduce_malleable(out_dir, traces, workers=workers, limit=limit)
     elif what == "evolving":
         from ejbd.studies.evolving.reproduce import reproduce_evolving
 
         with shown():
             paths = reproduce_evolving(out_dir, tests=tests)
     else:
-        hint = "there are sc15, speculative, learned, overhead, guard and evolving"
+        hint = "there are sc15, speculative, learned, overhead, guard, evolving, malleable and reshape"
         raise EjbError(Code.INVALID, f"{what!r} is not known here", hint=hint)
     for path in paths:
         print(path)

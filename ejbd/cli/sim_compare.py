@@ -14,6 +14,7 @@ from ejbd.cli.sim_options import (
     Limit,
     Memory,
     Procs,
+    Reshape,
     Rule,
     RuleName,
     TiesName,
@@ -46,6 +47,7 @@ def compare(
     rule: Rule = RuleName.archive,
     memory: Memory = None,
     default_memory: DefaultMemory = None,
+    reshape: Reshape = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a log under several settings; changes are against the first.
@@ -59,6 +61,7 @@ def compare(
     from ejbd.sim.settings import Setting, parse_setting
 
     given = {"ties": ties.value, "trim": trim.value, "memory": memory, "default-memory": default_memory}
+    given["reshape"] = None if reshape is None else str(reshape)
     base = Setting().having({key: value for key, value in given.items() if value is not None})
     parsed = [(text, parse_setting(text, base)) for text in settings]
     with shown():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ejbd.cli.options import MaybeInt, MaybeText
+from ejbd.cli.options import MaybeFloat, MaybeInt, MaybeText
 from ejbd.errors import Code, EjbError
 from ejbd.plugins.policies import declared_by, known_policies
 
@@ -75,6 +75,10 @@ PolicyOption = Annotated[
     ),
 ]
 CancelJ0 = Annotated[bool, typer.Option("--cancel-j0", help="Cancel J0 once a subjob carries the job to its end.")]
+Fold = Annotated[
+    bool,
+    typer.Option("--fold", help="With the guard, fold a job in place for one that waits before one is checkpointed."),
+]
 OneNode = Annotated[
     MaybeInt,
     typer.Option("--one-node", min=1, metavar="N", help="Keep all ranks of a job on one node, of N processors."),
@@ -108,6 +112,16 @@ DefaultMemory = Annotated[
         "--default-memory",
         metavar="SIZE",
         help="With --memory: take this for a processor where the log does not say (all).",
+    ),
+]
+Reshape = Annotated[
+    MaybeFloat,
+    typer.Option(
+        "--reshape",
+        min=0,
+        metavar="ALPHA",
+        help="Let elastic jobs checkpoint themselves and run on n of P processors at a speed of (n/P)^ALPHA, not share "
+        "processors; --omax 64: down to P/64 of them.",
     ),
 ]
 Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]

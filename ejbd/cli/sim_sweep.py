@@ -16,6 +16,7 @@ from ejbd.cli.sim_options import (
     Memory,
     PolicyOption,
     Procs,
+    Reshape,
     Rule,
     RuleName,
     Through,
@@ -49,6 +50,7 @@ def sweep(
     policy: PolicyOption = "ejb",
     memory: Memory = None,
     default_memory: DefaultMemory = None,
+    reshape: Reshape = None,
     kind: Annotated[
         KindName, typer.Option("--kind", help="Make all jobs elastic at once, or one a simulation.")
     ] = KindName.run,
@@ -69,7 +71,7 @@ def sweep(
         axes[key] = values.split(",")
     base = setting_of(
         policy, {}, ties=ties, trim=trim, min_procs=9 if kind is KindName.target else None,
-        memory=memory or ("off" if default_memory else None), default_memory=default_memory,
+        memory=memory or ("off" if default_memory else None), default_memory=default_memory, reshape=reshape,
     )  # fmt: skip
     sources = [source_of(trace, procs, limit, rule) for trace in traces]
     points = list(sweeps.grid(sources, base, axes, sweeps.Kind(kind.value)))

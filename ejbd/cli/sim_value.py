@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from ejbd.cli.policy_options import policy_options
-from ejbd.cli.sim_options import Limit, Rule, RuleName, Traces, Trim, TrimName, source_of, tell_rows
+from ejbd.cli.sim_options import Limit, Reshape, Rule, RuleName, Traces, Trim, TrimName, source_of, tell_rows
 from ejbd.cli.sim_progress import shown
 from ejbd.errors import Code, EjbError
 
@@ -36,6 +36,7 @@ def value(
     lambdas: Annotated[
         str, typer.Option("--lambdas", metavar="S,...", help="Find out with these when it stops paying.")
     ] = "30,120,600,1800",
+    reshape: Reshape = None,
     limit: Limit = None,
     trim: Trim = TrimName.paper,
     rule: Rule = RuleName.archive,
@@ -55,6 +56,8 @@ def value(
     titles = _each(names, traces, "--name")
     sources = [source_of(trace, size, limit, rule) for trace, size in zip(traces, wanted, strict=True)]
     setting = live_setting(parameters, min_procs, trim is TrimName.paper)
+    if reshape is not None:
+        setting = setting.having({"reshape": str(reshape)})
     axes = _figures(deltas, "--deltas", 0.01), _figures(lambdas, "--lambdas", 0.0)
     found = []
     with shown():
@@ -64,7 +67,7 @@ def value(
             one = value_of(source, setting, deltas=axes[0], lambdas_s=axes[1])
             found.append(one if title is None else replace(one, name=title))
     try:
-        paths = write_page(out_dir, found, _command(traces, wanted, names or [], parameters, min_procs, rule))
+        paths = write_page(out_dir, found, _command(traces, wanted, names or [], parameters, min_procs, rule, reshape))
     except OSError as error:
         raise EjbError(Code.INVALID, f"{out_dir} cannot be written: {error.strerror}") from error
     for path in paths:
@@ -92,7 +95,13 @@ def _figures(text: str, option: str, least: float) -> list[float]:
 
 
 def _command(
-    traces: list[Path], procs: list[Any], names: list[str], parameters: dict[str, Any], min_procs: int, rule: RuleName
+    traces: list[Path],
+    procs: list[Any],
+    names: list[str],
+    parameters: dict[str, Any],
+    min_procs: int,
+    rule: RuleName,
+    reshape: float | None,
 ) -> str:
     """What was asked for, without the folders of this machine."""
     words = ["ejb", "sim", "value", *(trace.name for trace in traces)]
@@ -100,6 +109,8 @@ def _command(
         words += [word for one in given if one is not None for word in (option, str(one))]
     for name, one in parameters.items():
         words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(one)]
+    if reshape is not None:
+        words += ["--reshape", f"{reshape:g}"]
     if min_procs != 8:
         words += ["--min-procs", str(min_procs)]
     if rule is not RuleName.archive:

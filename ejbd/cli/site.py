@@ -200,8 +200,8 @@ def token_create(
     label: Annotated[str, typer.Option("--label", help="Say what the token is for.")] = "",
     days: Annotated[float, typer.Option("--days", help="Let the token end after so many days, at most 366.")] = 30.0,
     scope: Annotated[
-        str, typer.Option("--scope", help="Let the token read, steer your own jobs, or do all (admin).")
-    ] = "jobs",
+        str, typer.Option("--scope", help="Let the token read, submit (and steer your own jobs), operate, or admin.")
+    ] = "submit",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -218,16 +218,22 @@ def token_create(
 
 
 @token_app.command("list")
-def token_list(context: typer.Context, as_json: AsJson = False) -> None:
+def token_list(
+    context: typer.Context,
+    user: Annotated[MaybeText, typer.Option("--user", "-u", help="List this user's tokens (administrators).")] = None,
+    all_users: Annotated[bool, typer.Option("--all", help="List the tokens of all users (administrators).")] = False,
+    as_json: AsJson = False,
+) -> None:
     """List your tokens."""
     out = output(as_json, False)
-    found = client(context).get("/v1/tokens")
+    found = client(context).get("/v1/tokens", user=user, all_users="true" if all_users else None)
 
     def human() -> None:
         rows = [
-            [t["id"], clock(t["created_s"]), clock(t["expires_s"]), t["scope"], t["label"]] for t in found["tokens"]
+            [t["id"], t["user"], clock(t["created_s"]), clock(t["expires_s"]), t["scope"], t["label"]]
+            for t in found["tokens"]
         ]
-        out.table(["ID", "MADE", "RUNS OUT", "SCOPE", "LABEL"], rows)
+        out.table(["ID", "USER", "MADE", "RUNS OUT", "SCOPE", "LABEL"], [list(map(printable, row)) for row in rows])
 
     out.result(found, human)
 

@@ -13,6 +13,7 @@ from ejbd.client import here, web
 from ejbd.client.messages import (
     AGAIN_S,
     ANSWER_S,
+    MOST_PAUSES,
     REPEAT_AFTER_S,
     STREAM_SILENCE_S,
     Answer,
@@ -21,6 +22,7 @@ from ejbd.client.messages import (
     Place,
     fresh_key,
     job_path,
+    pause_s,
     problem,
     request,
     still_away,
@@ -137,15 +139,20 @@ class AsyncClient:
         body: Any,
         headers: Mapping[str, str] | None,
     ) -> Answer:
-        response = await self._send(method, path, query, body, headers, self.answer_s)
-        try:
-            data = await response.aread()
-        except (httpx.HTTPError, OSError) as error:
-            raise LostConnection(web.words(error)) from None
-        finally:
-            await response.aclose()
-        if response.status_code >= 400:
-            raise problem(response.status_code, data)
+        for left in reversed(range(MOST_PAUSES)):
+            response = await self._send(method, path, query, body, headers, self.answer_s)
+            try:
+                data = await response.aread()
+            except (httpx.HTTPError, OSError) as error:
+                raise LostConnection(web.words(error)) from None
+            finally:
+                await response.aclose()
+            if response.status_code < 400:
+                break
+            refused = problem(response.status_code, data)
+            if (wait_s := pause_s(refused)) is None or not left:
+                raise refused
+            await asyncio.sleep(wait_s)
         return Answer(response.status_code, dict(response.headers), data)
 
     async def _lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[bytes]:

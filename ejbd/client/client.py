@@ -10,6 +10,7 @@ from ejbd.client import here
 from ejbd.client.messages import (
     AGAIN_S,
     ANSWER_S,
+    MOST_PAUSES,
     REPEAT_AFTER_S,
     STREAM_SILENCE_S,
     Answer,
@@ -19,6 +20,7 @@ from ejbd.client.messages import (
     Request,
     fresh_key,
     job_path,
+    pause_s,
     problem,
     request,
     still_away,
@@ -284,11 +286,17 @@ class Client:
         body: Any,
         headers: Mapping[str, str] | None,
     ) -> Answer:
-        transport = self._connected()
-        status, told = transport.send(request(self.place, method, path, query, body, headers), self.answer_s)
-        data = transport.body()
-        if status >= 400:
-            raise problem(status, data)
+        wanted = request(self.place, method, path, query, body, headers)
+        for left in reversed(range(MOST_PAUSES)):
+            transport = self._connected()
+            status, told = transport.send(wanted, self.answer_s)
+            data = transport.body()
+            if status < 400:
+                break
+            error = problem(status, data)
+            if (wait_s := pause_s(error)) is None or not left:
+                raise error
+            time.sleep(wait_s)
         return Answer(status, told, data)
 
     def _send(

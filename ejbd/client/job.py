@@ -122,6 +122,11 @@ class Job:
         """Let it go on after `hold`."""
         self.client.request("POST", job_path(self.id, "/release"))
 
+    def evolve(self, tail: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Replace what comes of an evolving job (`now:64,+30m:128`): its steps, when each begins, and the end."""
+        body = {"tail": tail, "dry_run": dry_run}
+        return dict(self.client.request("POST", job_path(self.id, "/evolve"), body=body).json())
+
     # -- its end ------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Outcome:

@@ -19,6 +19,8 @@ CONNECT_S = 10.0
 ANSWER_S = 60.0
 STREAM_SILENCE_S = 45.0  # the daemon says something every 15 s
 REPEAT_AFTER_S = (0.2, 0.5, 1.0, 2.0, 2.0)  # enough for a daemon that is being restarted
+LONGEST_PAUSE_S = 5.0  # that a client makes of itself where its user has asked too often
+MOST_PAUSES = 10
 AGAIN_S = 1.0  # between two tries to go on with a stream
 _JOB_VARIABLES = {"SLURM_JOB_ID", "PBS_JOBID"}
 
@@ -140,6 +142,12 @@ def problem(status: int, body: bytes) -> EjbError:
     except (ValueError, KeyError, TypeError):
         hint = "is this EJB's address?"
         return EjbError(Code.INTERNAL, f"the daemon answered with status {status} and no explanation", hint=hint)
+
+
+def pause_s(error: EjbError) -> float | None:
+    """Seconds after which the daemon takes the same request, where that is soon; None: its caller has to know."""
+    wait_s = error.details.get("retry_after_s") if error.code is Code.TOO_MANY else None
+    return float(wait_s) if isinstance(wait_s, int | float) and wait_s <= LONGEST_PAUSE_S else None
 
 
 def fresh_key() -> str:

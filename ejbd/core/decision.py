@@ -50,10 +50,14 @@ class ReasonCode(StrEnum):
     ENDS_BEFORE = "ends_before"  # what is held, or a part of it, ends before the job does
     ENDED = "ended"  # the application has ended
     GIVES_NOTHING = "gives_nothing"  # the job holds nothing that would be worth giving back
-    NOBODY_FITS = "nobody_fits"  # into what it holds
+    NONE_FITS = "nobody_fits"  # no waiting job, into what it holds
     COSTS_PLACE = "costs_place"  # by fair share it would cost J0 more than it gains
-    STANDS_ON_LIMIT = "stands_on_limit"  # somebody who could start but for what the job runs on
-    SOMEBODY_FITS = "somebody_fits"  # who waits, into what it holds
+    STANDS_ON_LIMIT = "stands_on_limit"  # a job that could start but for what this one runs on
+    ONE_FITS = "somebody_fits"  # a waiting job, into what it holds
+    FITS = "fits"  # the head of a pool's queue, into what is free
+    FOLDED = "folded"  # the head of a pool's queue fits once jobs are folded, it among them perhaps
+    IN_VAIN = "in_vain"  # not even folding all that may be folded would let the head start
+    NOT_FREE = "not_free"  # what the job was folded away from
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class Decision:
     keeps waiting). `cancel` names subjobs that the decision gives up: for MOVE_TO_PLACEHOLDER and START_ON_PLACEHOLDER
     once J0 runs the application, for COMPLETE at once. `timeline` is what is planned once the decision is carried out.
     LEAVE, SUSPEND and GIVE_UP: what has to be done begins at `begin_s`, which may lie in the past, to be over by
-    `end_s`, when `cancel` end.
+    `end_s`, when `cancel` end. `folds`: jobs of a pool that are folded first, each onto half of its processors.
     """
 
     kind: DecisionKind
@@ -111,6 +115,7 @@ class Decision:
     begin_s: float | None = None
     end_s: float | None = None
     code: str = ""
+    folds: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON-safe plain values; an unlimited duration becomes None (null)."""
@@ -138,6 +143,7 @@ class Decision:
             "timeline": [interval.to_json() for interval in self.timeline],
             "begin_s": self.begin_s,
             "end_s": self.end_s,
+            **({"folds": list(self.folds)} if self.folds else {}),
         }
 
     @classmethod
@@ -170,6 +176,7 @@ class Decision:
             begin_s=data.get("begin_s"),
             end_s=data.get("end_s"),
             code=data.get("code", ""),  # decisions of before had none
+            folds=tuple(data.get("folds", ())),
         )
 
 

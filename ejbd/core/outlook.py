@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ejbd.core.delta import rate_with
-from ejbd.core.policy import Policy
+from ejbd.core.policy import Policy, Situation
+from ejbd.core.question import ask
 from ejbd.core.state import ElasticState
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, until
 
@@ -35,8 +35,8 @@ def outlook(
         start_s = meets.end_s  # a move that is under way is brought to its end first
     before = until(timeline, start_s)
     runs = (interval for interval in before if interval.kind is PlannedKind.RUN)
-    made_s = sum(run.length_s * rate_with(state.processes, run.processors, policy.parameters.delta) for run in runs)
+    made_s = sum(run.length_s * policy.parameters.rate_on(state.processes, run.processors) for run in runs)
     waits = meets.kind in (PlannedKind.WAIT, PlannedKind.SUSPENDED)
     held = () if waits else tuple(subjob for subjob in state.subjobs if subjob.end_s > start_s)
     then = replace(state, work_s=state.work_s + made_s, subjobs=held, stalled_until_s=None)
-    return before + policy.placeholder_started(then, start_s).timeline
+    return before + ask(policy, Situation.PLACEHOLDER_STARTED, then, start_s).timeline

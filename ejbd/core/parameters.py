@@ -13,12 +13,25 @@ from enum import Enum, StrEnum
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 from ejbd.core.delta import Delta, DeltaByDegree, delta_from_json, delta_to_json, least_of, parse_delta
+from ejbd.core.progress import degree
+from ejbd.core.rungs import Rungs, rate_on
 
 UNLIMITED = math.inf
 ANYWHERE = -1  # no node limit
 
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
-JOB_WORDS = ("restartable", "rerunnable", "engine", "mpi", "elastic", "checkpoint", "app", "walltime", "profile")
+JOB_WORDS = (
+    "restartable",
+    "rerunnable",
+    "engine",
+    "mpi",
+    "elastic",
+    "checkpoint",
+    "app",
+    "walltime",
+    "widths",
+    "profile",
+)
 """What a job says in words that are no policy's: no parameter that a job may say can be called so."""
 
 
@@ -146,7 +159,8 @@ class Parameters:
     without a :class:`Parameter` are the batch system's: subjobs come in multiples of `processor_quantum`, their
     walltimes of `walltime_quantum_s`; `max_walltime_s` is the longest that the queue takes, and a slot that lasts that
     long is as good as one without an end. `node_limit`: all processes of a job have to stay on one node, and no node
-    has more than this many processors; negative: they may be anywhere. A job's own limit comes before it.
+    has more than this many processors; negative: they may be anywhere. A job's own limit comes before it. `rungs` are
+    those of an application that is reshaped; None: it keeps its ranks, and Eq. 2 says how fast it is.
     """
 
     omax: Annotated[
@@ -161,9 +175,9 @@ class Parameters:
     lambda_s: Annotated[
         float,
         Parameter(
-            says="what one move costs (lambda), until the application's own moves were measured",
-            more="it decides whether growing pays, and how long before a subjob's end it is left; also the least that "
-            "is believed of a guess (docs/operators.md)",
+            says="what one move costs (lambda), until the application's own moves were measured. It decides whether "
+            "growing pays, and how long before its end a subjob is left",
+            more="no guess is believed below it (docs/operators.md)",
             least=0,
             most=86400,
             unit="s",
@@ -184,8 +198,9 @@ class Parameters:
     start_up_s: Annotated[
         float,
         Parameter(
-            says="what a further subjob costs beside lambda: from its start until ranks can run on it",
-            more="its processors are held meanwhile, and the ranks go on where they are",
+            says="what a further subjob costs beside lambda: from its start until ranks can run on it. Its processors "
+            "are held meanwhile",
+            more="the ranks go on where they are",
             least=0,
             most=86400,
             unit="s",
@@ -199,12 +214,28 @@ class Parameters:
     walltime_quantum_s: float = 1.0
     max_walltime_s: float = UNLIMITED
     node_limit: int = ANYWHERE
+    rungs: Rungs | None = None
+
+    def rate_on(self, processes: int, processors: int) -> float:
+        """Work per second of a job on so many processors, without the pace; 0 on none."""
+        return rate_on(processes, processors, self.delta, self.rungs)
+
+    def ranks_each(self, processes: int, processors: int) -> int:
+        """Ranks on the fullest processor: 1 for what is reshaped. `processors` is at least 1."""
+        return degree(processes, processors) if self.rungs is None else 1
+
+    def move_to_s(self, processes: int, processors: int) -> float:
+        """What a move to so many processors costs, in seconds: lambda, unless the job's rungs tell widths apart."""
+        return self.lambda_s if self.rungs is None else self.rungs.move_to_s(processors, self.lambda_s)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values by their names; what has no end becomes None (null)."""
         plain: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "rungs":  # few jobs have any
+                plain |= {} if value is None else {"rungs": value.to_json()}
+                continue
             value = delta_to_json(value) if isinstance(value, DeltaByDegree) else value
             plain[field.name] = None if isinstance(value, float) and math.isinf(value) else value
         return plain
@@ -219,6 +250,8 @@ class Parameters:
                 value = one.kind(value)
             if one is not None and one.by_degree:
                 value = delta_from_json(value)
+            if key == "rungs":
+                value = Rungs.from_json(value)
             given[key] = UNLIMITED if value is None else value
         return cls(**given)
 

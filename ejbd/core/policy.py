@@ -1,8 +1,8 @@
 """A policy: when an elastic job starts, grows, moves and leaves, as a value with its parameters; and policies by name.
 
-A policy is a class with a name, parameters that it declares (`ejbd.core.parameters`), an order of visits and an answer
-to each situation. The manager, `ejb submit --dry-run` and the simulator ask it by a `Question` (`ejbd.core.question`)
-and carry out the `Decision` that comes back (`ejbd.core.decision`); docs/policies.md adds one step by step.
+A policy is a class with a name, parameters that it declares (`ejbd.core.parameters`), an order of visits and one door:
+`answer`. The manager, `ejb submit --dry-run` and the simulator put a `Question` (`ejbd.core.question`) to it, and carry
+out the `Decision` that comes back (`ejbd.core.decision`); docs/policies.md adds one step by step.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ejbd.core.decision import Decision, DecisionKind, ReasonCode
 from ejbd.core.lending import Borrower, Lending, Standing
 from ejbd.core.parameters import JOB_WORDS, Parameters, declared
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.state import ElasticState
+
+if TYPE_CHECKING:
+    from ejbd.core.question import Question
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _SCHEDULERS = frozenset({"easy", "conservative", "fcfs", "ejb"})  # the simulator's own words
@@ -29,10 +32,12 @@ class Situation(StrEnum):
     WAIT = "wait"  # the job waits, and may start or resume on what is free
     RUNNING = "running"  # it runs on subjobs, and may get more
     PLACEHOLDER_STARTED = "placeholder_started"  # the batch system has started J0
-    ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and somebody who waits would fit into it
+    ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and a waiting job would fit into it
     IN_THE_WAY = "in_the_way"  # it runs on subjobs, and a limit that these use up keeps a batch job from starting
     SUBJOB_ENDS = "subjob_ends"  # it runs on subjobs, of which some may end before it does
     ENDED = "ended"  # the application has ended, with an outcome
+    HEADS = "heads"  # it is the head of a pool's queue
+    FOLDED = "folded"  # it runs folded in a pool, where no job waits any more
 
 
 class Policy(ABC):
@@ -45,6 +50,8 @@ class Policy(ABC):
     name: ClassVar[str]
     """By which a queue's settings and the simulator choose it: lower case, digits and hyphens."""
     declares: ClassVar[type[Parameters]] = Parameters
+    in_queues: ClassVar[bool] = True
+    """Whether a queue of a batch system may have it; False: it is for pools and for `ejb sim` alone."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -56,12 +63,44 @@ class Policy(ABC):
 
     @property
     def acts_in_move(self) -> bool:
-        """Whether a job whose ranks are being moved is asked about at all."""
+        """Whether a job is asked about at all while its ranks are being moved."""
         return False
 
     def visit_key(self, waiting: bool, processes: int, work_left_s: float) -> tuple[float, float]:
         """Elastic jobs look for slots in the order of this key, equal ones in the order of arrival."""
         return 0.0, 0.0
+
+    @abstractmethod
+    def answer(self, question: Question) -> Decision:
+        """What is to be done about the job of a question, and why. Not asked for a start while there are no slots."""
+
+    def borrows(self, state: ElasticState, now: float) -> Borrower | None:
+        """What a running job may be made to give back for a waiting one; None: it keeps what it holds."""
+        return None
+
+
+class QueuePolicy(Policy):
+    """A policy for the queues of a batch system: each situation of an elastic job has a method of its own."""
+
+    def answer(self, question: Question) -> Decision:
+        state, now = question.state, question.now_s
+        match question.situation:
+            case Situation.WAIT:
+                return self.waits(state, question.slots, now)
+            case Situation.RUNNING:
+                return self.runs(state, question.slots, now)
+            case Situation.PLACEHOLDER_STARTED:
+                return self.placeholder_started(state, now)
+            case Situation.IN_THE_WAY if question.stands is not None:
+                return self.in_the_way(state, question.stands, now)
+            case Situation.ASKED_BACK if question.lending is not None:
+                return self.asked_back(state, question.lending, now)
+            case Situation.SUBJOB_ENDS:
+                return self.subjob_ends(state, now)
+            case Situation.ENDED:
+                return self.ended(state, now, question.outcome)
+        why = f"the policy {self.name} has no answer to the situation {question.situation.value}"
+        return Decision(DecisionKind.NOTHING, state.job, now, why)
 
     @abstractmethod
     def waits(self, state: ElasticState, slots: Sequence[BackfillSlot], now: float) -> Decision:
@@ -79,19 +118,15 @@ class Policy(ABC):
     def subjob_ends(self, state: ElasticState, now: float) -> Decision:
         """NOTHING where the subjobs held carry the job to its end, else LEAVE, SUSPEND or GIVE_UP, and when."""
 
-    def borrows(self, state: ElasticState, now: float) -> Borrower | None:
-        """What a running job may be made to give back for somebody who waits; None: it keeps what it holds."""
-        return None
-
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
-        """SUSPEND, for one of those who wait; or NOTHING. Only asked of a job that `borrows`."""
+        """SUSPEND, for one of those that wait; or NOTHING. Only asked of a job that `borrows`."""
         return Decision(
             DecisionKind.NOTHING, state.job, now, "the policy gives nothing back", code=ReasonCode.GIVES_NOTHING
         )
 
     def in_the_way(self, state: ElasticState, stands: Standing, now: float) -> Decision:
         """SUSPEND, so that what stands on a limit can start; or NOTHING. For its own J0 it does what it would do if
-        that started now; anybody else it makes way for where it `borrows`."""
+        that started now; any other it makes way for where it `borrows`."""
         if not (state.subjobs and state.movable and state.suspendable):
             why = "it cannot go back to waiting with its work kept"
             return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NOT_MOVABLE)
@@ -150,7 +185,8 @@ def _check_words(policy: type[Policy]) -> None:
 
 def registered() -> Mapping[str, type[Policy]]:
     """The policies that are known by now, EJB's own among them."""
-    import ejbd.core.bundling.policy  # noqa: F401  (it registers itself)
+    import ejbd.core.bundling.policy  # (they register themselves)
+    import ejbd.core.malleable.policy  # noqa: F401
 
     return _POLICIES
 

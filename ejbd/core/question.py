@@ -12,8 +12,9 @@ from typing import Any, Self
 
 from ejbd.core.decision import Decision, no_room
 from ejbd.core.lending import Lending, Standing
+from ejbd.core.malleable.pool import Pool
 from ejbd.core.parameters import Parameters
-from ejbd.core.policy import Situation, policy_named
+from ejbd.core.policy import Policy, Situation, policy_named
 from ejbd.core.room.place import Place
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
@@ -26,9 +27,10 @@ _STATE_BEFORE = {"together": "node_limit"}  # fields of a state by the names tha
 class Question:
     """One job's state, the slots that can be used at `now_s` (absolute seconds), the policy and its parameters.
 
-    `outcome`: how the application has ended, where that is asked about. `lending`: who waits and who borrows, where a
-    job may have to give back what it holds. `stands`: the batch job in whose way it is, where it may be by a limit.
-    `place`: of its J0, where what its subjobs use may cost that.
+    `outcome`: how the application has ended, where that is asked about. `lending`: which jobs wait and which borrow,
+    where a job may have to give back what it holds. `stands`: the batch job that it is in the way of, where it may be
+    by a limit. `place`: of its J0, where what its subjobs use may cost that. `pool`: what runs in the pool in which the
+    job waits or runs, and what is free there.
     """
 
     situation: Situation
@@ -41,6 +43,7 @@ class Question:
     lending: Lending | None = None
     stands: Standing | None = None
     place: Place | None = None
+    pool: Pool | None = None
 
     def answer(self) -> Decision:
         """Ask the policy, but not for a start on nothing. Raises LookupError where there is none of that name."""
@@ -48,22 +51,9 @@ class Question:
         return decision if self.place is None else self.place.weighed(decision, self.state, self.parameters)
 
     def _answer(self) -> Decision:
-        policy = policy_named(self.policy)(self.parameters)
-        if self.situation is Situation.WAIT:
-            if not self.slots:
-                return no_room(self.state.job, self.now_s)
-            return policy.waits(self.state, self.slots, self.now_s)
-        if self.situation is Situation.RUNNING:
-            return policy.runs(self.state, self.slots, self.now_s)
-        if self.situation is Situation.PLACEHOLDER_STARTED:
-            return policy.placeholder_started(self.state, self.now_s)
-        if self.situation is Situation.IN_THE_WAY and self.stands is not None:
-            return policy.in_the_way(self.state, self.stands, self.now_s)
-        if self.situation is Situation.ASKED_BACK and self.lending is not None:
-            return policy.asked_back(self.state, self.lending, self.now_s)
-        if self.situation is Situation.SUBJOB_ENDS:
-            return policy.subjob_ends(self.state, self.now_s)
-        return policy.ended(self.state, self.now_s, self.outcome)
+        if self.situation is Situation.WAIT and not self.slots:
+            return no_room(self.state.job, self.now_s)
+        return policy_named(self.policy)(self.parameters).answer(self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; what has no end becomes None (null)."""
@@ -78,6 +68,7 @@ class Question:
             **({} if self.lending is None else {"lending": self.lending.to_json()}),
             **({} if self.stands is None else {"stands": self.stands.to_json()}),
             **({} if self.place is None else {"place": self.place.to_json()}),
+            **({} if self.pool is None else {"pool": self.pool.to_json()}),
         }
 
     @classmethod
@@ -97,7 +88,13 @@ class Question:
             Lending.from_json(data["lending"]) if data.get("lending") else None,
             Standing.from_json(data["stands"]) if data.get("stands") else None,
             Place.from_json(data["place"]) if data.get("place") else None,
+            Pool.from_json(data["pool"]) if data.get("pool") else None,
         )
+
+
+def ask(policy: Policy, situation: Situation, state: ElasticState, now_s: float, *, outcome: str = "") -> Decision:
+    """What a policy that is at hand answers where no slots are asked about."""
+    return policy.answer(Question(situation, state, (), now_s, policy.parameters, policy.name, outcome))
 
 
 def _state(state: ElasticState) -> dict[str, Any]:

@@ -71,7 +71,7 @@ from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
 from ejbd.manager.telling import explaining
-from ejbd.manager.telling.told import ToldExplanation
+from ejbd.manager.telling.told import ToldCourse, ToldExplanation, told_course
 from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.flows import WORKFLOWS_TOPIC
@@ -502,6 +502,11 @@ class Manager:
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
         await self.store.write(lambda s: run(self._context(s), requests.signal, job_id, signal, to, by))
+
+    async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
+        return await self.store.write(
+            lambda s: told_course(run(self._context(s), requests.evolve, job_id, tail, dry_run, by))
+        )
 
     async def number(self, job_id: str, wait_s: float) -> str:
         """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""

@@ -15,7 +15,16 @@ from ejbd.core.parameters import Declared, declared, per_job
 from ejbd.core.policy import Policy, UnknownPolicy, policy_named, register, registered
 from ejbd.plugins import entrypoints
 
-__all__ = ["Declared", "declared_by", "import_policies", "job_words", "known_policies", "known_policy", "per_job"]
+__all__ = [
+    "Declared",
+    "declared_by",
+    "import_policies",
+    "job_words",
+    "known_policies",
+    "known_policy",
+    "per_job",
+    "queue_policies",
+]
 
 GROUP = "ejbd.policies"
 BUNDLING = "bundling"
@@ -34,6 +43,11 @@ def known_policies() -> Mapping[str, type[Policy]]:
     """All policies, those of installed packages among them."""
     _load_installed()
     return registered()
+
+
+def queue_policies() -> Mapping[str, type[Policy]]:
+    """Those that a queue of a batch system may have."""
+    return {name: policy for name, policy in known_policies().items() if policy.in_queues}
 
 
 @functools.cache

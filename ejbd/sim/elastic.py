@@ -11,9 +11,10 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.parameters import Rules, rules_of_one
 from ejbd.core.bundling.plan import NONE_LEAVES, SOME_STAY, shrink_plan, walk_plan
+from ejbd.core.bundling.rungs import stretch_on
 from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
-from ejbd.core.progress import rate_by, round_up
+from ejbd.core.progress import round_up
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
     MOVE_ENDS,
@@ -103,7 +104,7 @@ def speed_of(w: World, job: int, processors: int, rules: Rules) -> float:
     """Work a second on so many processors; J0 is the job in its own shape."""
     if w.mode[job] == ON_PLACE_HOLDER:
         return 1.0
-    return rate_by(w.processors[job], processors, rules.delta)
+    return 1.0 / stretch_on(w.processors[job], processors, rules) if processors > 0 else 0.0
 
 
 @kernel
@@ -229,6 +230,7 @@ def _leave(w: World, job: int) -> None:
         ends[index - leaving] = ends[index]
         until[index - leaving] = until[index]
         held[index - leaving] = held[index]
+        w.held.folded[row][index - leaving] = w.held.folded[row][index]
     w.held_count[job] -= leaving
     w.leaving[job] = 0
     w.gives_back[job] = 0
@@ -358,16 +360,18 @@ def hold_subjob(w: World, job: int, processors: int, end: float, walltime_end: f
         ends[place] = ends[place - 1]
         until[place] = until[place - 1]
         held[place] = held[place - 1]
+        w.held.folded[row][place] = w.held.folded[row][place - 1]
         place -= 1
     ends[place] = end
     until[place] = walltime_end
     held[place] = processors
+    w.held.folded[row][place] = 0
     w.held_count[job] += 1
     w.subjobs[job] += 1
 
 
 @kernel
-def _done_in(w: World, job: int, left: float, rules: Rules) -> float:
+def done_in(w: World, job: int, left: float, rules: Rules) -> float:
     """Seconds until so much work is done on what the job holds."""
     now = w.clock[NOW]
     row = w.row[job]
@@ -395,9 +399,9 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     present = math.inf
     weighed = left_by_weight(w, job)
     if count > 0:
-        present = _done_in(w, job, work_left(w, job), rules)
+        present = done_in(w, job, work_left(w, job), rules)
         if present < math.inf and weighed < work_left(w, job):
-            present = _done_in(w, job, weighed, rules)
+            present = done_in(w, job, weighed, rules)
     movable = rules.node_limit < 0 or rules.node_limit >= processes  # J0 is on nodes as wide as any
     choice, seconds = placeholder_choice(w.work[job] + weighed, w.work[job], count, present, movable, rules)
     return carry_out_placeholder(w, job, choice, seconds, rules)

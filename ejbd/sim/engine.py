@@ -13,6 +13,7 @@ from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
 from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule, start_rigid
 from ejbd.sim.elastic import application_event, become_elastic, placeholder_started
+from ejbd.sim.folding import fold_back, unfold
 from ejbd.sim.heap import drop_event, rank_of
 from ejbd.sim.invariants import check
 from ejbd.sim.offering import give_back_room, is_giving_back, offer_slots
@@ -107,8 +108,12 @@ def react(w: World, policy: int, rules: Rules) -> None:
                 become_elastic(w, job)
         if again:
             continue
+        if fold_back(w, rules):
+            again = True
+            continue
         give_back_room(w, rules)  # first: room that is enough for a waiting job with what others give is not offered
         if w.count[VISITS] > 0 and w.count[FREE] > 0 and not (rules.guard != 0 and is_giving_back(w)):
+            unfold(w, rules)
             again = offer_slots(w, rules)
 
 

@@ -78,6 +78,19 @@ def idle_while_queued(outcome: Outcome) -> float:
     return outcome.idle_s / outcome.queued_s if outcome.queued_s > 0 else 0.0
 
 
+def fragmentation(jobs: Jobs, outcome: Outcome, processors: int) -> float:
+    """Formula 2 of Utrera et al. (2014): processors idle while jobs wait, as a share (0 to 1) of the makespan's."""
+    span = makespan(jobs, outcome)
+    return outcome.idle_s / (processors * span) if span > 0 else 0.0
+
+
+def multiprogramming(jobs: Jobs, outcome: Outcome, processors: int) -> float:
+    """Processes of all running jobs a processor, on average over the makespan (Utrera et al., Table 3)."""
+    span = makespan(jobs, outcome)
+    run = outcome.end - outcome.start
+    return float((jobs.processors * run).sum() / (processors * span)) if span > 0 else 0.0
+
+
 def makespan(jobs: Jobs, outcome: Outcome) -> float:
     """Seconds from the first submission to the last end."""
     return float(outcome.end.max() - jobs.submit.min()) if outcome.end.size else 0.0

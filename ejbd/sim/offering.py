@@ -249,14 +249,11 @@ def borrowers(w: World, rules: Rules) -> int:
 
 
 @kernel
-def give_back_room(w: World, rules: Rules) -> None:
-    """Over-subscribed jobs are suspended, and give back their room, where a waiting one would fit into it."""
-    waiting = min(w.count[QUEUED], LOOKED_AT)
-    if rules.guard == 0 or waiting == 0:
-        return
-    count = borrowers(w, rules)
-    if count == 0:
-        return
+def coming_free(w: World, waiting: int) -> int:
+    """How many processors are being given back by now.
+
+    The first of those that wait are flagged in `w.giving.served`.
+    """
     coming = 0
     for index in range(w.count[VISITS]):
         job = w.visits[index]
@@ -265,6 +262,19 @@ def give_back_room(w: World, rules: Rules) -> None:
                 coming += w.held.processors[w.row[job]][at]
     for at in range(waiting):
         w.giving.served[at] = 1 if w.mode[w.queue[at]] == RUNNING else 0
+    return coming
+
+
+@kernel
+def give_back_room(w: World, rules: Rules) -> None:
+    """Over-subscribed jobs are suspended, and give back their room, where a waiting one would fit into it."""
+    waiting = min(w.count[QUEUED], LOOKED_AT)
+    if rules.guard == 0 or waiting == 0:
+        return
+    count = borrowers(w, rules)
+    if count == 0:
+        return
+    coming = coming_free(w, waiting)
     give_back(
         w.queue_processors, w.queue_walltime, w.giving.served, waiting, w.count[FREE] + coming, coming,
         w.giving.held, w.giving.room_s, w.giving.move_s, count, w.giving.gives,

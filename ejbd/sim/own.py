@@ -19,6 +19,7 @@ from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
 from ejbd.core.bundling.parameters import LEAST_WORK, BundlingParameters, rules_of
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
 from ejbd.core.lending import Borrower, Lending, Waiting
+from ejbd.core.malleable.parameters import MalleableParameters
 from ejbd.core.parameters import Parameters
 from ejbd.core.policy import Policy as ElasticPolicy
 from ejbd.core.policy import Situation, UnknownPolicy
@@ -32,6 +33,7 @@ from ejbd.sim.cluster import EJB, schedule, start_rigid
 from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, held_processors
 from ejbd.sim.engine import BATCH_TIES, next_time, take_event
 from ejbd.sim.invariants import check
+from ejbd.sim.malleable import run_malleable
 from ejbd.sim.metrics import Outcome
 from ejbd.sim.offering import (
     add_subjob,
@@ -128,6 +130,8 @@ def run_policy(
         hint = "or easy, conservative, fcfs, ejb (which is bundling), or a function"
         raise EjbError(Code.INVALID, str(error), hint=hint) from None
     chosen = of(parameters or of.declares())
+    if isinstance(chosen.parameters, MalleableParameters):  # it has no J0, and EASY does not schedule
+        return run_malleable(workload, chosen.parameters, candidates=candidates, checking=checking)
     return run_own(
         workload,
         Question.answer,

@@ -73,6 +73,7 @@ def run(
     costs: Costs = FREE_OF_COSTS,
     unit: int = 1,
     again: float = 1,
+    folds: bool = False,
 ) -> Outcome:
     """Simulate every job to its end.
 
@@ -82,7 +83,8 @@ def run(
     after every event. `plain` never compiles the kernels. `costs`: of a live manager (EJB only); a candidate's end is
     then the time at which its processors are free. `unit`: processors of a node, where the head of the queue gets
     whole nodes (EASY and EJB). `again`: how many simulations like this one are wanted, this one among them, for which
-    compiling may be worth it. Raises SimulationError where an invariant does not hold.
+    compiling may be worth it. `folds`: with the guard, jobs are folded in place for one that waits where that does, and
+    only else checkpointed. Raises SimulationError where an invariant does not hold.
     """
     asked = parameters or BundlingParameters()
     if candidates is None:
@@ -96,7 +98,7 @@ def run(
         def make(arrays: bool, rows: int = rows, width: int = width) -> tuple[Any, ...]:
             w = new_world(
                 workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
-                costs=costs, unit=unit,
+                costs=costs, unit=unit, folds=folds,
             )  # fmt: skip
             return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 

@@ -17,6 +17,7 @@ from ejbd.core.parameters import Declared, Parameters, simulated
 from ejbd.core.policy import UnknownPolicy
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
+from ejbd.core.rungs import ALPHA, Rungs
 from ejbd.errors import Code, EjbError
 from ejbd.plugins.policies import BUNDLING, declared_by, known_policy
 from ejbd.sim.accounts import read_log
@@ -43,7 +44,7 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
-    others = ("cancel-j0", "one-node", "memory", "default-memory", "arrivals", "poll")
+    others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll", "reshape")
     return ("policy", "ties", "trim", *_CHOICES, *others, *policy_keys(policy))
 
 
@@ -69,9 +70,10 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Everything but the log. `elastic`: under :attr:`Policy.EJB`, the policy of elastic jobs. `arrivals`: jobs come
-    that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `poll_s`: a manager that looks so often
-    keeps the margins of a live one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a
-    processor. `changed`: what was set, by its name.
+    that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `fold`: with the guard, jobs are folded
+    in place for one that waits where that does. `poll_s`: a manager that looks so often keeps the margins of a live
+    one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a processor. `changed`: what was set,
+    by its name.
     """
 
     policy: Policy = Policy.EJB
@@ -81,6 +83,7 @@ class Setting:
     parameters: Parameters = field(default_factory=lambda: simulated(BundlingParameters))
     choice: Choice = field(default_factory=Choice)
     keep_placeholder: bool = True
+    fold: bool = False
     arrivals: float = 1.0
     poll_s: float = 0.0
     memory: Memory = NO_BOUND
@@ -133,7 +136,9 @@ class Setting:
             scheduler = Policy.EJB
         if policy == self.elastic:
             return replace(self, policy=scheduler)
-        return replace(self, policy=scheduler, elastic=policy, parameters=simulated(known_policy(policy).declares))
+        known = known_policy(policy)
+        choice = self.choice if known.in_queues else replace(self.choice, min_processors=1)  # a pool's fold all jobs
+        return replace(self, policy=scheduler, elastic=policy, parameters=simulated(known.declares), choice=choice)
 
     def _with(self, key: str, value: str) -> Self:
         if key == "policy":
@@ -146,6 +151,8 @@ class Setting:
             return replace(self, choice=_choice(self.choice, key, value))
         if key == "cancel-j0":
             return replace(self, keep_placeholder=not _SWITCH[value])
+        if key == "fold":
+            return replace(self, fold=_SWITCH[value])
         if key == "one-node":
             limit = _at_least(int(value), 1)
             return replace(self, parameters=replace(self.parameters, node_limit=limit))
@@ -153,6 +160,8 @@ class Setting:
             return replace(self, arrivals=_at_least(float(value), 1e-6))
         if key == "poll":
             return replace(self, poll_s=_at_least(float(value), 0))
+        if key == "reshape":
+            return replace(self, parameters=replace(self.parameters, rungs=_law(value)))
         if key == "memory":
             return replace(self, memory=replace(self.memory, processor_kb=memory_of(value, "memory")))
         if key == "default-memory":
@@ -160,6 +169,13 @@ class Setting:
             return replace(self, memory=replace(self.memory, default_kb=default or None))
         one = policy_keys(self.elastic)[key]
         return replace(self, parameters=replace(self.parameters, **{one.name: one.parse(value)}))
+
+
+def _law(value: str) -> Rungs | None:
+    """(P/n)^alpha at every width; off: ranks stay, and share processors."""
+    if not _SWITCH.get(value, True) or value == "0":
+        return None
+    return Rungs(ALPHA if value == "on" else _at_least(float(value), 1e-6))
 
 
 def _choice(choice: Choice, key: str, value: str) -> Choice:
@@ -248,6 +264,8 @@ def play(
     report["parameters"]["rows"] = source.rule.value
     if setting.arrivals != 1.0:
         report["parameters"]["arrivals"] = setting.arrivals
+    if setting.fold:
+        report["parameters"]["fold"] = True
     if setting.poll_s and setting.policy is Policy.EJB:
         report["parameters"]["poll_s"] = setting.poll_s
     if setting.memory.processor_kb and setting.policy is Policy.EJB:
@@ -274,6 +292,7 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
         checking=checking,
         costs=setting.costs if setting.policy is Policy.EJB else FREE_OF_COSTS,
         again=again,
+        folds=setting.fold,
     )
 
 
@@ -284,8 +303,8 @@ def _candidates(workload: Workload, setting: Setting) -> Any:
 
 
 def _refuse_for_own(setting: Setting) -> None:
-    if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or setting.poll_s:
-        what = f"--cancel-j0, --one-node and --poll are for EJB's own policy only, not for {setting.elastic}"
+    if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or setting.poll_s or setting.fold:
+        what = f"--cancel-j0, --fold, --one-node and --poll are for EJB's own policy only, not for {setting.elastic}"
         raise EjbError(Code.INVALID, what)
 
 
@@ -322,6 +341,8 @@ def play_targets(
     """One elastic job a simulation: the workload, and the summary over all eligible targets."""
     if setting.poll_s:
         raise EjbError(Code.INVALID, "targets are simulated without the margins of a live manager", hint="without poll")
+    if setting.fold:
+        raise EjbError(Code.INVALID, "targets are simulated without folding", hint="without fold")
     if not setting.is_kernel:
         what = f"targets are simulated under EJB's own policy, not under {setting.elastic}"
         raise EjbError(Code.INVALID, what, hint="ejb sim run --policy has others")

@@ -40,7 +40,8 @@ class Workload:
 
     `users`: the user of each job, by the log's numbers (-1: not known). `read`: rows of the log, played or not.
     `user_names`: by those numbers, where the log has names. `memory_asked_kb` and `memory_used_kb`: of a processor, as
-    the log has it (-1 or 0: not known). `lines`: of each job in the log.
+    the log has it (-1 or 0: not known). `lines`: of each job in the log. `cpu_s`: for how
+    long each of its processors computed, on average, as the log has it (-1 or 0: not known).
     """
 
     name: str
@@ -53,6 +54,7 @@ class Workload:
     memory_asked_kb: IntArray | None = None
     memory_used_kb: IntArray | None = None
     lines: IntArray | None = None
+    cpu_s: FloatArray | None = None
 
     def __len__(self) -> int:
         return int(self.jobs.submit.shape[0])
@@ -102,8 +104,9 @@ def workload_of(
     users, asked, used = (
         log.column(field)[order].astype(np.int64) for field in ("user", "requested_memory_kb", "memory_kb")
     )
+    cpu = log.column("cpu_s")[order]
     lines = order + 1 if log.lines is None else log.lines[order]
-    return Workload(name, processors, jobs, tuple(odd), users, len(log), log.users, asked, used, lines)
+    return Workload(name, processors, jobs, tuple(odd), users, len(log), log.users, asked, used, lines, cpu)
 
 
 def _cluster(log: SwfLog, name: str, processors: int | None) -> int:

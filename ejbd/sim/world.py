@@ -22,9 +22,11 @@ STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 
 UNBOUNDED = 2**31  # ranks a processor: more than any job has
 
-# Entries of `count`. UNIT: reservations are of whole units. RUNS: that have ended.
+# Entries of `count`. UNIT: reservations are of whole units. RUNS: that have ended. FOLDS: 1 where jobs are folded in
+# place before one is checkpointed for a waiting job (:mod:`ejbd.sim.folding`).
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT, RUNS = range(15)
-COUNTS = 15
+FOLDS = 15
+COUNTS = 16
 # Entries of `clock`. WEIGHED: see :class:`Learned`. Then come the costs of candidates, :class:`Costs`, and its
 # margins, and what is learned of how long runs last (:mod:`ejbd.core.lasting`).
 NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
@@ -69,12 +71,14 @@ FREE_OF_COSTS = Costs()
 class Rows(NamedTuple):
     """One row of vectors for each elastic job that runs: what it holds, in the order of its subjobs' ends.
 
-    `ends`: until when ranks may be planned there; `walltime_ends`: until when the processors are given out.
+    `ends`: until when ranks may be planned there; `walltime_ends`: until when the processors are given out. `folded`:
+    processors that were given back by folding the ranks in place.
     """
 
     ends: Any
     walltime_ends: Any
     processors: Any
+    folded: Any
 
 
 class Giving(NamedTuple):
@@ -161,7 +165,11 @@ class World(NamedTuple):
 def kernel_rules(parameters: Parameters, *, arrays: bool) -> Rules:
     """What a policy goes by, for interpreted kernels or (`arrays`) for compiled ones."""
     rules = rules_of(parameters)
-    return rules._replace(delta=np.array(rules.delta)) if arrays else rules  # type: ignore[attr-defined]
+    if not arrays:
+        return rules
+    vectors = {name: np.array(getattr(rules, name), dtype=np.float64) for name in ("delta", "stretches", "moves_s")}
+    widths = np.array(rules.widths, dtype=np.int64)
+    return rules._replace(widths=widths, **vectors)  # type: ignore[attr-defined,no-any-return]
 
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -208,10 +216,12 @@ def new_world(
     plain: bool = False,
     costs: Costs = FREE_OF_COSTS,
     unit: int = 1,
+    folds: bool = False,
 ) -> World:
     """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
-    `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB).
+    `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB). `folds`:
+    jobs are folded in place before one is checkpointed for a waiting job.
     """
     n = jobs.submit.shape[0]
     active = total + 2
@@ -233,14 +243,16 @@ def new_world(
         ints(room), ints(room), floats(room), floats(room),
     )  # fmt: skip
     if plain:
-        held = Rows(*([make(wide) for _ in range(rows)] for make in (floats, floats, ints)))
+        held = Rows(*([make(wide) for _ in range(rows)] for make in (floats, floats, ints, ints)))
     else:
-        held = Rows(np.zeros((rows, wide)), np.zeros((rows, wide)), np.zeros((rows, wide), dtype=np.int64))
+        shape = (rows, wide)
+        held = Rows(np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64))
     counts = ints(COUNTS)
     counts[TOTAL] = counts[FREE] = total
     counts[SPARE] = rows
     counts[HEAD] = -1
     counts[UNIT] = unit
+    counts[FOLDS] = int(folds)
     clock = floats(CLOCKS)
     clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs[:4]
     clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins

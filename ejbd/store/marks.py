@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.store.models import Event, Mark
 
-DATABASE, TERM, MAILED = "database", "term", "mailed"
+DATABASE, TERM, MAILED, BEAT = "database", "term", "mailed", "beat"
 
 
 def identity(session: Session) -> tuple[str, bool]:
@@ -37,6 +37,28 @@ def term_now(connection: Connection) -> int:
     """The number of the daemon that has the right to write."""
     value = connection.execute(select(Mark.value).where(Mark.name == TERM)).scalar()
     return int(value) if value is not None else 0
+
+
+def shared_term(connection: Connection) -> int:
+    """As :func:`term_now`, on PostgreSQL. No other daemon can begin its own term before this transaction has ended."""
+    value = connection.execute(select(Mark.value).where(Mark.name == TERM).with_for_update(read=True)).scalar()
+    return int(value) if value is not None else 0
+
+
+def next_beat(session: Session) -> None:
+    """The daemon that leads was there just now. A number that goes up tells more than any of two machines' clocks."""
+    found = session.get(Mark, BEAT)
+    if found is None:
+        found = Mark(name=BEAT, value="0")
+        session.add(found)
+    found.value = str(int(found.value) + 1)
+
+
+def beat_now(session: Session) -> str | None:
+    """The beat and its term; None where no daemon that leads has counted any."""
+    rows = session.execute(select(Mark.name, Mark.value).where(Mark.name.in_((TERM, BEAT)))).all()
+    values = {name: value for name, value in rows}  # noqa: C416  # rows are no pairs to a type checker
+    return f"{values.get(TERM, '')}:{values[BEAT]}" if BEAT in values else None
 
 
 def mailed(session: Session) -> int:

@@ -95,6 +95,7 @@ class Store:
         self._connection: Connection | None = None
         self._right_held_by: Connection | None = None
         # Read by others, each a single value:
+        self._proved_s = time.monotonic()
         self._busy_since: float | None = None
         self._failing_since: float | None = None
         self._error = ""
@@ -182,6 +183,15 @@ class Store:
         """
         self._on_fenced = on_fenced
         self._term = self.write_sync(marks.next_term)
+
+    async def prove_term(self, within_s: float) -> None:
+        """Return if this daemon had the right to write less than `within_s` seconds ago, else find out.
+
+        A process may stand still between a commit and what it does next. Raises EjbError: CONFLICT where another daemon
+        has begun its term, STORE where the database does not answer.
+        """
+        if time.monotonic() - self._proved_s >= within_s:
+            await self.write(lambda session: None)
 
     @property
     def fenced(self) -> bool:
@@ -288,17 +298,25 @@ class Store:
     def _begin(self) -> Connection:
         """A connection with a transaction open, made anew if the last one was lost."""
         fresh = self._connection is None
+        begun_s = time.monotonic()
         connection = self._connect()
         connection.begin()
         if is_sqlite(self.url):
             return connection
         try:
-            connection.exec_driver_sql("SELECT 1")  # the driver begins the transaction with the first statement
+            # The driver begins the transaction with the first statement. It is the one that no commit is made without:
+            # the right to write may have been another daemon's since the last one.
+            if self._term is None:
+                connection.exec_driver_sql("SELECT 1")
+            term = marks.shared_term(connection) if self._term is not None else None
         except DBAPIError:
             if fresh:
                 raise
             self._disconnect()  # lost between two writes, as by a restart of the server: it costs no caller a write
             return self._begin()
+        if term != self._term:
+            raise self._fence()
+        self._proved_s = begun_s
         return connection
 
     def _connect(self) -> Connection:
@@ -323,8 +341,11 @@ class Store:
             return
         term = marks.term_now(connection)
         connection.rollback()
-        if term == self._term:
-            return
+        if term != self._term:
+            raise self._fence()
+
+    def _fence(self) -> EjbError:
+        """From now on every change is refused with the error that this returns."""
         self._fenced = EjbError(
             Code.CONFLICT,
             "another ejbd has taken this database over",
@@ -334,7 +355,7 @@ class Store:
         if self._on_fenced is not None:
             with contextlib.suppress(Exception):
                 self._on_fenced()
-        raise self._fenced
+        return self._fenced
 
     def _disconnect(self) -> None:
         connection, self._connection, self._right_held_by = self._connection, None, None

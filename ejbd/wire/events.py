@@ -169,11 +169,12 @@ class Leaving(TypedDict):
 
 
 class Evolving(TypedDict):
-    """Its `steps` (seconds and places), when each begins, and when the last one ends."""
+    """Its `steps` (seconds and places), when each begins, and the end of the last; `base`: what is held throughout."""
 
     steps: list[list[float]]
     starts_s: list[float]
     end_s: float
+    base: int
     reason: str
 
 

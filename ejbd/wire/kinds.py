@@ -61,6 +61,7 @@ class OperationKind(StrEnum):
     LAUNCH_ENDED = "launch-ended"
     DRAIN = "drain"
     SIGNAL = "signal"
+    RESIZE = "resize"
     EXIT = "exit"
 
 

@@ -19,8 +19,9 @@ T = TypeVar("T")
 class ApiServer:
     """Listens on `<folder>/ejbd.sock` and on a free port of the loopback."""
 
-    def __init__(self, folder: Path, elasticity: str = "on") -> None:
-        self.settings = Settings(state_dir=folder, limits=Limits(max_body_bytes=8 * 1024 * 1024))
+    def __init__(self, folder: Path, elasticity: str = "on", settings: dict[str, Any] | None = None) -> None:
+        given = {"limits": Limits(max_body_bytes=8 * 1024 * 1024), **(settings or {})}
+        self.settings = Settings(state_dir=folder, **given)
         self.store = new_store(folder / "ejbd.sqlite")
         self.manager = FakeManager(self.settings, self.store, elasticity)
         self.loop = asyncio.new_event_loop()

@@ -28,7 +28,7 @@ from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldSlot, ToldWindow
-from ejbd.manager.telling.told import ToldDecision, ToldExplanation
+from ejbd.manager.telling.told import ToldCourse, ToldDecision, ToldExplanation
 from ejbd.store import queries
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob, Workflow, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
@@ -153,6 +153,9 @@ class FakeManager:
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
         raise EjbError(Code.CONFLICT, f"nothing of job {job_id} runs that a signal could be sent to")
+
+    async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
+        raise EjbError(Code.UNSUPPORTED, f"job {job_id} has no profile of widths that could be replaced")
 
     async def number(self, job_id: str, wait_s: float) -> str:
         return await self.store.write(lambda s: settled(queries.job(s, job_id)))

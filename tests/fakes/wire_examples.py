@@ -63,6 +63,7 @@ OPERATIONS: dict[str, Json] = {
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
     "signal": {"signal": 10, "epoch": 2},
+    "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}]},
     "exit": {"code": 3},
 }
 """Payloads by kind."""
@@ -76,6 +77,7 @@ RESULTS: dict[str, Json] = {
     "launch-ended": {},
     "drain": {},
     "signal": {},
+    "resize": {"cpus": {"0": []}, "threads": 0, "seconds": 0.003},
     "exit": {},
 }
 """`data` of a result that is ok, by kind of operation."""

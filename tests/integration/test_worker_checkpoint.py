@@ -200,3 +200,54 @@ def test_what_ranks_told_last_is_known_before_they_stop(there: World, how: str) 
     told = [(r["done"], r["total"]) for r in there.manager.of_kind("sample") if r["done"] is not None]
     assert told == [(1.0, 10.0), (2.0, 10.0)]
     assert there.manager.reports[-1]["kind"] == ("result" if how == "checkpoint" else "rank-exit"), "and after it"
+
+
+# Every rank sums its share of 0..239; on SIGUSR1 it writes which are left to it, and its sum so far. One that goes on
+# takes its part of what all files say, whatever number of ranks wrote them.
+SHARED_OUT = """
+import glob, json, os, signal, sys, time
+rank, size, folder = int(os.environ["EJB_RANK"]), int(os.environ["EJB_SIZE"]), os.environ["EJB_CHECKPOINT_DIR"]
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+left, total = list(range(240)), 0
+if "EJB_RESTART_DIR" in os.environ:
+    found = [json.load(open(path)) for path in glob.glob(os.path.join(os.environ["EJB_RESTART_DIR"], "rank-*.json"))]
+    left = sorted(one for told in found for one in told["left"])
+    total = sum(told["total"] for told in found) if rank == 0 else 0
+left = left[rank::size]
+print("of", size, "has", len(left), flush=True)
+while left and not asked:
+    total += left.pop(0)
+    time.sleep(float(os.environ["PACE"]))
+if asked:
+    path = os.path.join(folder, "rank-%d.json" % rank)
+    with open(path + ".tmp", "w") as file:
+        json.dump({"left": left, "total": total}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".tmp", path)
+    sys.exit(85)
+print("sum", total, flush=True)
+"""
+
+
+def test_an_application_goes_on_with_another_number_of_ranks(there: World) -> None:
+    """2, then 3, then 1: the checkpoint is of all ranks, and each epoch has a size of its own."""
+    there.start()
+
+    def started(epoch: int, ranks: int, pace_s: str) -> None:
+        file = there.launch_file(sys.executable, "-c", SHARED_OUT, size=ranks, PACE=pace_s)
+        payload = there.launch_payload(file, ranks=ranks, epoch=epoch, restart=epoch - 1 or None)
+        assert there.manager.run("launch", payload, epoch=epoch)["ok"]
+        eventually(lambda: all(there.rank_output(rank, epoch) for rank in range(ranks)))
+
+    for epoch, ranks in ((1, 2), (2, 3)):
+        started(epoch, ranks, "0.5")
+        result = there.manager.run("checkpoint", {"epoch": epoch, "timeout_s": 20})
+        assert result["ok"], result
+        assert result["data"]["exits"] == {str(rank): 85 for rank in range(ranks)}
+        assert all(there.rank_output(rank, epoch).startswith(f"of {ranks} has") for rank in range(ranks))
+    started(3, 1, "0")
+    eventually(lambda: "sum" in there.rank_output(0, 3))
+    assert there.rank_output(0, 3).split()[-1] == str(sum(range(240))), "nothing twice, and nothing left out"
+    assert there.exits(1) == {0: 0}

@@ -475,7 +475,7 @@ async def test_a_token_can_do_what_its_scope_says(world: World) -> None:
 
 
 async def test_nobody_has_tokens_without_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ejbd.api.tokens.MOST_TOKENS", 3)
+    monkeypatch.setattr(world.manager.settings.limits, "user_tokens", 3)
     answers = [(await world.here.post("/v1/tokens", json={})).status_code for _ in range(5)]
     assert answers[0] == 201 and answers.count(201) <= 3 and answers[3:] == [409, 409]
 

@@ -25,13 +25,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ejbd.api import auth
-from ejbd.api.auth import Principal
+from ejbd.api.access.roles import Roles
 from ejbd.api.bodies import MOST_VALUES, Values
 from ejbd.api.history import RunColumns
 from ejbd.api.models import JobSubmission
 from ejbd.api.shares import ADMINISTRATORS, WORKERS, Shares, Use
 from ejbd.store.models import Event
 from ejbd.store.store import Store
+from ejbd.wire.rights import Role
 from tests.fakes.api_server import ApiServer
 from tests.fakes.live import LiveWorld
 
@@ -44,6 +45,10 @@ def server(tmp_path: Path) -> Iterator[ApiServer]:
     running = ApiServer(tmp_path)
     yield running
     running.close()
+
+
+async def plain_user(roles: Roles, user: str) -> Role:
+    return Role.USER
 
 
 def unix(server: ApiServer) -> httpx.Client:
@@ -112,7 +117,7 @@ def test_a_user_whose_jobs_are_not_run_here_is_refused_before_the_body(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     server.manager.runs_as = "somebody-else"
-    monkeypatch.setattr("ejbd.api.auth.Principal", lambda user, admin, *more: Principal(user, False, *more))
+    monkeypatch.setattr(Roles, "of", plain_user)
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 6000000\r\n\r\n{{"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(BOUND_S)
@@ -242,7 +247,7 @@ def test_thousands_of_streams_of_one_user_leave_room_for_workers(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ejbd.api.server.most_connections", lambda: 16)
-    monkeypatch.setattr("ejbd.api.auth.is_admin", lambda user, settings: False)
+    monkeypatch.setattr(Roles, "of", plain_user)
     with unix(server) as local:
         token = local.post("/v1/tokens", json={"scope": "read"}).json()["token"]
     headers = {"Authorization": f"Bearer {token}"}

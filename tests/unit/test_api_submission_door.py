@@ -33,9 +33,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     submitted = submission.submitted
 
-    async def noted(manager: Any, user: str, body: JobSubmission, key: str | None) -> Any:
+    async def noted(manager: Any, allowances: Any, caller: Any, body: JobSubmission, key: str | None) -> Any:
         found.append(body.script_name)
-        return await submitted(manager, user, body, key)
+        return await submitted(manager, allowances, caller, body, key)
 
     monkeypatch.setattr(submission_door, "submitted", noted)
     return found

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.core.evolving.blocks import Block, blocks
-from ejbd.core.evolving.course import Course
+from ejbd.core.evolving.course import Course, parse_tail
 from ejbd.core.evolving.listing import Algorithm, measures, schedule
 from ejbd.core.evolving.profiles import Profile, Step, parse_profile, parse_seconds_first, profile_of, time_words
 from ejbd.core.evolving.space import Fitted, FreeSpace
@@ -247,11 +247,19 @@ def test_a_course_is_put_off_resumed_and_replaced() -> None:
     assert (late.starts_s, late.end_s) == ((100, 117, 137), 147)
     assert late.put_off(1, 110.0) == late
     assert (course.resumed(115.0, 125.0).starts_s, course.resumed(115.0, 125.0).end_s) == ((100, 110, 140), 150)
-    other = course.replaced(((115.0, 6), (120.0, 2)), 150.0)
-    assert other.profile.to_json() == [[10, 4], [5, 12], [5, 6], [30, 2]]
+    other = course.replaced(((115.0, 6), (120.0, 5)), 150.0)
+    assert other.profile.to_json() == [[10, 4], [5, 12], [5, 6], [30, 5]]
     assert Course.from_json(other.to_json()) == other
     assert [(i.start_s, i.end_s, i.processors) for i in other.timeline(112.0)] == [
-        (112, 115, 12), (115, 120, 6), (120, 150, 2),
+        (112, 115, 12), (115, 120, 6), (120, 150, 5),
     ]  # fmt: skip
+    wide = Course.beginning(parse_profile("12:10s,4:20s"), 0.0).replaced(((10.0, 8),), 30.0)
+    assert wide.increments == (Block(0, 1, 4), Block(0, 0, 4)), "what is held throughout stays as it was"
+    assert parse_tail("now:64, +30m:128", 7.0) == ((7.0, 64), (1807.0, 128))
+    for text in ("64", "now", "now:x", "30m:64", "+30:64", ""):
+        with pytest.raises(ValueError, match="is no time and width"):
+            parse_tail(text, 0.0)
+    with pytest.raises(ValueError, match="4 places are held throughout"):
+        course.replaced(((115.0, 3),), 150.0)
     with pytest.raises(ValueError, match="have to grow"):
-        course.replaced(((115.0, 6), (115.0, 2)), 150.0)
+        course.replaced(((115.0, 6), (115.0, 5)), 150.0)

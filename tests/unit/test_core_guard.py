@@ -153,15 +153,15 @@ def test_room_is_not_borrowed_where_a_move_is_a_large_part_of_how_long_runs_last
     degree: int, seconds: float, lambda_s: float, start_up_s: float, late: bool
 ) -> None:
     costs: dict[str, Any] = {"lambda_s": lambda_s, "start_up_s": start_up_s}
-    assert comes_late(degree, seconds, replace(KNOWN, **costs).rules) is late
-    assert not comes_late(degree, seconds, replace(OFF, **costs).rules)
+    assert comes_late(64, degree, seconds, replace(KNOWN, **costs).rules) is late
+    assert not comes_late(64, degree, seconds, replace(OFF, **costs).rules)
     longer = replace(KNOWN, **costs, runs_s=100 * RUNS_S)
-    assert not comes_late(degree, seconds, longer.rules), "where runs last for long nobody minds"
+    assert not comes_late(64, degree, seconds, longer.rules), "where runs last for long nobody minds"
 
 
 def test_with_how_long_moves_room_is_borrowed_has_no_step_in_delta_degree_or_runs() -> None:
     def longest(delta: float = 1.0, degree: int = 2, runs_s: float = RUNS_S) -> float:
-        return longest_move_s(degree, replace(LIVE, delta=delta, runs_s=runs_s).rules)
+        return longest_move_s(64, degree, replace(LIVE, delta=delta, runs_s=runs_s).rules)
 
     assert longest() == pytest.approx(570.0)
     by_delta = [longest(delta=1.0 + step / 100) for step in range(100)]
@@ -204,9 +204,9 @@ def test_nothing_is_borrowed_at_a_degree_at_which_it_does_too_little(
     delta: str, degree: int, seconds: float, dear: bool
 ) -> None:
     given = replace(LIVE, delta=parse_delta(delta))
-    assert is_dear(degree, seconds, given.rules) is dear
-    assert is_dear(degree, seconds, replace(given, pace=1.3).rules) is dear, "measured by the pace at full width"
-    assert not is_dear(degree, seconds, replace(given, guard=Guard.OFF).rules)
+    assert is_dear(64, degree, seconds, given.rules) is dear
+    assert is_dear(64, degree, seconds, replace(given, pace=1.3).rules) is dear, "measured by the pace at full width"
+    assert not is_dear(64, degree, seconds, replace(given, guard=Guard.OFF).rules)
 
 
 # The same in decisions

@@ -27,24 +27,31 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": set(),
     "log": set(),
     "plugins": {"core", "wire"},  # policies are core's
-    "config": {"core", "errors", "files", "plugins"},  # what a queue says of a policy's parameters is declared in core
+    "config": {
+        "core",
+        "errors",
+        "files",
+        "plugins",
+        "wire",
+    },  # what a queue says of a policy's parameters is declared in core
     "accounting": COMMON,
     "batch": {"core"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
     "manager": {"core", "batch", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
+    "profiles": {"core", "errors"},
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
     "studies": {"core", "sim", "doctor", "workflow"} | COMMON,  # played on a site, it is compiled there as doctor does
-    "cli": {"client", "accounting", "sim", "studies", "workflow"} | COMMON,
+    "cli": {"client", "accounting", "profiles", "sim", "studies", "workflow"} | COMMON,
 }
 
 # What a launch line means is said once. The module imports nothing of ours.
 SHARED = "workers.ejb_worker.launch_options"
 
-# A registry that is asked for EJB's own policy, which registers itself there.
-ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy"}}
+# A registry that is asked for EJB's own policies, which register themselves there.
+ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy", "ejbd.core.malleable.policy"}}
 
 COMPOSITION_ROOT = "daemon"  # ejbd/daemon.py puts the house together and may import every room
 

@@ -107,6 +107,37 @@ async def test_an_increment_that_is_lost_is_asked_for_again(live: LiveWorld) -> 
     assert live.job(job).spec["evolving"]["starts_s"][2] == ends_s, "its step is not begun anew"
 
 
+async def test_the_tail_is_replaced_while_it_runs(live: LiveWorld) -> None:
+    job = await submitted(live)
+    with pytest.raises(EjbError, match="does not run now"):
+        await live.manager.evolve(job, "now:8", False, "ada")
+    (j0,) = live.subjobs(job)
+    await live.begin(j0.id)
+    await moved(live)
+    await live.poll(20)
+    before = live.job(job).spec["evolving"]
+    said = await live.manager.evolve(job, "now:8,+60s:4", True, "ada")
+    assert live.job(job).spec["evolving"] == before, "it was only asked"
+    assert [places for _, places in said["steps"]] == [4, 8, 4]
+    assert said["end_s"] == before["end_s"]
+    await live.manager.evolve(job, "now:8,+60s:4", False, "ada")
+    await live.poll()
+    increment = live.subjobs(job)[-1]
+    assert increment.processors == 4
+    await live.begin(increment.id)
+    await moved(live)
+    assert live.epochs(job)[-1].processors == 8
+    await live.poll(70)
+    await moved(live)
+    assert live.job(job).members == [j0.id]
+    for tail, words in (("now:3", "4 places are held"), ("now:13", "wider than the job"), ("8", "no time and width")):
+        with pytest.raises(EjbError, match=words):
+            await live.manager.evolve(job, tail, False, "ada")
+    other = await live.submit(4, 100.0)
+    with pytest.raises(EjbError, match="has no profile"):
+        await live.manager.evolve(other, "now:8", False, "ada")
+
+
 async def test_explain_and_timeline_show_the_plan(live: LiveWorld) -> None:
     job = await submitted(live)
     (j0,) = live.subjobs(job)
@@ -117,6 +148,21 @@ async def test_explain_and_timeline_show_the_plan(live: LiveWorld) -> None:
     told = await live.manager.explain(job)
     assert "step 1 of 3, 4 of 4 places; 12 in" in told["now"]
     assert [interval["processors"] for interval in told["planned"]] == [4, 12, 4]
+
+
+async def test_a_dry_run_draws_the_profile_in_what_is_free(live: LiveWorld) -> None:
+    live.batch.free = 16
+    await live.poll()
+    told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
+    assert told["placeholder"]["processors"] == 4
+    decision = told["decision"]
+    assert decision is not None
+    assert [interval["processors"] for interval in decision["timeline"]] == [4, 12, 4]
+    assert decision["reason"].startswith("all its widths fit")
+    live.batch.free = 8
+    await live.poll()
+    told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
+    assert (told["decision"] or {})["timeline"] == []
 
 
 def asked(profile: str, **overrides: str) -> JobRequest:

@@ -77,7 +77,10 @@ def test_a_queues_policy_and_its_parameters_stand_in_the_toml_file(site: Path) -
         (("most_at_start = 3", "most_at_start = 65"), "queues.batch.most_at_start: .* less than or equal to 64"),
         (("most_at_start = 3", "most_at_once = 3"), "queues.batch.most_at_once: Extra inputs are not permitted"),
         (("omax = 4", "most_at_start = 3"), "queues.default.most_at_start: Extra inputs"),
-        (('"patient"', '"impatient"'), "queues.batch: no policy is called impatient; there are: bundling, patient"),
+        (
+            ('"patient"', '"impatient"'),
+            "queues.batch: no policy is called impatient; there are: bundling, fcfs-malleable, patient",
+        ),
         (('"our_site"', '"their_site"'), "policies: the module their_site cannot be imported: No module named"),
         (("lambda_s = 5", "act_in_move = true"), "queues.batch: act_in_move is a setting of ejb sim alone"),
     ],
@@ -142,7 +145,7 @@ def test_an_installed_package_offers_it_to_the_simulator(site: Path) -> None:
     assert len({easy, ejbs, crowded}) == 3 and alone == easy, "who never starts crowded starts as a rigid job would"
     ran = json.loads(ejb("run", str(log), "--policy", "patient:most-at-start=1", "--json", "-").stdout)
     assert ran["mean_turnaround_s"] == alone and ran["parameters"]["most_at_start"] == 1
-    assert "there are: bundling, patient" in ejb("run", str(log), "--policy", "os", code=2).stderr
+    assert "there are: bundling, fcfs-malleable, patient" in ejb("run", str(log), "--policy", "os", code=2).stderr
     assert "cannot be loaded" in ejb("run", str(log), "--policy", "broken", code=2).stderr
     assert "most-at-start=0 is no setting" in ejb("run", str(log), "--policy", "patient:most-at-start=0", code=2).stderr
 

@@ -20,6 +20,7 @@ from ejbd.batch.slurm.checks import check_config
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import ShowNodes
 from ejbd.batch.slurm.script import rigid_command
+from ejbd.batch.slurm.sharing import ShowPartitions, check_sharing
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView, MemoryRules, Reservations
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
@@ -645,6 +646,27 @@ def test_nothing_steers_the_commands() -> None:
         "LC_ALL": "C",
         "TZ": "UTC0",
     }
+
+
+RECORDED_PARTITIONS = (Path(__file__).parent / "recorded" / "slurm-22.05" / "nodes.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("word", "jobs", "said"),
+    [
+        ("NO", 1, "no partition has OverSubscribe=YES:2"),
+        ("EXCLUSIVE", 1, "no partition has"),
+        ("YES:2", 2, "same processors in batch (OverSubscribe=YES:2); with YES only those that ask for it"),
+        ("FORCE:2", 2, "same processors in batch (OverSubscribe=FORCE:2)"),
+        ("YES", 4, "more than two may where it is not :2"),
+    ],
+)
+def test_doctor_says_where_two_jobs_may_share_processors(word: str, jobs: int, said: str) -> None:
+    text = RECORDED_PARTITIONS.replace("OverSubscribe=NO", f"OverSubscribe={word}")
+    found = ShowPartitions().parse(text)
+    assert [(one.partition, one.jobs) for one in found] == [("batch", jobs), ("whole", 1)]
+    what, good, told = check_sharing(found)
+    assert (what, good) == ("shared processors", True) and said in told
 
 
 @pytest.mark.parametrize(

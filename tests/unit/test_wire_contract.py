@@ -136,6 +136,7 @@ def test_a_worker_understands_every_operation_and_sends_every_report(there: Worl
 
     launch(1)
     eventually(lambda: there.rank_output(0, 2) and there.rank_output(1, 2))
+    run("resize", epoch=2)
     run("signal", epoch=2, signal=18)  # CONT, which ends nobody
     run("checkpoint", epoch=2)
     run("launch-ended", ordinal=1)

@@ -95,6 +95,7 @@ class Agent:
             "launch-ended": self._launch_ended,
             "drain": self._drain,
             "signal": self._signal,
+            "resize": self._resize,
             "exit": self._exit,
         }
         self._operations = Operations(handlers, self._report, self._buffer.is_pending)
@@ -318,6 +319,13 @@ class Agent:
             if run is not None:
                 run.signal(signum)
         reply(True, "", {})
+
+    def _resize(self, payload: Dict[str, Any], reply: Reply) -> None:
+        run = self._epochs.get(int(payload["epoch"]))
+        if run is None:
+            reply(False, "epoch %s is not on this worker" % payload["epoch"], {})
+        else:
+            run.resize(payload, reply)
 
     def _exit(self, payload: Dict[str, Any], reply: Reply) -> None:
         self._leave(int(payload.get("code", EXIT_TOLD)), None, lambda: reply(True, "", {}))

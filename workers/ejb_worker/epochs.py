@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from . import degrees, leftovers, linux, stillness
+from . import degrees, leftovers, linux, resizing, stillness
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .files import make_dir, read_json
@@ -74,7 +74,7 @@ class Place:
 
 def cpus_to_bind(processors: int, binding: str) -> Optional[List[int]]:
     """The CPUs to bind ranks to, where this process may use just as many as it was given processors."""
-    usable = sorted(os.sched_getaffinity(0))
+    usable = resizing.in_order(sorted(os.sched_getaffinity(0)))
     return usable if binding == "auto" and len(usable) == processors else None
 
 
@@ -392,9 +392,8 @@ class EpochRun:
             self._report("sample", **found)
 
     def checkpoint(self, timeout_s: float, reply: Reply) -> None:
-        if self._checkpoint is not None or self._stopping or self._bringing_up is not None:
-            doing = "checkpointed" if self._checkpoint is not None else "stopped" if self._stopping else "launched"
-            reply(False, "epoch %d is being %s already" % (self.epoch, doing), {})
+        if self._busy():
+            reply(False, "epoch %d is %s already" % (self.epoch, self._busy()), {})
             return
         self._last_sample()
         obstacle = self._lasting_obstacle()
@@ -473,6 +472,7 @@ class EpochRun:
         start = self._engine.launch if self._context.restart_dir is None else self._engine.restart
         output = os.path.join(self._folder, "output", str(rank))
         cpus = self._place.cpus
+        resizing.tell(self._processor_file(rank), self._processor(processors[0]))
         try:
             command = start(self._context, rank, argv, env)
             self._context.ranks[rank] = self._processes.spawn(
@@ -492,6 +492,41 @@ class EpochRun:
                 "cannot start %s on node %s: %s" % (argv[0], self._place.node, error.strerror), code
             ) from None
 
+    def _processor(self, number: int) -> str:
+        return "%s.%s.%d" % (self._subjob.subjob, self._place.node, number)
+
+    def _processor_file(self, rank: int) -> str:
+        return os.path.join(self._place.processor_dir, "%d-%d" % (self.epoch, rank))
+
+    def resize(self, payload: Dict[str, Any], reply: Reply) -> None:
+        """Ranks that run here go on on other processors of this node; the answer has the affinity as it is then."""
+        doing = self._busy() or ("placed by the command that started them" if self._launcher is not None else "")
+        if doing:
+            reply(False, "ranks of epoch %d are %s" % (self.epoch, doing), {})
+            return
+        running = {rank: child.pid for rank, child in self._context.ranks.items() if child.code is None}
+        began = time.monotonic()
+        try:
+            places = resizing.wanted(payload, sorted(running), self._place.processors)
+            told, threads = resizing.move(running, places, self._place.cpus)
+            for rank, processors in places.items():
+                resizing.tell(self._processor_file(rank), self._processor(processors[0]))
+        except resizing.ResizeError as error:
+            reply(False, str(error), {"cpus": error.cpus} if error.cpus else {})
+            return
+        for entry in self._payload["ranks"]:
+            if int(entry["rank"]) in places:
+                processors = places[int(entry["rank"])]
+                entry.update(processor=processors[0], processors=processors if len(processors) > 1 else None)
+        self._tell_degrees()
+        reply(True, "", {"cpus": told, "threads": threads, "seconds": round(time.monotonic() - began, 4)})
+
+    def _busy(self) -> str:
+        """What is being done with the ranks, in a word; "" where they just run."""
+        if self._checkpoint is not None:
+            return "being checkpointed"
+        return "being stopped" if self._stopping else "being launched" if self._bringing_up is not None else ""
+
     def _environment(
         self, rank: int, processors: List[int], given: Dict[str, str], of_launcher: Dict[str, Any]
     ) -> Dict[str, str]:
@@ -504,8 +539,9 @@ class EpochRun:
             EJB_SIZE=size,
             EJB_EPOCH=str(self.epoch),
             EJB_NODE=self._place.node,
-            EJB_PROCESSOR="%s.%s.%d" % (self._subjob.subjob, self._place.node, processors[0]),
+            EJB_PROCESSOR=self._processor(processors[0]),
             EJB_PROCESSOR_DIR=self._place.processor_dir,
+            EJB_PROCESSOR_FILE=self._processor_file(rank),
             EJB_CHECKPOINT_DIR=self._context.checkpoint_dir,
             EJB_RENDEZVOUS=os.path.join(self._folder, "rendezvous"),
             EJB_ADDRESS=self._place.address,
@@ -703,7 +739,7 @@ def _launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[st
     plain = {
         name: value
         for name, value in env.items()
-        if not name.startswith(_BATCH_SYSTEMS) and name not in ("EJB_RANK", "EJB_PROCESSOR")
+        if not name.startswith(_BATCH_SYSTEMS) and name not in ("EJB_RANK", "EJB_PROCESSOR", "EJB_PROCESSOR_FILE")
     }
     plain.update({str(name): str(value) for name, value in more.items()})
     return plain

@@ -21,8 +21,12 @@ def read_json(path: str) -> Dict[str, Any]:
 
 def write_json(path: str, value: Any, *, sync: bool = False) -> None:
     """Replace `path` in one step, mode 0600. With `sync` it also survives a crash of the node."""
+    replace(path, json.dumps(value, separators=(",", ":")).encode("ascii"), sync=sync)
+
+
+def replace(path: str, data: bytes, *, sync: bool = False) -> None:
+    """The same with bytes. Raises OSError, and leaves what was there."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
-    data = json.dumps(value, separators=(",", ":")).encode("ascii")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         try:

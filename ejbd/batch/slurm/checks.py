@@ -10,6 +10,7 @@ from ejbd.batch.base import Identity
 from ejbd.batch.process import Commands
 from ejbd.batch.slurm import privacy
 from ejbd.batch.slurm.commands import scheduler_parameters
+from ejbd.batch.slurm.sharing import ShowPartitions, check_sharing
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError
 
@@ -53,6 +54,10 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
         )
     found.append(("raised", True, await _raising(batch)))
     try:
+        show = ShowPartitions(timeout_s)
+        partitions = await commands.run(show.argv(), timeout_s=show.timeout_s)
+        if partitions.code == 0:
+            found.append(check_sharing(show.parse(partitions.stdout)))
         view = await batch.observe()
     except BatchError as error:
         return [*found, ("listings", False, error.sentence())]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from ejbd.core.bundling.guard import comes_late, is_dear, worth_suspending_s
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.bundling.plan import carrying, walk_plan
+from ejbd.core.bundling.rungs import last_rung, move_to_s, rung_on, stretch_at, stretch_on, width_of
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import ROUNDING_SLACK_S, degree, fewest, round_up, stretch_by, whole_units
+from ejbd.core.progress import ROUNDING_SLACK_S, round_up, whole_units
 
 WHOLE_RUN, TWO_SUBJOBS, SUSPENDED_RUN = 1, 2, 3  # kinds of options for a waiting job
 ADD_ONE, ADD_TWO, WHOLE_MOVE = 4, 5, 6  # and for a running one
@@ -25,7 +26,8 @@ class Options(NamedTuple):
     """Room for a list of options, one entry of each vector an option; the kernels fill it.
 
     `kind`, `verdict`: the codes above. `slot`, `processors`, `length`: the subjob on the longer slot; `slot_2` and so
-    on: the second subjob, -1 where there is none. `degree`, `degree_2`: of over-subscription on the first, and on both.
+    on: the second subjob, -1 where there is none. `degree`, `degree_2`: the rung on the first, and on both; of
+    over-subscribed jobs that is their degree.
     `seconds`: from now to the completion, in whole seconds; infinite where it is not reached. `spent`: the
     processor-seconds that it takes, of a running job beyond what its present plan takes.
     """
@@ -79,23 +81,25 @@ def wait_options(
     carries the job to its end and `suspend` is on, one more option is to use a slot until it ends: the one that makes
     the most work, if that is worth more than a move (where moves are long and the guard is on: than up to twelve).
     """
-    resume = rules.start_up_s + (rules.lambda_s if work_s > 0.0 else 0.0)
     steps = 0
     best = -1
     least_s = math.inf
-    lowest = rules.omax + 1
+    lowest = last_rung(processes, rules) + 1
     for slot in range(slots):
         offered = _on_a_node(slot_processors[slot], rules)
-        if offered * (lowest - 1) < processes:
+        if offered <= 0:
             continue
-        reached = degree(processes, min(offered, processes))
-        processors = whole_units(fewest(processes, reached), rules.processor_quantum)
+        reached = rung_on(processes, min(offered, processes), rules)
+        if reached >= lowest:
+            continue
+        resume = rules.start_up_s + (move_to_s(reached, rules) if work_s > 0.0 else 0.0)
+        processors = whole_units(width_of(processes, reached, rules), rules.processor_quantum)
         if processors > offered:
             continue
         if rules.whole_slots:
             whole = offered // rules.processor_quantum * rules.processor_quantum
             processors = min(whole, whole_units(processes, rules.processor_quantum))
-        needed = resume + stretch_by(reached, rules.delta) * work_left_s
+        needed = resume + stretch_at(processes, reached, rules) * work_left_s
         options.kind[steps] = WHOLE_RUN
         options.slot[steps] = slot
         options.processors[steps] = processors
@@ -106,13 +110,13 @@ def wait_options(
         fits = _fits(options.length[steps], slot_durations[slot], rules)
         options.verdict[steps] = FEASIBLE if fits else TOO_LATE
         options.spent[steps] = processors * (needed + rules.giving_back_s)
-        if fits and is_dear(reached, needed, rules):
+        if fits and is_dear(processes, reached, needed, rules):
             options.verdict[steps] = DEAR
             fits = False
-        elif fits and comes_late(reached, needed, rules):
+        elif fits and comes_late(processes, reached, needed, rules):
             options.verdict[steps] = LATE
             fits = False
-        weighed_s = round_up(resume + stretch_by(reached, rules.delta) * weighed_left_s, 1.0)
+        weighed_s = round_up(resume + stretch_at(processes, reached, rules) * weighed_left_s, 1.0)
         if fits and (best < 0 or weighed_s < least_s):
             best = steps
             least_s = weighed_s
@@ -125,15 +129,19 @@ def wait_options(
     pairs = steps if rules.node_limit < 0 else 0  # two subjobs are two nodes
     for base in range(pairs):
         for wide in range(base + 1, steps):
-            _two_subjobs(base, wide, count, resume, work_left_s, slot_durations, rules, options)
-            if options.verdict[count] == FEASIBLE and is_dear(options.degree[base], math.inf, rules):
+            resume = rules.start_up_s + (move_to_s(options.degree[wide], rules) if work_s > 0.0 else 0.0)
+            _two_subjobs(processes, base, wide, count, resume, work_left_s, slot_durations, rules, options)
+            if options.verdict[count] == FEASIBLE and is_dear(processes, options.degree[base], math.inf, rules):
                 options.verdict[count] = DEAR
-            elif options.verdict[count] == FEASIBLE and comes_late(options.degree[base], math.inf, rules):
+            elif options.verdict[count] == FEASIBLE and comes_late(processes, options.degree[base], math.inf, rules):
                 options.verdict[count] = LATE
             if options.verdict[count] == FEASIBLE:
                 short = slot_durations[options.slot[wide]]
                 weighed_s = round_up(
-                    _two_take(options.degree[base], options.degree[wide], short, resume, weighed_left_s, rules), 1.0
+                    _two_take(
+                        processes, options.degree[base], options.degree[wide], short, resume, weighed_left_s, rules
+                    ),
+                    1.0,
                 )
                 if best < 0 or weighed_s < least_s:
                     best = count
@@ -144,9 +152,10 @@ def wait_options(
         most = worth_suspending_s(rules)
         for step in range(steps):
             duration = slot_durations[options.slot[step]]
-            if comes_late(options.degree[step], duration, rules):
+            if comes_late(processes, options.degree[step], duration, rules):
                 continue
-            made = (duration - rules.lambda_s - resume) / stretch_by(options.degree[step], rules.delta)
+            resume = rules.start_up_s + (move_to_s(options.degree[step], rules) if work_s > 0.0 else 0.0)
+            made = (duration - rules.lambda_s - resume) / stretch_at(processes, options.degree[step], rules)
             if made > most:
                 most = made
                 best = count
@@ -179,6 +188,7 @@ def _fits(length: float, duration: float, rules: Rules) -> bool:
 
 @kernel
 def _two_subjobs(
+    processes: int,
     base: int,
     wide: int,
     at: int,
@@ -202,7 +212,7 @@ def _two_subjobs(
         options.verdict[at] = TOO_SHORT
         options.seconds[at] = math.inf
         return
-    needed = _two_take(options.degree[base], options.degree[wide], short, resume, work_left_s, rules)
+    needed = _two_take(processes, options.degree[base], options.degree[wide], short, resume, work_left_s, rules)
     options.spent[at] = (options.processors[at] + options.processors_2[at]) * min(needed, short)
     if needed > short:
         options.spent[at] += options.processors[at] * (needed - short)
@@ -213,13 +223,15 @@ def _two_subjobs(
 
 
 @kernel
-def _two_take(base: int, both: int, short_s: float, resume: float, work_left_s: float, rules: Rules) -> float:
-    """Seconds on two subjobs, by their degrees: on both, and once the shorter has ended after `short_s` on one."""
-    faster = stretch_by(both, rules.delta)
+def _two_take(
+    processes: int, base: int, both: int, short_s: float, resume: float, work_left_s: float, rules: Rules
+) -> float:
+    """Seconds on two subjobs, by their rungs: on both, and once the shorter has ended after `short_s` on one."""
+    faster = stretch_at(processes, both, rules)
     needed = resume + faster * work_left_s
     if needed > short_s + ROUNDING_SLACK_S:
         left = work_left_s - (short_s - rules.lambda_s - resume) / faster
-        needed = short_s + left * stretch_by(base, rules.delta)
+        needed = short_s + left * stretch_at(processes, base, rules)
     return needed
 
 
@@ -309,9 +321,10 @@ def running_options(
     most = -1
     least = stuck - rules.lambda_s - rules.start_up_s  # more work has to be worth a move
     before += have * (begin - now)
-    begins = now + rules.start_up_s + rules.lambda_s
-    meanwhile = going_on(processes, have, ends, begin, now, begins, rules)
     for at in range(listed):
+        wide = added(options, at) + (0 if options.kind[at] == WHOLE_MOVE else have)
+        begins = now + rules.start_up_s + move_to_s(rung_on(processes, wide, rules), rules)
+        meanwhile = going_on(processes, have, ends, begin, now, begins, rules)
         planned = _merge(ends, held, anchors, count, options.kind[at] == WHOLE_MOVE, scratch)
         duration = slot_durations[options.slot[at]]
         _insert(scratch, planned, now + duration, options.processors[at])
@@ -383,7 +396,7 @@ def going_on(
     the move to come is over."""
     if rules.start_up_s <= 0.0 or begin_s > now or ends[0] < until_s:
         return 0.0
-    return rules.start_up_s / stretch_by(degree(processes, have), rules.delta)
+    return rules.start_up_s / stretch_on(processes, have, rules)
 
 
 @kernel
@@ -417,7 +430,7 @@ def _expansions(
             level = levels[at]
             processors = available
             if not rules.whole_slots:
-                least = fewest(processes, degree(processes, level + available))
+                least = width_of(processes, rung_on(processes, level + available, rules), rules)
                 processors = whole_units(least - level, unit)
             if not 1 <= processors <= available or _listed(options, singles, processors):
                 continue
@@ -446,16 +459,17 @@ def _expansions(
 def _whole_moves(processes: int, have: int, slot_processors: Ints, slots: int, rules: Rules, options: Options) -> int:
     """List where all ranks could go together: each slot that reaches a lower degree than every longer one."""
     unit = rules.processor_quantum
-    lowest = min(rules.omax + 1, degree(processes, have))
+    lowest = min(last_rung(processes, rules) + 1, rung_on(processes, have, rules))
     count = 0
     for slot in range(slots):
         available = min(_on_a_node(slot_processors[slot], rules), whole_units(processes, unit))
-        if available <= 0 or degree(processes, min(available, processes)) >= lowest:
+        if available <= 0 or rung_on(processes, min(available, processes), rules) >= lowest:
             continue
-        lowest = degree(processes, min(available, processes))
+        lowest = rung_on(processes, min(available, processes), rules)
         options.kind[count] = WHOLE_MOVE
         options.slot[count] = slot
-        options.processors[count] = available if rules.whole_slots else whole_units(fewest(processes, lowest), unit)
+        needs = whole_units(width_of(processes, lowest, rules), unit)
+        options.processors[count] = available if rules.whole_slots else needs
         options.slot_2[count] = -1
         options.degree_2[count] = lowest
         count += 1
@@ -515,7 +529,7 @@ def placeholder_choice(
     choice = START_OVER
     best = round_up(requested_s, 1.0)
     if movable and (work_s > 0.0 or count > 0):
-        moved = round_up(rules.lambda_s + max(0.0, requested_s - work_s), 1.0)
+        moved = round_up(move_to_s(1, rules) + max(0.0, requested_s - work_s), 1.0)
         if moved <= best:
             choice = MOVE
             best = moved

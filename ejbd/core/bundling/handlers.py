@@ -47,9 +47,10 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import carriers, carrying, expected_completion, next_shrink, rules_for, vectors
+from ejbd.core.bundling.rungs import last_rung, width_of
 from ejbd.core.decision import Candidate, Decision, DecisionKind, ReasonCode, SubjobRequest, no_room
-from ejbd.core.delta import delta_at, rate_with
-from ejbd.core.progress import degree, round_up
+from ejbd.core.delta import delta_at
+from ejbd.core.progress import round_up
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
@@ -69,7 +70,7 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     if not seen:
         return no_room(state.job, now)
     rules = rules_for(state, params)
-    steps = min(len(seen), params.omax)
+    steps = len(seen) if params.rungs is not None else min(len(seen), params.omax)
     options = room_for(steps * (steps + 1) // 2 + 2)
     processors, durations = _slot_vectors(seen)
     count, chosen = wait_options(
@@ -85,12 +86,13 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
     )
     if count == 0:
         most = seen[-1].processors
-        needed = -(-state.processes // params.omax)
-        reason = f"{_processors(most)} free, and O_max {params.omax} needs {needed} for {state.processes} processes"
+        needed = width_of(state.processes, last_rung(state.processes, rules), rules)
+        needs = f"O_max {params.omax} needs {needed}"
+        if params.rungs is not None:
+            needs = f"the narrowest width is {needed}"
+        reason = f"{_processors(most)} free, and {needs} for {state.processes} processes"
         if rules.node_limit >= 0:
-            reason = (
-                f"{_on_one_node(state)}: {rules.node_limit} can be had on one, and O_max {params.omax} needs {needed}"
-            )
+            reason = f"{_on_one_node(state)}: {rules.node_limit} can be had on one, and {needs}"
         return Decision(DecisionKind.NOTHING, state.job, now, reason, slots=seen, code=ReasonCode.TOO_NARROW)
 
     if not state.movable:
@@ -111,7 +113,8 @@ def plan_wait(state: ElasticState, slots: Sequence[BackfillSlot], now: float, pa
         none = ReasonCode.NONE_LASTS
         return Decision(DecisionKind.NOTHING, state.job, now, reason, (), None, weighed, seen, code=none)
     reason = f"start by {best.name}: {best.why}" + _rejected(candidates, best)
-    resumes = params.start_up_s + (params.lambda_s if state.work_s > 0.0 else 0.0)
+    wide = sum(request.processors for request in best.requests)
+    resumes = params.start_up_s + (params.move_to_s(state.processes, wide) if state.work_s > 0.0 else 0.0)
     ends = [request.length_s for request in best.requests]
     timeline = _timeline_with(state, best.requests, ends, now, resumes, params)
     return Decision(
@@ -158,15 +161,17 @@ def _timeline_of_growth(
     held = vectors(carriers(state, rules))
     have = carrying(held.processors, len(held.ends), rules)
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
-    begins = now + params.start_up_s + params.lambda_s
+    wide = have if state is stays else 0
+    move_s = params.move_to_s(state.processes, wide + sum(request.processors for request in requests))
+    begins = now + params.start_up_s + move_s
     done = going_on(state.processes, have, held.ends, begin, now, begins, rules)
     if done <= 0.0:
         return _timeline_with(stays, requests, lengths_s, now, begins - now, params)
     launched = now + params.start_up_s
     then = replace(stays, work_s=state.work_s + done)
     left_s = [length_s - params.start_up_s for length_s in lengths_s]
-    runs = PlannedInterval(PlannedKind.RUN, now, launched, have, degree(state.processes, have))
-    return runs, *_timeline_with(then, requests, left_s, launched, params.lambda_s, params)
+    runs = PlannedInterval(PlannedKind.RUN, now, launched, have, params.ranks_each(state.processes, have))
+    return runs, *_timeline_with(then, requests, left_s, launched, move_s, params)
 
 
 def _whole_runs(options: Options, count: int) -> tuple[int, int]:
@@ -186,7 +191,7 @@ def _wait_candidate(
     """One option of a waiting job in words."""
     kind, slot, processors = options.kind[at], slots[options.slot[at]], options.processors[at]
     request = SubjobRequest(processors, options.length[at], options.slot[at])
-    held = f"{_processors(processors)}{where} (degree {options.degree[at]})"
+    held = f"{_processors(processors)}{where} ({_rung(options.degree[at], params)})"
     if kind == SUSPENDED_RUN:
         why = f"{held} for {slot.duration_s:.0f} s, then back to waiting with the work kept"
         return Candidate("suspend", True, None, (request,), why)
@@ -194,8 +199,8 @@ def _wait_candidate(
     completion = now + options.seconds[at] if feasible else None
     guarded = {
         LATE: f", and could not be given back in time: a move takes {params.lambda_s + params.start_up_s:.0f} s",
-        DEAR: ", and even borrowed, room would cost the others too much at this degree: Delta is "
-        f"{delta_at(params.delta, options.degree[at]):g}",
+        DEAR: ", and even borrowed, room would cost the others too much at this degree"
+        + (f": Delta is {delta_at(params.delta, options.degree[at]):g}" if params.rungs is None else ""),
     }.get(options.verdict[at])
     if kind == WHOLE_RUN:
         name = "case 1" if slot.duration_s >= params.max_walltime_s else "case 2"
@@ -211,8 +216,8 @@ def _wait_candidate(
         return Candidate("case 3", False, None, (), why)
     more = options.processors_2[at]
     why = (
-        f"{_processors(processors + more)} (degree {options.degree_2[at]}) for {short:.0f} s, then {processors} "
-        f"(degree {options.degree[at]}), take {options.seconds[at]:.0f} s"
+        f"{_processors(processors + more)} ({_rung(options.degree_2[at], params)}) for {short:.0f} s, then "
+        f"{processors} ({_rung(options.degree[at], params)}), take {options.seconds[at]:.0f} s"
     )
     if guarded:
         return Candidate("case 3", False, None, (), why + guarded)
@@ -221,13 +226,20 @@ def _wait_candidate(
     return Candidate("case 3", True, completion, (request, SubjobRequest(more, short, options.slot_2[at])), why)
 
 
+def _rung(rung: int, params: BundlingParameters) -> str:
+    """How the job is placed there."""
+    if params.rungs is None:
+        return f"degree {rung}"
+    return "at full width" if rung == 1 else "reshaped"
+
+
 def _price_of_start(options: Options, at: int, state: ElasticState, params: BundlingParameters) -> float | None:
     """Processor-seconds for each second of the job's own that is done then."""
     done_s = state.work_left_s
     if options.kind[at] == SUSPENDED_RUN:
         resumes = params.lambda_s if state.work_s > 0.0 else 0.0
         running_s = options.length[at] - params.lambda_s - params.start_up_s - resumes
-        done_s = running_s * rate_with(state.processes, options.processors[at], params.delta) / params.pace
+        done_s = running_s * params.rate_on(state.processes, options.processors[at]) / params.pace
     elif options.verdict[at] != FEASIBLE:
         return None
     return round(options.spent[at] / done_s, 2) if done_s > 0.0 else None
@@ -236,7 +248,8 @@ def _price_of_start(options: Options, at: int, state: ElasticState, params: Bund
 def _no_case_1(slots: tuple[BackfillSlot, ...], params: BundlingParameters) -> Candidate:
     if slots[0].duration_s < params.max_walltime_s:
         return Candidate("case 1", False, None, (), "no processor is free without an end")
-    why = f"{_processors(slots[0].processors)} without an end: too few for O_max {params.omax}"
+    too_few = f"O_max {params.omax}" if params.rungs is None else "any width"
+    why = f"{_processors(slots[0].processors)} without an end: too few for {too_few}"
     return Candidate("case 1", False, None, (), why)
 
 
@@ -282,7 +295,7 @@ def plan_running(
         return Decision(DecisionKind.NOTHING, state.job, now, skip, (), known, (), seen, timeline=planned, code=code)
 
     order = sorted(range(listed), key=lambda at: added(options, at))
-    candidates = [_expanded(options, at, seen, now, present, state) for at in order]
+    candidates = [_expanded(options, at, seen, now, present, state, params) for at in order]
     if chosen < 0:
         reason = f"stay on {_processors(carrying(held.processors, count, rules))}, {_until(known, now)}"
         none = "what is free does not lower the degree"
@@ -340,7 +353,13 @@ def _by_earlier_runs(state: ElasticState) -> str:
 
 
 def _expanded(
-    options: Options, at: int, slots: tuple[BackfillSlot, ...], now: float, present: float, state: ElasticState
+    options: Options,
+    at: int,
+    slots: tuple[BackfillSlot, ...],
+    now: float,
+    present: float,
+    state: ElasticState,
+    params: BundlingParameters,
 ) -> Candidate:
     """One expansion in words."""
     slot, processors = options.slot[at], options.processors[at]
@@ -348,7 +367,7 @@ def _expanded(
     why = f"{_processors(processors)} more"
     if options.kind[at] == WHOLE_MOVE:
         name = "whole move"
-        why = f"all processes to {_processors(processors)} on one node (degree {options.degree_2[at]})"
+        why = f"all processes to {_processors(processors)} on one node ({_rung(options.degree_2[at], params)})"
         if slots[slot].duration_s < UNLIMITED:
             why += f", which may be used for {slots[slot].duration_s:.0f} s"
     elif options.kind[at] == ADD_TWO:
@@ -391,14 +410,15 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     if split and state.movable:
         stuck = f"its {state.processes} processes have to stay on one node, and J0 has {limit} on one"
     full = now + round_up(state.requested_s)
-    moved = now + round_up(params.lambda_s + state.work_left_s)
+    move_s = params.move_to_s(state.processes, state.processes)
+    moved = now + round_up(move_s + state.work_left_s)
     release = tuple(subjob.id for subjob in state.subjobs if not subjob.anchor)
     move = Candidate(
         "(i) move to J0",
         movable and (state.work_s > 0.0 or bool(state.subjobs)),
         moved if movable else None,
         (),
-        f"a move of {params.lambda_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s"
+        f"a move of {move_s:.0f} s and {state.work_left_s:.0f} s at full width: {moved - now:.0f} s"
         if movable
         else stuck,
     )
@@ -435,7 +455,7 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     choice, _ = placeholder_choice(total_s, state.work_s, len(state.subjobs), done - now, movable, params.rules)
     if choice == MOVE:
         best, kind = move, DecisionKind.MOVE_TO_PLACEHOLDER
-        timeline = _on_placeholder(state, params.lambda_s, state.work_left_s, now)
+        timeline = _on_placeholder(state, move_s, state.work_left_s, now)
     elif choice == START_OVER:
         best, kind = restart, DecisionKind.START_ON_PLACEHOLDER
         timeline = _on_placeholder(state, 0.0, state.requested_s, now)
@@ -455,9 +475,10 @@ def _on_placeholder(state: ElasticState, move_s: float, work_s: float, now: floa
 
 
 def plan_leaving(state: ElasticState, now: float, params: BundlingParameters) -> Decision:
-    """What becomes of a job whose subjobs do not carry it to its end (section 3.2.2): left in time, or suspended.
+    """What becomes of a job with subjobs that end before it does (section 3.2.2): they are left in time, or it is
+    suspended.
 
-    NOTHING where nobody has to be left. GIVE_UP where what is held does not last and the job is not suspended.
+    NOTHING where none has to be left. GIVE_UP where what is held does not last and the job is not suspended.
     """
     done, timeline = expected_completion(state, now, params)
     known = done if done < UNLIMITED else None

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from ejbd.core.delta import Delta, deltas_for_kernels
-from ejbd.core.kernel import Floats, kernel
+from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.parameters import Parameter, Parameters
+from ejbd.core.rungs import Rungs
 
 
 class Order(StrEnum):
@@ -33,6 +34,7 @@ class Guard(StrEnum):
 
 
 ARRIVAL, LEAST_WORK = (list(Order).index(order) for order in (Order.ARRIVAL, Order.LEAST_WORK))  # for kernels
+OVER_SUBSCRIBED, BY_LAW, BY_TABLE = 0, 1, 2  # the form of a job's rungs, for kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class BundlingParameters(Parameters):
     suspend: Annotated[
         bool,
         Parameter(
-            says="use room that is too short to finish in: the job is checkpointed before the room ends and goes back "
-            "to waiting, its work and its place (J0) kept",
+            says="use room that is too short to finish in. Before the room ends the job is checkpointed, and waits "
+            "again with its work and its place (J0)",
             more="going on later costs one lambda",
             queue=True,
         ),
@@ -51,8 +53,8 @@ class BundlingParameters(Parameters):
     order: Annotated[
         Order,
         Parameter(
-            says="who looks for room first: `least-work`: waiting jobs before running ones, the least processors x "
-            "seconds left first; `arrival`: the first to come, whatever it does",
+            says="which jobs look for room first. `least-work`: waiting jobs before running ones, the least processors "
+            "x seconds left first; `arrival`: the first to come, whatever it does",
             queue=Order.LEAST_WORK,
         ),
     ] = Order.ARRIVAL
@@ -87,10 +89,9 @@ class BundlingParameters(Parameters):
     guard: Annotated[
         Guard,
         Parameter(
-            says="elastic jobs must not cost the others: over-subscribed ones give back what they hold as soon as a "
-            "waiting job would fit into it; `auto`: where `suspend` is on",
-            more="and nobody takes over-subscribed room whose moves are long beside the runs of this cluster, the "
-            "shorter the higher Delta is (docs/policies.md); the paper's algorithm has no guard",
+            says="elastic jobs must not cost the others (`auto`: where `suspend` is on). Over-subscribed ones give "
+            "back what a waiting job would fit into",
+            more="none borrows where moves are long beside the runs of this cluster (docs/policies.md)",
             queue=Guard.ON,
             simulated=Guard.AUTO,
         ),
@@ -113,14 +114,21 @@ class BundlingParameters(Parameters):
 if TYPE_CHECKING:
 
     class Rules(BundlingParameters):
-        """:class:`BundlingParameters` for kernels: words by their places among the choices, Delta by degree."""
+        """:class:`BundlingParameters` for kernels: words by their places among the choices, Delta by degree, rungs by
+        their form (one of the above) with a law or a table."""
 
         order: int  # type: ignore[assignment]
         guard: int  # type: ignore[assignment]  # 1 where it is on
         delta: Floats  # type: ignore[assignment]  # by degree, as :func:`ejbd.core.progress.stretch_by` takes it
+        form: int
+        alpha: float
+        widths: Ints
+        stretches: Floats
+        moves_s: Floats
 
 else:
-    Rules = namedtuple("Rules", [field.name for field in fields(BundlingParameters)])
+    _OF_RUNGS = ("form", "alpha", "widths", "stretches", "moves_s")
+    Rules = namedtuple("Rules", [one.name for one in fields(BundlingParameters) if one.name != "rungs"] + [*_OF_RUNGS])
 
 
 def _number(kind: type[Any]) -> Callable[[Any], Any]:
@@ -134,22 +142,34 @@ def _number(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 _HINTS = get_type_hints(BundlingParameters)
-_NUMBERS = tuple((field.name, _number(_HINTS[field.name]), field.default) for field in fields(BundlingParameters))
+_NUMBERS = tuple(
+    (field.name, _number(_HINTS[field.name]), field.default)
+    for field in fields(BundlingParameters)
+    if field.name != "rungs"
+)
 
 
 def rules_of(parameters: Parameters) -> Rules:
     """The parameters of any policy for the kernels: what a policy does not have is as the paper has it."""
-    rules = Rules(*[number(getattr(parameters, name, default)) for name, number, default in _NUMBERS])
+    values = [number(getattr(parameters, name, default)) for name, number, default in _NUMBERS]
+    rules = Rules(*values, *_form(parameters.rungs))  # type: ignore[call-arg]
     deltas = deltas_for_kernels(parameters.delta, parameters.pace)
     guard = getattr(parameters, "guard", Guard.OFF)
     guards = guard is Guard.ON or (guard is Guard.AUTO and bool(rules.suspend))
     return rules._replace(delta=deltas, guard=int(guards))  # type: ignore[attr-defined,no-any-return]
 
 
+def _form(rungs: Rungs | None) -> tuple[int, float, list[int], list[float], list[float]]:
+    if rungs is None:
+        return OVER_SUBSCRIBED, 0.0, [], [], []
+    form = BY_LAW if rungs.alpha > 0.0 else BY_TABLE
+    return form, rungs.alpha, list(rungs.widths), list(rungs.stretches), list(rungs.moves_s)
+
+
 @kernel
 def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
     """The same rules with O_max no higher than `omax`, which is a job's own, and what is known of runs by now."""
-    return Rules(
+    return Rules(  # type: ignore[call-arg]
         omax=min(rules.omax, omax),
         lambda_s=rules.lambda_s,
         delta=rules.delta,  # type: ignore[arg-type]
@@ -167,4 +187,9 @@ def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
         act_in_move=rules.act_in_move,
         min_left_s=rules.min_left_s,
         guard=rules.guard,  # type: ignore[arg-type]
+        form=rules.form,
+        alpha=rules.alpha,
+        widths=rules.widths,
+        stretches=rules.stretches,
+        moves_s=rules.moves_s,
     )

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ejbd.core.bundling.parameters import BundlingParameters, Rules
+from ejbd.core.bundling.rungs import last_rung, rung_on, stretch_at, stretch_on
 from ejbd.core.kernel import Floats, Ints, kernel
-from ejbd.core.progress import ROUNDING_SLACK_S, degree, round_up, stretch_by
+from ejbd.core.progress import ROUNDING_SLACK_S, round_up
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
@@ -67,7 +68,7 @@ def walk_plan(
     dropped = 0
     spent = 0.0
     while True:
-        stretched = stretch_by(degree(processes, processors), rules.delta)
+        stretched = stretch_on(processes, processors, rules)
         done = now + left * stretched
         if len(levels) > 0:
             levels[told] = processors
@@ -96,7 +97,7 @@ def walk_plan(
                 return math.inf, told, logged, left, spent
             processors -= held[dropped]
             dropped += 1
-        if processors <= 0 or processors * rules.omax < processes:
+        if processors <= 0 or rung_on(processes, processors, rules) > last_rung(processes, rules):
             return math.inf, told, logged, left, spent
 
 
@@ -146,8 +147,9 @@ def first_staying(
         staying += 1
     if staying == count or ends[staying] >= end + rules.lambda_s or processors <= 0:
         return staying
-    lower = degree(processes, processors)
-    if lower <= rules.omax and now + work_left_s * stretch_by(lower, rules.delta) <= ends[staying] + ROUNDING_SLACK_S:
+    lower = rung_on(processes, processors, rules)
+    takes_s = work_left_s * stretch_at(processes, lower, rules)
+    if lower <= last_rung(processes, rules) and now + takes_s <= ends[staying] + ROUNDING_SLACK_S:
         return staying
     while staying < count and ends[staying] < end + rules.lambda_s:
         staying += 1
@@ -173,7 +175,7 @@ def shrink_plan(
     It has to be over at the end of the first subjob. Subjobs come as for :func:`walk_plan`.
     """
     processors = carrying(held, count, rules)
-    stretched = stretch_by(degree(processes, processors), rules.delta)
+    stretched = stretch_on(processes, processors, rules)
     end = ends[0]
     if begin_s + work_left_s * stretched <= end + ROUNDING_SLACK_S:
         return NONE_LEAVES, 0
@@ -189,7 +191,7 @@ def shrink_plan(
             return ANCHOR_LEAVES, staying
     if staying == count:
         return NONE_STAYS, staying
-    if kept * rules.omax < processes:
+    if kept <= 0 or rung_on(processes, kept, rules) > last_rung(processes, rules):
         return TOO_FEW_STAY, staying
     return SOME_STAY, staying
 
@@ -254,7 +256,7 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
     for at in range(0, 4 * logged, 4):
         moves, start, end, processors = log[at : at + 4]
         kind = PlannedKind.MOVE if moves else PlannedKind.RUN
-        over = 0 if moves else degree(state.processes, int(processors))
+        over = 0 if moves else params.ranks_each(state.processes, int(processors))
         intervals.append(PlannedInterval(kind, start, end, int(processors), over, on_j0))
     if math.isinf(done) and state.movable and intervals:
         intervals.append(PlannedInterval(PlannedKind.SUSPENDED, intervals[-1].end_s, math.inf, 0, 0))
@@ -262,7 +264,7 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
 
 
 def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> Shrink | None:
-    """The next move off subjobs that end before the expected completion; None where nobody has to be left.
+    """The next move off subjobs that end before the expected completion; None where none has to be left.
 
     `begin_s` may lie in the past: then there is no time to lose.
     """
@@ -277,20 +279,20 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
         return None
     leaves, stays = held[:staying], held[staying:]
     kept = sum(subjob.processors for subjob in stays)
-    who = ", ".join(subjob.id for subjob in leaves)
+    left = ", ".join(subjob.id for subjob in leaves)
     if code == ANCHOR_LEAVES:
         anchor = next(subjob for subjob in leaves if subjob.anchor)
         reason = f"{anchor.id} holds the user's shell and ends before the application completes"
     elif code == NONE_STAYS:
-        reason = f"all subjobs ({who}) end before the application completes"
+        reason = f"all subjobs ({left}) end before the application completes"
     elif code == TOO_FEW_STAY:
-        reason = f"without {who}, {kept} of the processors stay: too few for {state.processes} at O_max {params.omax}"
+        reason = f"without {left}, {kept} of the processors stay: too few for {state.processes} at O_max {params.omax}"
     else:
         return Shrink(
             end - params.lambda_s,
             end,
             tuple(subjob.id for subjob in leaves),
             tuple(subjob.id for subjob in stays),
-            f"the application outlasts {who}; processors that stay: {kept}",
+            f"the application outlasts {left}; processors that stay: {kept}",
         )
     return Shrink(end - params.lambda_s, end, tuple(subjob.id for subjob in held), (), reason)

@@ -11,13 +11,13 @@ from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.decision import Decision
 from ejbd.core.lending import Borrower, Lending
 from ejbd.core.parameters import Parameters
-from ejbd.core.policy import Policy, register
+from ejbd.core.policy import QueuePolicy, register
 from ejbd.core.shapes import BackfillSlot
 from ejbd.core.state import ElasticState
 
 
 @register
-class Bundling(Policy):
+class Bundling(QueuePolicy):
     """The paper's handlers (`handlers`). A policy that differs from it in some answers is a subclass of it."""
 
     name = "bundling"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Self
 
 from ejbd.core.evolving.blocks import Block, blocks
-from ejbd.core.evolving.profiles import Profile, Step, profile_of
+from ejbd.core.evolving.profiles import Profile, Step, profile_of, seconds_of
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 
@@ -19,6 +20,7 @@ class Course:
     profile: Profile
     starts_s: tuple[float, ...]
     end_s: float
+    base: int  # places that are held throughout: what all steps had in common when it began
 
     @classmethod
     def beginning(cls, profile: Profile, at_s: float) -> Self:
@@ -27,12 +29,13 @@ class Course:
         for step in profile.steps:
             starts.append(at)
             at += step.duration_s
-        return cls(profile, tuple(starts), at)
+        return cls(profile, tuple(starts), at, base_of(profile))
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
-        """What is held through all steps, then each increment."""
-        return blocks([step.processors for step in self.profile.steps])
+    def increments(self) -> tuple[Block, ...]:
+        """What is held beyond the base, by the steps."""
+        found = blocks([self.base, *(step.processors for step in self.profile.steps)])
+        return tuple(Block(block.first - 1, block.last - 1, block.processors) for block in found[1:])
 
     def begins(self, block: Block) -> float:
         return self.starts_s[block.first]
@@ -62,12 +65,13 @@ class Course:
     def replaced(self, tail: tuple[tuple[float, int], ...], end_s: float) -> Self:
         """With what begins from the first of these times (absolute seconds) on in the place of what was planned.
 
-        Steps that have begun by then stay as they are. Raises ValueError for times that do not grow up to `end_s`.
+        Steps that have begun by then stay as they are. Raises ValueError for times that do not grow up to `end_s`, and
+        for a width below the base.
         """
+        if any(width < self.base for _, width in tail):
+            raise ValueError(f"{self.base} places are held throughout, and no step can have less")
         times = [time_s for time_s, _ in tail]
-        if not tail or any(
-            later <= one for one, later in zip([self.starts_s[0], *times], [*times, end_s], strict=True)
-        ):
+        if not tail or times[0] < self.starts_s[0] or any(b <= a for a, b in pairwise([*times, end_s])):
             raise ValueError("the times of the steps have to grow, up to the end of the profile")
         kept = [at for at, start in enumerate(self.starts_s) if start < times[0]]
         starts = (*(self.starts_s[at] for at in kept), *times)
@@ -87,13 +91,18 @@ class Course:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {"steps": self.profile.to_json(), "starts_s": list(self.starts_s), "end_s": self.end_s}
+        return {
+            "steps": self.profile.to_json(),
+            "starts_s": list(self.starts_s),
+            "end_s": self.end_s,
+            "base": self.base,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What `to_json` wrote."""
         profile = Profile(tuple(Step(duration, width) for duration, width in data["steps"]))
-        return cls(profile, tuple(data["starts_s"]), data["end_s"])
+        return cls(profile, tuple(data["starts_s"]), data["end_s"], data["base"])
 
 
 def profile_from_json(data: Mapping[str, Any]) -> Profile:
@@ -104,3 +113,23 @@ def profile_from_json(data: Mapping[str, Any]) -> Profile:
 def base_of(profile: Profile) -> int:
     """The part that all steps have in common."""
     return min(step.processors for step in profile.steps)
+
+
+def parse_tail(text: str, now_s: float) -> tuple[tuple[float, int], ...]:
+    """The steps that come, each when it begins (absolute seconds) and how wide it is: `now:64,+1800s:128`.
+
+    Raises ValueError with one sentence.
+    """
+    found = []
+    for number, part in enumerate(text.split(","), 1):
+        when, colon, width = part.strip().partition(":")
+        ahead = when.strip().removeprefix("+")
+        try:
+            if not colon or not width.strip().isdecimal() or not (when.strip() == "now" or when.strip()[:1] == "+"):
+                raise ValueError
+            ahead_s = 0.0 if ahead == "now" else seconds_of(ahead)
+            found.append((now_s + ahead_s, int(width)))
+        except ValueError:
+            what = f"step {number} of the tail, {part.strip()[:40]!r}, is no time and width"
+            raise ValueError(f"{what}; write now:64,+30m:128") from None
+    return tuple(found)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ejbd.core.decision import Decision, DecisionKind, ReasonCode
-from ejbd.core.delta import rate_with
 from ejbd.core.parameters import Parameters
 from ejbd.core.state import ElasticState
 from ejbd.core.timeline import PlannedKind
@@ -34,8 +33,8 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """J0's place: when it is planned to start and to end, and who may take it. `each`: processors of one place of the
-    job, in which subjobs are planned."""
+    """J0's place: when it is planned to start and to end, and which jobs may take it. `each`: processors of one place
+    of the job, in which subjobs are planned."""
 
     starts_s: float
     ends_s: float
@@ -75,8 +74,7 @@ class Place:
     def _work_before(self, decision: Decision, state: ElasticState, parameters: Parameters) -> float:
         """Full-speed seconds that are done before J0 starts, as the decision plans it."""
         return sum(
-            max(0.0, min(one.end_s, self.starts_s) - one.start_s)
-            * rate_with(state.processes, one.processors, parameters.delta)
+            max(0.0, min(one.end_s, self.starts_s) - one.start_s) * parameters.rate_on(state.processes, one.processors)
             for one in decision.timeline
             if one.kind is PlannedKind.RUN
         )

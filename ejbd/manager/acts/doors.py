@@ -32,6 +32,7 @@ Rule = Callable[..., Effects[Any]]
 OF_JOB: dict[type[Effect], Rule] = {
     fx.Conclude: concluding.conclude,
     fx.Evolve: steps.evolve,
+    fx.ReplaceTail: steps.replace_tail,
     fx.NoteDeaths: deaths.note_deaths,
     fx.NoteMemory: deaths.note_memory,
     fx.NoteRefusal: deaths.note_refusal,

@@ -382,6 +382,15 @@ class Evolve(Effect):
     """One look at a job of widths that are known ahead: ask for those that come, and leave what is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplaceTail(Effect):
+    """Replace what comes of an evolving job, or only say what that would be. Answers its course."""
+
+    tail: str
+    by: str
+    dry_run: bool
+
+
 # -- rules/linked ------------------------------------------------------------------------------------------------------
 
 

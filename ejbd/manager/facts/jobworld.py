@@ -15,12 +15,14 @@ from ejbd.core.parameters import Parameters, said_by_job
 from ejbd.core.penalty import AtDegree, Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
+from ejbd.core.rungs import Rungs, parse_widths, rungs_of
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.facts.jobrows import JobRows
 from ejbd.manager.facts.missed import missed_s
+from ejbd.manager.facts.past.history import work_of
 from ejbd.manager.facts.times import CLOCKS_S, expected_left_s, planned_s, usable_end, walltime_end, work_now
-from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.models import Epoch, Job, Launch, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import JobKind, SubjobRole
 
@@ -147,13 +149,32 @@ class JobWorld(JobRows):
             )
         return self._overheads
 
+    @property
+    def rungs(self) -> Rungs | None:
+        """Of an application that is restarted on the number of ranks that fits; None: it keeps its ranks."""
+        said = self.job.spec.get("widths")
+        if not said:
+            return None
+        shape, widths = parse_widths(said)
+        application = self.job.application or ""
+        measured = self.ctx.history.widths(application, work_of(self.job.user, self.spec)) if application else {}
+        return rungs_of(self.job.processes, shape=shape, widths=widths, measured=measured)
+
+    def width_for(self, launch: Launch, places: int) -> int:
+        """With how many ranks a launch is placed on so many places: as it asks for, unless it is reshaped."""
+        rungs = self.rungs
+        if rungs is None or launch.size != self.job.processes:
+            return launch.size
+        return rungs.width_on(launch.size, places) or rungs.widths[-1]
+
     def parameters(self) -> Parameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""
         asked = self.ctx.queue_settings(self.job.queue).parameters
         view = self.ctx.view
         queue = view.queue(self.job.queue) if view else None
         unit = self.job.processes if self.as_one else quantum(view, queue, self.needs) if view and queue else 1
-        omax = self.job.spec.get("omax") or asked.omax
+        rungs = self.rungs
+        omax = self.job.spec.get("omax") or asked.omax if rungs is None else self.job.processes
         asked = replace(asked, **said_by_job(type(asked), self.job.spec.get("settings") or {}))
         return replace(
             asked,
@@ -163,6 +184,7 @@ class JobWorld(JobRows):
             start_up_s=self._start_up_s(),
             giving_back_s=self.overheads.giving_back.value,
             pace=self.overheads.pace.value,
+            rungs=rungs,
             runs_s=self.ctx.history.lasting_s(),
             processor_quantum=unit,
             walltime_quantum_s=self.ctx.view.walltime_quantum_s if self.ctx.view else 1.0,

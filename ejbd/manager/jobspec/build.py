@@ -196,6 +196,7 @@ def read(request: JobRequest) -> Reading:
         learned=False if profile is not None else _learned(settings, notes),
         array=array.value if array is not None else None,
         asked=asked_for(request, settings, typed, cwd, pbs),
+        widths=values.widths(settings["ejb:widths"]) if "ejb:widths" in settings else "",
         pbs=pbs.present,
         qsub=pbs.shared,
         signal=settings["signal"].value or "" if end_signal is not None else "",
@@ -204,6 +205,9 @@ def read(request: JobRequest) -> Reading:
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
+    if spec.widths and spec.engine != "application":
+        what = "widths are of an application that checkpoints itself"
+        raise invalid(settings["ejb:widths"].where, what, "say engine=application, too, if it does")
     return Reading(spec, tuple(refusals), tuple(notes))
 
 

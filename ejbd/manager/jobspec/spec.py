@@ -64,7 +64,8 @@ class JobSpec:
     PBS. `signal`: as --signal has it. `begins_again`: its script is begun again, behind the launches that have ended,
     where its shell is lost. `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after
     the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
-    evolve).
+    evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
+    them).
     """
 
     name: str
@@ -107,6 +108,7 @@ class JobSpec:
     signal: str = ""
     mail: Mail | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    widths: str = ""
     evolving: dict[str, Any] | None = None
 
     def passed_through(self) -> JobSpec:
@@ -119,6 +121,8 @@ class JobSpec:
         """Plain JSON values; :meth:`from_json` is its inverse."""
         # Not asdict(), which copies every variable of the environment by way of its own recursion.
         found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.widths:  # few jobs have any
+            del found["widths"]
         found["wants"], found["needs"] = self.wants.to_json(), self.needs.to_json()
         found["mail"] = self.mail.to_json() if self.mail is not None else None
         if self.asked is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from ejbd.core.rungs import parse_widths
 from ejbd.core.walltime import parse_walltime
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, has_control, invalid, shortened
@@ -82,6 +83,16 @@ def application(given: Given) -> str:
         what = f"app is NAME or NAME:CLASS, of at most {LONGEST_APPLICATION} and {LONGEST_CLASS} characters"
         raise invalid(given.where, f"{what}, not {shortened(given.value or '')}")
     return f"{name}:{kind}" if kind else name
+
+
+def widths(given: Given) -> str:
+    """The widths at which an application can be restarted: a shape, or a list."""
+    text = (given.value or "").strip().lower()
+    try:
+        parse_widths(text)
+    except ValueError as error:
+        raise invalid(given.where, f"widths are {error}, not {shortened(text)}") from None
+    return text
 
 
 def learned_walltime(given: Given) -> bool:

@@ -335,6 +335,21 @@ class SignalPayload(Wire):
     epoch: Count | None
 
 
+class ResizePlace(Wire):
+    """Another place for a rank that runs: a processor of its node, or several of which the first is its own."""
+
+    rank: Count
+    processor: Count
+    processors: list[Count] | None = None
+
+
+class ResizePayload(Wire):
+    """Have ranks of an epoch go on on other processors of their node, without a checkpoint."""
+
+    epoch: Count
+    ranks: Annotated[list[ResizePlace], Field(min_length=1)]
+
+
 class ExitPayload(Wire):
     """Leave. `code`: the exit code, where jobs of the batch system may wait for the job's own."""
 
@@ -386,6 +401,11 @@ class SignalOperation(_Operation):
     payload: SignalPayload
 
 
+class ResizeOperation(_Operation):
+    kind: Literal["resize"]
+    payload: ResizePayload
+
+
 class ExitOperation(_Operation):
     kind: Literal["exit"]
     payload: ExitPayload
@@ -400,6 +420,7 @@ Operation = Annotated[
     | LaunchEndedOperation
     | DrainOperation
     | SignalOperation
+    | ResizeOperation
     | ExitOperation,
     Field(discriminator="kind"),
 ]

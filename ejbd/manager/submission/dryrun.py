@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ejbd.core.evolving.course import base_of, profile_from_json
 from ejbd.core.needs import PLAIN
 from ejbd.core.policy import Situation
 from ejbd.manager.facts.admitted import Admission
@@ -11,8 +12,9 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import asked_first_s
 from ejbd.manager.facts.room.asking import ask
+from ejbd.manager.facts.room.evolving import foreseen
 from ejbd.manager.facts.room.windows import Room
-from ejbd.manager.jobspec import Reading
+from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.intake import columns
 from ejbd.manager.submission.queues import told_slots
@@ -26,6 +28,11 @@ def _unstored(ctx: Context, taken: Admission, user: str, walltimes: dict[str, An
     nothing_yet = {"work_s": 0.0, "work_rate": 0.0, "script_run": 0, "not_movable": "", "not_before_s": 0.0}
     row = columns(taken, taken.spec, user, ctx.now, walltimes)
     return JobWorld(ctx, Job(id="dry-run", state=JobState.WAITING, **row, **nothing_yet), _subjobs=[])
+
+
+def _of_j0(spec: JobSpec) -> int:
+    """Places of J0: of an evolving job what all of its steps have in common."""
+    return spec.processes if spec.evolving is None else base_of(profile_from_json(spec.evolving))
 
 
 def plan(
@@ -43,7 +50,9 @@ def plan(
     slots = room.windows(queue.partition(",")[0], spec.needs if taken.elastic else PLAIN).slots()
     if taken.elastic:
         world = _unstored(ctx, taken, user, walltimes)
-        decision = ask(world, Situation.WAIT, room).answer().to_json()
+        evolves = world.evolving is not None
+        made = foreseen(world, slots) if evolves else ask(world, Situation.WAIT, room).answer()
+        decision = made.to_json()
     return taken, {
         "queue": queue,
         "elastic": taken.elastic,
@@ -56,7 +65,7 @@ def plan(
         "deltas": [one.to_json() for one in world.deltas] if world is not None else [],
         "overheads": world.overheads.to_json() if world is not None else None,
         "placeholder": {
-            "processors": spec.processes * spec.threads,
+            "processors": _of_j0(spec) * spec.threads,
             "walltime_s": spec.walltime_s if first_s is None else first_s,
         },
         "walltimes": walltimes,

@@ -18,7 +18,7 @@ from ejbd.manager.facts.promises import Promises
 from ejbd.manager.facts.queues import pauses_of
 from ejbd.manager.submission.admission import queue_allows
 from ejbd.manager.submission.told import ToldClosed, ToldQueue, ToldSlot, ToldWindow
-from ejbd.plugins.policies import known_policies
+from ejbd.plugins.policies import queue_policies
 from ejbd.store.models import QueueOverride
 from ejbd.store.transitions import QUEUES_TOPIC, add_event, wake
 from ejbd.wire.hostlists import fold
@@ -131,7 +131,7 @@ def _checked(configured: QueueSettings, settings: dict[str, Any], said: set[str]
     What is not `said` now and belongs to another policy is left out.
     """
     policy = settings.get("policy", configured.policy)
-    known = settings_model(policy).model_fields if policy in known_policies() else settings
+    known = settings_model(policy).model_fields if policy in queue_policies() else settings
     settings = {key: value for key, value in settings.items() if key in known or key in said}
     try:
         found = QueueSettings(**{**settings, "policy": policy})

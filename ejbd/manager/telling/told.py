@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from ejbd.core.evolving.course import Course
 from ejbd.manager.facts.past.told import ToldMove, ToldSpeed, ToldWholeRun
 from ejbd.manager.facts.placing.movability import ToldMovability
 from ejbd.manager.rules.signals.periodic import ToldCheckpoints
+
+
+class ToldCourse(TypedDict):
+    """The widths of an evolving job: `steps` (seconds and places), when each begins, and when the last one ends."""
+
+    steps: list[list[float]]
+    starts_s: list[float]
+    end_s: float
+
+
+def told_course(course: Course) -> ToldCourse:
+    """A course as a caller is told it."""
+    return {"steps": course.profile.to_json(), "starts_s": list(course.starts_s), "end_s": course.end_s}
 
 
 class ToldDecision(TypedDict):

@@ -37,11 +37,13 @@ class TraceRuns:
 class Folder:
     """Tables and figures as they come into being."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, name: str = "sc15", title: str = "Elastic job bundling, SC'15: the paper's values beside ours"
+    ) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self.path, self.name = path, name
         self.paths: list[Path] = []
-        self.text = ["# Elastic job bundling, SC'15: the paper's values beside ours\n"]
+        self.text = [f"# {title}\n"]
 
     def table(self, name: str, title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> None:
         write_csv(self.path / f"{name}.csv", head, rows)
@@ -54,7 +56,7 @@ class Folder:
         self.text.append(f"\n## {title}\n\n![{title}]({paths[0].name})\n")
 
     def close(self) -> list[Path]:
-        report = self.path / "sc15.md"
+        report = self.path / f"{self.name}.md"
         report.write_text("".join(self.text), encoding="utf-8")
         return [report, *self.paths]
 

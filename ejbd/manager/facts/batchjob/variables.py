@@ -70,7 +70,7 @@ def of_launch(
     node_of = {worker.id: worker.node for worker in workers}
     nodes = _in_order(node_of.values())
     counts = [sum(node_of[seat.worker] == node for seat in seats) for node in nodes]
-    step, size = str(launch.ordinal), str(launch.size)
+    step, size = str(launch.ordinal), str(len(seats))
     of_job = _of_job(world, everywhere)
     del of_job["SLURM_CPUS_ON_NODE"]  # each worker knows its own
     return {
@@ -79,7 +79,7 @@ def of_launch(
         "SLURM_NTASKS": size,
         "SLURM_NPROCS": size,
         "SLURM_TASKS_PER_NODE": _counts(counts),
-        "SLURM_DISTRIBUTION": "cyclic" if launch.size <= len(nodes) > 1 else "block",
+        "SLURM_DISTRIBUTION": "cyclic" if len(seats) <= len(nodes) > 1 else "block",
         "SLURM_STEP_ID": step,
         "SLURM_STEPID": step,
         "SLURM_STEP_NODELIST": fold(nodes),

@@ -34,6 +34,7 @@ from ejbd.store.transitions import wake
 
 KEPT = 32  # moves and runs of one application; speeds of it at one degree; overheads of it of one kind
 MOST_SPEEDS = 256  # that are looked at
+NARROWED = 0  # the degree of a speed on fewer ranks than the job asked for
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
 SPOOL_MOVES = 50  # the newest moves, of all users, that tell how fast the spool is
@@ -59,6 +60,7 @@ class Remembered:
 
     moves: dict[str, list[Measurement]] = field(default_factory=dict)
     ratios: dict[str, list[penalty.Ratio]] = field(default_factory=dict)
+    widths: dict[str, list[tuple[str, int, float]]] = field(default_factory=dict)
     calibrations: dict[str, list[penalty.Calibration]] = field(default_factory=dict)
     obstacles: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     whole_runs: dict[str, list[WholeRun]] = field(default_factory=dict)
@@ -87,6 +89,11 @@ class History:
     def ratios(self, application: str) -> list[penalty.Ratio]:
         """What over-subscription made of an application's speed, newest first."""
         return self._read(self._remembered.ratios, ratios, application)
+
+    def widths(self, application: str, work: str) -> dict[int, float]:
+        """Speed by width, in the application's own units, of runs of that work: of each width the newest."""
+        found = self._read(self._remembered.widths, widths, application)
+        return {width: per_s for of, width, per_s in reversed(found) if of == work}
 
     def calibrations(self, application: str) -> list[penalty.Calibration]:
         """What over-subscription made of an application's whole runs, newest first."""
@@ -235,6 +242,15 @@ def ratios(session: Session, application: str) -> list[penalty.Ratio]:
         for row in latest(session, Speed, application, MOST_SPEEDS)
     ]
     return penalty.ratios(found)
+
+
+def widths(session: Session, application: str) -> list[tuple[str, int, float]]:
+    """(work, processors, units a second) of what was not over-subscribed, newest first."""
+    return [
+        (row.work, row.processors, row.units / row.seconds)
+        for row in latest(session, Speed, application, MOST_SPEEDS)
+        if row.degree in (NARROWED, 1) and row.seconds > 0 and row.units > 0
+    ]
 
 
 def speed_json(speed: Speed) -> ToldSpeed:

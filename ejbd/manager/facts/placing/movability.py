@@ -6,6 +6,8 @@ from typing import TypedDict
 
 from sqlalchemy import select
 
+from ejbd.core.policy import Situation
+from ejbd.core.question import ask
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.times import work_now
 from ejbd.plugins.engines import moving_engines
@@ -113,7 +115,7 @@ def try_due(world: JobWorld) -> bool:
         return False
     if proved(world) or world.not_movable or world.operations(OperationKind.CHECKPOINT) or not early(world, epoch):
         return False
-    ends = world.policy.subjob_ends(world.elastic_state(True), ctx.now)
+    ends = ask(world.policy, Situation.SUBJOB_ENDS, world.elastic_state(True), ctx.now)
     if epoch.processors >= epoch.size and ends.begin_s is None:
         return False  # it stays where it is
     done_s = ends.expected_completion_s

@@ -25,13 +25,13 @@ class Seating:
     wide: int
 
 
-def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker]) -> Seating:
-    """Where the ranks of a launch go on these workers, in their order."""
+def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int) -> Seating:
+    """Where the ranks of a launch, `size` of them, go on these workers, in their order."""
     each = world.needs.processors
     hosts = [Host(w.id, w.processors // each) for w in workers]
     if not any(host.processors for host in hosts):  # narrower than a rank: it makes do with what there is
         hosts = [Host(w.id, 1) for w in workers]
-    size, full = launch.size, world.job.processes
+    full = world.job.processes
     wide = min(_places_asked(launch, each, full), max(1, full // size))
     places, mine = place_wide(size, hosts, wide)
     used = len({(seat.worker, place) for seat in places for place in mine[seat.rank]})

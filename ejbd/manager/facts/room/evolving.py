@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from ejbd.core.evolving.course import base_of, profile_from_json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ejbd.core.decision import Decision, DecisionKind
+from ejbd.core.evolving.course import Course, base_of, profile_from_json
+from ejbd.core.evolving.space import FreeSpace
 from ejbd.core.progress import degree
+from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.jobspec import JobSpec
@@ -27,6 +33,22 @@ def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool) -> Non
     if share > omax:
         what = f"in its narrowest step {share} ranks would share a processor, and at most {omax} may"
         raise EjbError(Code.UNSUPPORTED, what, where="profile", hint="widen that step, or allow more with --omax")
+
+
+def foreseen(world: JobWorld, slots: Sequence[BackfillSlot]) -> Decision:
+    """What a dry run shows of an evolving job: its profile, fitted into what is free now and nothing planned takes."""
+    profile, now = world.evolving, world.ctx.now
+    ends = [(now + slot.duration_s, slot.processors) for slot in slots]  # the longest first, with the fewest places
+    falls = [(end, less - more) for (end, more), less in zip(ends, [0, *(few for _, few in ends)], strict=False)]
+    changes = [(end, fall) for end, fall in falls if end < UNLIMITED]
+    space = FreeSpace.of_releases(ends[-1][1] if ends else 0, now, changes)
+    fitted = space.fit(profile) if profile is not None else None
+    if profile is None or fitted is None:
+        why = "what is free now does not hold its profile: its widths follow once J0 starts"
+        return Decision(DecisionKind.NOTHING, world.job.id, now, why)
+    course = replace(Course.beginning(profile, fitted.start_s), starts_s=fitted.starts_s, end_s=fitted.completion_s)
+    why = "all its widths fit into what is free now, as long as nothing else takes it"
+    return Decision(DecisionKind.NOTHING, world.job.id, now, why, timeline=course.timeline(now))
 
 
 def in_words(world: JobWorld) -> str:

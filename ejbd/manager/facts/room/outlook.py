@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from ejbd.core.outlook import outlook
 from ejbd.core.policy import Situation
+from ejbd.core.question import ask
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline, from_now, timeline_from_json
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
@@ -39,7 +40,7 @@ def planned(world: JobWorld) -> PlannedTimeline:
             return found
     limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
     state, policy = world.elastic_state(node_limit.can_move(world), limit), world.policy
-    present = policy.subjob_ends(state, now).timeline
+    present = ask(policy, Situation.SUBJOB_ENDS, state, now).timeline
     return outlook(state, present, now, _start_of(world.placeholder, now), policy)
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ejbd.core.evolving.blocks import Block
-from ejbd.core.evolving.course import Course
+from ejbd.core.evolving.course import Course, parse_tail
 from ejbd.core.room.walltimes import slack
+from ejbd.errors import Code, EjbError
 from ejbd.manager.effects import Ask, Effect, Effects, EnsurePlaceholder, GivesBackLate, Release, Want, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.room.windows import margins
@@ -42,7 +43,7 @@ def evolve(world: JobWorld) -> Effects[None]:
         return
     course = yield from _in_time(world, course)
     wanted = [j0.id]
-    for block in course.blocks[1:]:
+    for block in course.increments:
         if course.begins(block) - _ahead_s(world) <= now < course.ends(block):
             wanted += yield from _held(world, course, block)
     yield from _give_up(world, course, wanted)
@@ -77,7 +78,7 @@ def _in_time(world: JobWorld, course: Course) -> Effects[Course]:
     """The course with every step put off that waits for its width: the step before is held meanwhile."""
     now = world.ctx.now
     late = course
-    for block in course.blocks[1:]:
+    for block in course.increments:
         if late.begins(block) < now and not _begun(world, block):
             late = late.put_off(block.first, now)
     if late is not course:
@@ -129,7 +130,7 @@ def _give_up(world: JobWorld, course: Course, wanted: Iterable[str]) -> Effects[
         idle = subjob.role == SubjobRole.SUBJOB and not subjob.joined and not subjob.releasing
         if not idle or subjob.id in world.job.members or subjob.id in wanted:
             continue
-        block = next((one for one in course.blocks[1:] if _subjob_of(world, one) is subjob), None)
+        block = next((one for one in course.increments if _subjob_of(world, one) is subjob), None)
         if block is None or now >= course.ends(block):
             yield Release(subjob, "its step is over, or is none any more")
 
@@ -158,3 +159,30 @@ def _subjob_of(world: JobWorld, block: Block) -> Subjob | None:
 def _ahead_s(world: JobWorld) -> float:
     """How long before its step a block is asked for: until its workers answer."""
     return world.parameters().start_up_s + SLACK_POLLS * world.ctx.settings.poll_s
+
+
+def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[Course]:
+    """What comes of an evolving job is replaced: from the first time on that `tail` names. What has begun stays.
+
+    Answers the course that comes of it; `dry_run`: it is not taken. The profile ends when it did, or with the job's
+    walltime where the tail reaches further. Raises EjbError: INVALID for what is no tail of it, UNSUPPORTED for another
+    job, CONFLICT where it has not begun.
+    """
+    job, now, course, j0 = world.job, world.ctx.now, world.course, world.placeholder
+    if world.evolving is None:
+        what = f"job {job.id} has no profile of widths that could be replaced"
+        raise EjbError(Code.UNSUPPORTED, what, hint="submit it with --profile")
+    if course is None or job.state != JobState.RUNNING or j0 is None or j0.end_s is None:
+        raise EjbError(Code.CONFLICT, f"job {job.id} does not run now, and its profile is replaced as it runs")
+    try:
+        steps = parse_tail(tail, now)
+        last_s = max(at for at, _ in steps)
+        changed = course.replaced(steps, course.end_s if course.end_s > last_s else j0.end_s)
+    except ValueError as error:
+        raise EjbError(Code.INVALID, str(error), where="tail") from None
+    if changed.profile.peak > job.processes:
+        what = f"a step of {changed.profile.peak} places is wider than the job, which has {job.processes} ranks"
+        raise EjbError(Code.INVALID, what, where="tail", hint="a job cannot have more than its profile's peak")
+    if not dry_run:
+        yield from _take(world, changed, f"{by} replaced what comes")
+    return changed

@@ -18,7 +18,7 @@ from ejbd.core.progress import degree
 from ejbd.manager.effects import Effects, Flush, ForgetHistory, ObstaclePassed, ObstacleSeen, Remember, note
 from ejbd.manager.effects.ends import End, Final, Outcome, PassedThroughEnded
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.history import work_of
+from ejbd.manager.facts.past.history import NARROWED, work_of
 from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed, Worker
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
@@ -93,6 +93,7 @@ def _keep_speed(
 ) -> Effects[int]:
     """Write a stretch into its row; the row's id. A new figure is told, the same once more is not."""
     ctx = world.ctx
+    narrowed = world.rungs is not None and epoch.size < world.job.processes
     row = ctx.session.get(Speed, id) if id is not None else None
     if row is None:
         row = Speed(
@@ -103,7 +104,7 @@ def _keep_speed(
             epoch=epoch.number,
             at_s=ctx.now,
             processors=epoch.processors,
-            degree=degree(epoch.size, epoch.processors),
+            degree=NARROWED if narrowed else degree(epoch.size, epoch.processors),
             units=units,
             seconds=seconds,
             total=total,
@@ -187,6 +188,8 @@ def _note_run(world: JobWorld) -> Effects[None]:
         end_s = epoch.stopping_s if epoch.stopping_s is not None else epoch.ended_s
         if epoch.code or epoch.running_s is None or end_s is None:
             return
+        if world.rungs is not None and epoch.size < job.processes:
+            return  # it was reshaped, which says nothing of Delta
         now = degree(epoch.size, epoch.processors)
         by_degree[now] = by_degree.get(now, 0.0) + end_s - epoch.running_s
     if job.kind == JobKind.SCRIPT:

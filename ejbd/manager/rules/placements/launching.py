@@ -87,14 +87,15 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
         )
         restart_from, fallback, seated_on = None, [], workers
     workers = seated_on
-    seating = seated(world, launch, workers)
+    size = world.width_for(launch, sum(world.needs.places(w.processors) for w in workers))
+    seating = seated(world, launch, workers, size)
     seats, processors = seating.seats, seating.wide
     epoch = Epoch(
         job_id=job.id,
         number=number,
         launch_ordinal=launch.ordinal,
         state=EpochState.LAUNCHING,
-        size=launch.size,
+        size=size,
         processors=processors,
         members=[s.id for s in members],
         placement=list(seats),
@@ -116,7 +117,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
     timeout_s = launch_timeout_s(world, launch.ordinal, restart_from)
     addresses = sorted({w.address for w in workers})
     engine = moving.launch_engine(world, restart_from)
-    common = launch_settings(world, Path(launch.file), launch.size, addresses, engine=engine, restart_from=restart_from)
+    common = launch_settings(world, Path(launch.file), size, addresses, engine=engine, restart_from=restart_from)
     yield SettleNumber(job)
     common["variables"] = {
         **variables.of_launch(world, launch, members, seats, workers),
@@ -131,7 +132,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
         ]
         payload = {
             "epoch": number,
-            "size": launch.size,
+            "size": size,
             "argv": list(spec["argv"]),
             "cwd": spec["cwd"],
             "launch_file": launch.file,
@@ -149,7 +150,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
         epoch=number,
         launch=launch.ordinal,
         processors=processors,
-        ranks=launch.size,
+        ranks=size,
         subjobs=epoch.members,
         restart_from=restart_from,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Situation
-from ejbd.core.question import Question
+from ejbd.core.question import Question, ask
 from ejbd.core.view import BatchState
 from ejbd.manager.effects import Conclude, Effects, Want, note, tell
 from ejbd.manager.effects.ends import Again, PlanOutlived
@@ -28,7 +28,7 @@ def leaves_in_time(world: JobWorld) -> Effects[bool]:
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
     can_move = node_limit.can_move(world)
     limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
-    ends = world.policy.subjob_ends(world.elastic_state(can_move, limit), now)
+    ends = ask(world.policy, Situation.SUBJOB_ENDS, world.elastic_state(can_move, limit), now)
     if ends.begin_s is None:
         return False
     if not can_move and moving.may_begin_anew(world):
@@ -122,7 +122,7 @@ def _was_to_be_suspended(world: JobWorld) -> bool:
         return False
     state = replace(world.elastic_state(True), work_s=epoch.work_at_start_s, stalled_until_s=None)
     suspends = world.policy.suspends and state.suspendable
-    return suspends and world.policy.subjob_ends(state, epoch.running_s).begin_s is not None
+    return suspends and ask(world.policy, Situation.SUBJOB_ENDS, state, epoch.running_s).begin_s is not None
 
 
 def _cut_short(world: JobWorld) -> bool:

@@ -13,6 +13,8 @@ planned so from the beginning.
 
 from __future__ import annotations
 
+from ejbd.core.policy import Situation
+from ejbd.core.question import ask
 from ejbd.manager.effects import Effects, ForgetHistory, Release, Remember, Want, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import pause_s
@@ -135,7 +137,7 @@ def room_that_lasts(world: JobWorld, members: list[Subjob]) -> Effects[list[Subj
     if not may_begin_anew(world) or any(s.role == SubjobRole.PLACEHOLDER for s in members):
         return members
     while members:
-        ends = world.policy.subjob_ends(world.elastic_state(False), world.ctx.now)
+        ends = ask(world.policy, Situation.SUBJOB_ENDS, world.elastic_state(False), world.ctx.now)
         if ends.begin_s is None:
             break
         for subjob in [s for s in members if s.id in ends.cancel]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ejbd.core.delta import rate_with
+from ejbd.core.rungs import rate_on
 from ejbd.manager.effects import (
     Effects,
     Rate,
@@ -14,7 +15,11 @@ from ejbd.wire.kinds import EventKind
 
 
 def speed_of(world: JobWorld, epoch: Epoch) -> float:
-    """Full-speed seconds that the epoch's ranks do in one, with the Delta and the pace that planning uses (Eq. 2)."""
+    """Full-speed seconds that the epoch's ranks do in one, with the Delta and the pace that planning uses (Eq. 2); of
+    an application that is reshaped by its rungs."""
+    rungs, launch = world.rungs, world.launch
+    if rungs is not None and launch is not None and launch.size == world.job.processes:
+        return rate_on(launch.size, epoch.processors, world.delta, rungs) / world.overheads.pace.value
     return rate_with(epoch.size, epoch.processors, world.delta) / world.overheads.pace.value
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ejbd.core.decision import DecisionKind
+from ejbd.core.policy import Situation
+from ejbd.core.question import ask
 from ejbd.manager.effects.ends import Again, End, Final, Outcome
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
@@ -14,7 +16,7 @@ def ask_policy(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
     if not job.elastic or not isinstance(outcome, Final) or job.setbacks >= ctx.settings.limits.max_setbacks:
         return None
     state = world.elastic_state(node_limit.can_move(world))
-    decision = world.policy.ended(state, ctx.now, outcome.state.value)
+    decision = ask(world.policy, Situation.ENDED, state, ctx.now, outcome=outcome.state.value)
     if decision.kind is not DecisionKind.AGAIN:
         return None
     walltime_s = decision.requests[0].length_s if decision.requests else None

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from ejbd.core.evolving.course import Course
 from ejbd.errors import Code, EjbError
-from ejbd.manager.effects import Act, Conclude, DropElements, Effects, In, Release, ToRanks, ToScript, Wake, note, tell
+from ejbd.manager.effects import (
+    Act,
+    Conclude,
+    DropElements,
+    Effects,
+    In,
+    Release,
+    ReplaceTail,
+    ToRanks,
+    ToScript,
+    Wake,
+    note,
+    tell,
+)
 from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
@@ -131,6 +145,16 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[No
         reached = reached or here
     if not reached:
         raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
+
+
+def evolve(ctx: Context, job_id: str, tail: str, dry_run: bool, by: str) -> Effects[Course]:
+    """Replace what comes of an evolving job, such as `now:64,+30m:128`; answers its course. `dry_run`: only answers.
+
+    Raises EjbError: INVALID for what is no tail of it, UNSUPPORTED for another job, CONFLICT where it does not run.
+    """
+    world = _live(ctx, job_id, "changed")
+    course: Course = yield In(world, ReplaceTail(tail, by, dry_run))
+    return course
 
 
 def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:

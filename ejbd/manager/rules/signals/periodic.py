@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval
+from ejbd.core.policy import Situation
+from ejbd.core.question import ask
 from ejbd.manager.effects import BeginCheckpoint, Effects, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
@@ -89,6 +91,6 @@ def _not_worth_it(world: JobWorld) -> bool:
     j0 = world.placeholder
     if j0 is not None and j0.id in world.job.members:
         return now + max(lambda_s, world.cost.reserve_s) >= walltime_end(j0, now)
-    ends = world.policy.subjob_ends(state, now)
+    ends = ask(world.policy, Situation.SUBJOB_ENDS, state, now)
     next_s = ends.begin_s if ends.begin_s is not None else ends.expected_completion_s
     return next_s is not None and next_s - now <= lambda_s

@@ -1,0 +1,151 @@
+"""The move of an application by its profile, by width, beside its own stop and restart by hand.
+
+    benchmarks/profile_moves.py                                        # the program of the tests
+    benchmarks/profile_moves.py lammps CASE -- mpirun -np 2 lmp -in in.melt
+
+A move is: told to stop until it has ended, the state copied, the preparation, and the start until its first step. By
+hand it is the same without the copy and the profile's watching: the signal or the file, the wait, the same commands.
+Both are done in turn, from the same state. The seconds are the medians of some rounds; what counts is the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ejbd.profiles.acts.running import Run, begin, prepare
+from ejbd.profiles.acts.state import copy_state, newest, state_files
+from ejbd.profiles.command import split
+from ejbd.profiles.filling import filled, values_of
+from ejbd.profiles.profile import Profile
+from ejbd.profiles.reading import named, parse, read_all
+from ejbd.profiles.starting import Start, start
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = """
+[field]
+match = { program = ["reshapable.py"] }
+stop = { signal = "USR1", to = "ranks" }
+stopped = { codes = [85], line = "^stopped after step" }
+finished = { codes = [0], line = "^done at step" }
+state = ["state.json"]
+progress = { line = "^step +(\\\\d+)" }
+"""
+LONGEST_S = 120.0
+# To each width (1: the wide one) from the other and from itself, as often one way as the other.
+ORDER = (
+    (1, "profile"), (1, "hand"), (0, "hand"), (0, "profile"), (1, "hand"), (1, "profile"), (0, "profile"), (0, "hand"),
+)  # fmt: skip
+
+
+class Case:
+    """An application in a folder of its own, which is stopped and started again and again."""
+
+    def __init__(self, profile: Profile, words: list[str], folder: Path) -> None:
+        self.profile, self.command, self.folder, self.epoch = profile, split(words), folder, 0
+        self.values = values_of(profile, self.command, self._reads)
+
+    def _reads(self, path: str) -> str | None:
+        file = self.folder / path
+        return file.read_text(errors="replace") if file.is_file() else None
+
+    def launch(self, ranks: int, before: int | None) -> Start:
+        self.epoch += 1
+        state = newest(state_files(self.folder, [filled(one, self.values) for one in self.profile.state]))
+        return start(
+            self.profile, self.command, self.values, ranks=ranks, before=before, epoch=self.epoch,
+            newest_state=state.name if state else "", input_text=self._reads(self.values.get("input", "")),
+        )  # fmt: skip
+
+    def begun(self, launch: Start, ranks: int) -> Run:
+        values = {**self.values, "epoch": str(self.epoch), "ranks": str(ranks)}
+        return begin(self.profile, launch, self.folder, values, self.folder.parent / f"{self.epoch}.out")
+
+
+def first_step(run: Run) -> None:
+    end = time.monotonic() + LONGEST_S
+    while not run.ended() and run.progress()[0] <= 0.0 and time.monotonic() < end:
+        time.sleep(0.02)
+    if run.ended():
+        said = run.output.read_text(errors="replace")[-500:]
+        sys.exit(f"it ended before it was told to stop ({run.judged().why}): take a longer case\n{said}")
+
+
+def by_profile(case: Case, run: Run, before: int, ranks: int, kept: Path) -> tuple[Run, float]:
+    began = time.monotonic()
+    run.stop()
+    copy_state(case.folder, [filled(one, case.values) for one in case.profile.state], kept)
+    launch = case.launch(ranks, before)
+    prepare(launch, case.folder, case.folder.parent / "prepare")
+    following = case.begun(launch, ranks)
+    first_step(following)
+    return following, time.monotonic() - began
+
+
+def by_hand(case: Case, run: Run, before: int, ranks: int) -> tuple[Run, float]:
+    stop = case.profile.stop
+    heard = [] if stop.file else [one.pid for one in run.ranks()]
+    began = time.monotonic()
+    if stop.file:
+        (case.folder / filled(stop.file, case.values)).touch()
+    for pid in heard[:1] if stop.to == "one-rank" else heard:
+        os.kill(pid, getattr(signal, f"SIG{stop.signal}"))
+    run.process.wait(LONGEST_S)
+    launch = case.launch(ranks, before)
+    for line in launch.prepare:
+        subprocess.run(["sh", "-c", line], cwd=case.folder, check=True, stdout=subprocess.DEVNULL)
+    following = case.begun(launch, ranks)
+    first_step(following)
+    return following, time.monotonic() - began
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("profile", nargs="?", default="")
+    asked.add_argument("case", nargs="?", type=Path)
+    asked.add_argument("--widths", default="1,2")
+    asked.add_argument("--rounds", type=int, default=5)
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    given, command = asked.parse_args(words[:at]), words[at + 1 :]
+    narrow, wide = (int(word) for word in given.widths.split(","))
+    profile = named(given.profile, read_all()) if given.profile else parse(OWN, "the tests' own")[0]
+    command = command or [sys.executable, str(ROOT / "tests" / "fakes" / "reshapable.py"), "100000", "0.05"]
+    took: dict[tuple[str, int], list[float]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "case"
+        shutil.copytree(given.case, folder) if given.case else folder.mkdir()
+        case = Case(profile, command, folder)
+        run = case.begun(case.launch(narrow, None), narrow)
+        try:
+            first_step(run)
+            before = narrow
+            for _ in range(given.rounds):
+                for ranks, way in ORDER:
+                    ranks = wide if ranks else narrow
+                    if way == "profile":
+                        run, seconds = by_profile(case, run, before, ranks, Path(scratch) / "kept")
+                    else:
+                        run, seconds = by_hand(case, run, before, ranks)
+                    took.setdefault((way, ranks), []).append(seconds)
+                    before = ranks
+        finally:
+            if not run.ended():
+                run.kill()
+    print(f"{profile.name}: median seconds of a move to a width, {2 * given.rounds} moves each way")
+    print(f"{'ranks':>6} {'by profile':>11} {'by hand':>9} {'ratio':>6}")
+    for ranks in (narrow, wide):
+        theirs, ours = (statistics.median(took[way, ranks]) for way in ("hand", "profile"))
+        print(f"{ranks:>6} {ours:>11.3f} {theirs:>9.3f} {ours / theirs:>6.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What a user is on this site: by name, and by the groups that the system says the user is in."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import os
+import pwd
+import time
+from dataclasses import dataclass
+
+from ejbd.config import Settings
+from ejbd.wire.rights import Role
+
+GROUP_MARK = "%"  # before the name of a group, as in sudoers
+KNOWN_S = 60.0  # after which the system is asked again: a user that has left a group is soon none of it
+MOST_KNOWN = 10_000
+
+
+def user_name(uid: int) -> str:
+    """The name of a user id; the number itself where the system knows no name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def groups_of(user: str) -> frozenset[str]:
+    """The names of the groups that a user is in as the system has it now; none of a user that it does not know."""
+    try:
+        ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+    except (KeyError, OSError):
+        return frozenset()
+    found = set()
+    for gid in ids:
+        try:
+            found.add(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            continue
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the system says of a user."""
+
+    ordinary: bool  # it has an account, and not root's
+    groups: frozenset[str]
+
+
+def entry_of(user: str) -> Entry:
+    """As the system has it now."""
+    try:
+        ordinary = pwd.getpwnam(user).pw_uid != 0
+    except (KeyError, ValueError):  # a NUL in the name
+        return Entry(False, frozenset())
+    return Entry(ordinary, groups_of(user))
+
+
+class Roles:
+    """The roles that the settings give. A directory that is slow to answer keeps the event loop waiting for nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._always = {user_name(0), user_name(os.geteuid())}
+        self._named = ((Role.ADMIN, settings.admins), (Role.OPERATOR, settings.operators))
+        self._by_group = any(word.startswith(GROUP_MARK) for _, words in self._named for word in words)
+        self._known: dict[str, tuple[float, Entry]] = {}
+
+    async def of(self, user: str) -> Role:
+        """The widest role of a user."""
+        if user in self._always:
+            return Role.ADMIN
+        groups = (await self._entry(user)).groups if self._by_group else frozenset()
+        names = {GROUP_MARK + group for group in groups} | ({user} if not user.startswith(GROUP_MARK) else set())
+        return next((role for role, words in self._named if names.intersection(words)), Role.USER)
+
+    async def is_ordinary(self, user: str) -> bool:
+        """Whether the system has an account of this name, and not root's: no other may be meant by a claim."""
+        return (await self._entry(user)).ordinary
+
+    async def _entry(self, user: str) -> Entry:
+        known = self._known.get(user)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        found = await asyncio.to_thread(entry_of, user)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[user] = (time.monotonic() + KNOWN_S, found)
+        return found

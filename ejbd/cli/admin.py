@@ -1,0 +1,61 @@
+"""`ejb admin`: what only administrators of a daemon ask for."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from ejbd.cli.moments import parse_moment
+from ejbd.cli.options import AsJson, MaybeText, client, output
+
+admin_app = typer.Typer(help="Look after the daemon (administrators).", no_args_is_help=True)
+
+
+@admin_app.callback()
+def admin() -> None:
+    """Look after the daemon (administrators)."""
+
+
+@admin_app.command("audit")
+def audit(
+    context: typer.Context,
+    user: Annotated[
+        MaybeText, typer.Option("--user", "-u", help="Show what this user did, and what was done on their behalf.")
+    ] = None,
+    job: Annotated[MaybeText, typer.Option("--job", "-j", help="Show what was done to this job, by its id.")] = None,
+    outcome: Annotated[
+        MaybeText, typer.Option("--outcome", help="Show only what was done, refused, failed or unanswered.")
+    ] = None,
+    since: Annotated[
+        MaybeText, typer.Option("--since", metavar="TIME", help="Show from then on: 2026-11-30, 2026-11-30T06:00 ...")
+    ] = None,
+    until: Annotated[MaybeText, typer.Option("--until", metavar="TIME", help="Show up to then.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", metavar="COUNT", help="Show the newest so many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show which user did what, by which proof, for which owner, and how it ended."""
+    out = output(as_json, False)
+    now_s = time.time()
+    query: dict[str, Any] = {"user": user, "job": job, "outcome": outcome, "limit": limit}
+    query["since_s"] = parse_moment(since, now_s) if since is not None else None
+    query["until_s"] = parse_moment(until, now_s) if until is not None else None
+    found = client(context).get("/v1/audit", **query)
+
+    def human() -> None:
+        rows = [
+            [one["at"], one["user"] or "-", one["proof"] or "-", one["on_behalf_of"] or "-", _ended(one), one["act"]]
+            for one in found["lines"]
+        ]
+        out.table(["AT", "USER", "PROOF", "FOR", "OUTCOME", "ACT"], rows)
+
+    out.result(found, human)
+
+
+def _ended(one: dict[str, Any]) -> str:
+    return f"{one['outcome']} ({one['code']})" if one["code"] else str(one["outcome"])
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(admin_app, name="admin")

@@ -1,0 +1,1 @@
+"""Profiles: how applications that checkpoint themselves are stopped, told apart and run again at another width."""

@@ -1,0 +1,1 @@
+"""What profiles do: state is copied and put back, a program is started and stopped, and a profile is tried."""

@@ -1,0 +1,103 @@
+"""Profiles out of TOML, and which of them a launch goes by: the user's own before the site's before EJB's."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ejbd.errors import Code, EjbError
+from ejbd.profiles.profile import Profile
+
+SHIPPED = Path(__file__).parent / "shipped"
+SITE = Path("/etc/ejbd/profiles.d")
+SITE_VARIABLE = "EJB_PROFILES"  # another folder of the site's
+MOST_BYTES = 1 << 20
+_INTERPRETER = re.compile(r"python[0-9.]*|bash|sh|perl|Rscript")
+
+
+def own_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """A user's profiles: `$XDG_CONFIG_HOME/ejb/profiles`, else `~/.config/ejb/profiles`."""
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "ejb" / "profiles"
+
+
+def folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where profiles are, in the order in which they count: the first of a name is taken."""
+    return [own_folder(environ), Path(environ.get(SITE_VARIABLE) or SITE), SHIPPED]
+
+
+def parse(text: str, origin: str) -> list[Profile]:
+    """The profiles of one file: one table each. Raises EjbError: which profile and what of it is wrong, and how."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise EjbError(Code.INVALID, f"{origin} is no TOML: {error}") from None
+    found = []
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise EjbError(Code.INVALID, f"{origin}: {name} stands in no profile", hint="a profile is a table, [name]")
+        try:
+            found.append(Profile.model_validate({**table, "name": name, "origin": origin}))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function"))
+            what = first["msg"].removeprefix("Value error, ")
+            at = f", {where}" if where else ""
+            raise EjbError(
+                Code.INVALID, f"{origin}: the profile {name}{at}: {what}", hint="docs/profiles.md has the form"
+            ) from None
+    return found
+
+
+def read_file(path: Path) -> list[Profile]:
+    """The profiles of a file. Raises EjbError where it cannot be read or is none."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise EjbError(Code.INVALID, f"{path} is longer than {MOST_BYTES} bytes")
+        return parse(text.decode(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise EjbError(Code.INVALID, f"{path} cannot be read: {error}") from None
+
+
+def read_all(places: Iterable[Path] | None = None) -> dict[str, Profile]:
+    """By name, those that count. A folder that is not there has none. Raises EjbError for the first that is wrong."""
+    found: dict[str, Profile] = {}
+    for folder in folders() if places is None else places:
+        for path in sorted(folder.glob("*.toml")):
+            for profile in read_file(path):
+                found.setdefault(profile.name, profile)
+    return found
+
+
+def named(name: str, profiles: Mapping[str, Profile]) -> Profile:
+    """The profile of that name. Raises EjbError where there is none."""
+    if name not in profiles:
+        hint = f"there are {', '.join(sorted(profiles))}"
+        raise EjbError(Code.NOT_FOUND, f"no profile is called {name}", hint=hint)
+    return profiles[name]
+
+
+def matches(profile: Profile, program: Sequence[str]) -> bool:
+    """Whether it is for a program by its words, the launcher taken off. An interpreter's script is the program."""
+    words = list(program)
+    if len(words) > 1 and _INTERPRETER.fullmatch(words[0].rpartition("/")[2]):
+        words = words[1:]
+    if not words:
+        return False
+    name = words[0].rpartition("/")[2]
+    if not any(fnmatchcase(name, pattern) for pattern in profile.match.program):
+        return False
+    return not profile.match.argv or profile.match.argv in (*words[1:], name)
+
+
+def matching(program: Sequence[str], profiles: Mapping[str, Profile]) -> Profile | None:
+    """The profile by which a program is stopped and resumed; None: it has none."""
+    return next((one for one in profiles.values() if matches(one, program)), None)

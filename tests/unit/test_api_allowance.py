@@ -1,0 +1,138 @@
+"""How much one user may take of the daemon, and that it is no other's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ejbd.api.access.allowance import BURST_S, Rates
+from ejbd.api.shares import Shares, Use
+from ejbd.client import AsyncClient, Client
+from ejbd.config import Limits
+from ejbd.errors import EjbError
+from tests.fakes.api_server import ApiServer
+from tests.unit.test_api_access import JOB, as_user
+from tests.unit.test_api_neighbours import Connection
+
+LIMITS = Limits(user_requests_per_s=2, user_streams=2, user_waiting_jobs=3, user_script_bytes=2000)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    running = ApiServer(tmp_path, settings={"admins": ["ada"], "limits": LIMITS})
+    yield running
+    running.close()
+
+
+def too_many(answer: httpx.Response, detail: str, again_s: range) -> None:
+    told = answer.json()
+    assert answer.status_code == 429 and told["code"] == "too-many" and told["transient"]
+    assert detail in told["detail"] and int(answer.headers["retry-after"]) == told["details"]["retry_after_s"]
+    assert told["details"]["retry_after_s"] in again_s
+
+
+def test_a_bucket_fills_by_its_rate_up_to_a_burst() -> None:
+    now = [0.0]
+    rates = Rates(2.0, lambda: now[0])
+    burst = int(2 * BURST_S)
+    assert [rates.take("ulla") for _ in range(burst)] == [0.0] * burst
+    assert rates.take("ulla") == pytest.approx(0.5) and rates.take("uwe") == 0.0
+    now[0] += 0.5
+    assert rates.take("ulla") == 0.0 and rates.take("ulla") > 0
+    now[0] += 3600
+    assert [rates.take("ulla") for _ in range(burst + 1)].count(0.0) == burst
+
+
+def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ejbd.api.access.allowance.MOST_KNOWN", 10)
+    now = [0.0]
+    rates = Rates(2.0, lambda: now[0])
+    for n in range(1000):
+        now[0] += BURST_S
+        rates.take(f"u{n}")
+    assert len(rates._left) <= 11
+
+
+def test_too_many_requests_are_refused_to_the_one_that_sends_them(server: ApiServer) -> None:
+    with as_user(server, "ulla", "read") as ulla, as_user(server, "uwe", "read") as uwe:
+        answers = [ulla.get("/v1/jobs") for _ in range(200)]
+        too_many(next(one for one in answers if one.status_code != 200), "2 requests a second", range(1, 2))
+        assert uwe.get("/v1/jobs").status_code == 200
+    with as_user(server, "ada", "admin") as ada:
+        assert {ada.get("/v1/jobs").status_code for _ in range(100)} == {200}
+
+
+def test_the_client_waits_where_that_is_soon(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with as_user(server, "ulla", "read") as ulla:
+        token = ulla.headers["authorization"].removeprefix("Bearer ")
+        while ulla.get("/v1/jobs").status_code == 200:
+            pass
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        server.servers.app.state.allowances._rates._left.clear()
+
+    monkeypatch.setattr("ejbd.client.client.time.sleep", sleep)
+    with Client(url=server.servers.url, token=token) as client:
+        assert client.get("/v1/jobs")["jobs"] == [] and waited == [1.0]
+
+    async def asked() -> Any:
+        async with AsyncClient(url=server.servers.url, token=token) as client:
+            return await client.get("/v1/jobs")
+
+    monkeypatch.setattr("ejbd.client.messages.LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(server.servers.app.state.allowances._rates, "take", lambda user: 0.5)
+    with pytest.raises(EjbError, match="2 requests a second"):
+        asyncio.run(asked())
+
+
+def test_a_user_has_so_many_waiting_jobs(server: ApiServer) -> None:
+    with as_user(server, "ulla", "submit") as ulla, as_user(server, "uwe", "submit") as uwe:
+        assert [ulla.post("/v1/jobs", json=JOB).status_code for _ in range(3)] == [201] * 3
+        too_many(ulla.post("/v1/jobs", json=JOB), "3 jobs of ulla wait already", range(30, 100))
+        assert uwe.post("/v1/jobs", json=JOB).status_code == 201
+        assert ulla.post("/v1/jobs/last/cancel").status_code == 200
+        assert ulla.post("/v1/jobs", json=JOB).status_code == 201
+
+
+def test_a_script_may_be_so_long(server: ApiServer) -> None:
+    head = "#!/bin/sh\n#SBATCH -n 4 -t 5\nsrun x\n"
+    with as_user(server, "ulla", "submit") as ulla, as_user(server, "ada", "admin") as ada:
+        fits = {"cwd": "/", "script": head + "#" * (2000 - len(head))}
+        assert ulla.post("/v1/jobs", json=fits).status_code == 201
+        longer = {**fits, "script": fits["script"] + "#"}
+        told = ulla.post("/v1/jobs", json=longer)
+        assert told.status_code == 413 and "2000 bytes" in told.json()["detail"]
+        assert ulla.post("/v1/jobs", json={**fits, "script": head + "é" * 990}).status_code == 413
+        assert ada.post("/v1/jobs", json=longer).status_code == 201
+
+
+def test_streams_count_until_they_end(server: ApiServer) -> None:
+    with as_user(server, "ulla", "read") as ulla, as_user(server, "uwe", "read") as uwe:
+        with ulla.stream("GET", "/v1/events/stream") as one, ulla.stream("GET", "/v1/events/stream"):
+            assert one.status_code == 200 and next(one.iter_lines()) == "retry: 1000"
+            too_many(ulla.get("/v1/events/stream"), "2 streams", range(30, 100))
+            with uwe.stream("GET", "/v1/events/stream") as other:
+                assert other.status_code == 200
+        until = time.monotonic() + 20
+        while server.servers.app.state.allowances._streams:
+            server.run(server.manager.announce())
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        with ulla.stream("GET", "/v1/events/stream") as again:
+            assert again.status_code == 200
+
+
+def test_a_user_has_so_many_connections_and_an_address_has_its_share() -> None:
+    shares, cut = Shares(most_of_user=3), list[Connection]()
+    for party in ("user ulla", "uid 1000", "address 10.0.0.1"):
+        for _ in range(6):
+            shares.enter(Connection(party, time.monotonic(), Use.IDLE, cut), 100)
+    assert [one.party for one in cut] == ["user ulla"] * 3 + ["uid 1000"] * 3

@@ -1,0 +1,147 @@
+"""What profiles do: state is copied and put back, and `ejb profile test` finds out what is wrong with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from ejbd.profiles.acts.state import copy_state, newest, put_back, state_files
+from ejbd.profiles.acts.trying import Trial, try_profile
+from ejbd.profiles.profile import Profile
+from ejbd.profiles.reading import parse
+from tests.fakes.ejb_sim import ejb_command
+
+PROGRAM = Path(__file__).parents[1] / "fakes" / "reshapable.py"
+TEXT = """
+[field]
+match = { program = ["reshapable.py"] }
+stop = { signal = "USR1", to = "ranks" }
+stopped = { codes = [85], line = "^stopped after step" }
+finished = { codes = [0], line = "^done at step" }
+state = ["state.json"]
+resume = { prepare = ["echo {before} to {ranks} >> prepared"] }
+grace_s = 20
+progress = { line = "^step +(\\\\d+)", total = "^steps +(\\\\d+)" }
+compare = { how = "bits", files = ["result.txt"] }
+"""
+
+
+def profile(*changes: tuple[str, str]) -> Profile:
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text, "test.toml")[0]
+
+
+def tried(tmp_path: Path, one: Profile, *words: str, widths: tuple[int, int] = (2, 1)) -> Trial:
+    case = tmp_path / "case"
+    case.mkdir(exist_ok=True)
+    command = [sys.executable, str(PROGRAM), "60", "0.02", *words]
+    return try_profile(one, command, case, tmp_path / "scratch", widths, longest_s=60.0)
+
+
+def test_a_right_profile_comes_through_at_three_widths_bit_for_bit(tmp_path: Path) -> None:
+    trial = tried(tmp_path, profile())
+    assert trial.wrong == [] and trial.compared == "result.txt: bit for bit the same"
+    assert [(part.ranks, part.verdict) for part in trial.parts] == [(2, "stopped"), (1, "stopped"), (2, "finished")]
+    assert all(part.stop_s is not None and part.copy_s is not None for part in trial.parts[:2])
+    assert trial.parts[0].state_bytes > 0
+    assert (tmp_path / "scratch" / "chain" / "prepared").read_text() == "2 to 1\n1 to 2\n", "once before each"
+    assert not list((tmp_path / "case").iterdir()), "the case stays as it is"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "says"),
+    [
+        ([('line = "^done at step"', 'line = "^all is done"')], [], "it is not seen to finish"),
+        ([], ["spoils=1"], "it does not go on with 1 ranks"),
+        ([], ["silent=1"], "with 2 ranks: it ended with signal 9 after the grace"),
+        ([("codes = [85]", "codes = [0]")], ["code=3"], "the code is 3"),
+        ([('"state.json"', '"states.*"')], [], "it left no state"),
+        ([('"result.txt"', '"other.txt"')], [], "other.txt is not there"),
+    ],
+    ids=["no line", "spoils its state", "hears nothing", "another code", "no state", "no result"],
+)
+def test_a_wrong_profile_fails_in_the_trial(
+    tmp_path: Path, changes: list[tuple[str, str]], words: list[str], says: str
+) -> None:
+    quick = [("grace_s = 20", "grace_s = 0.1")] if "silent=1" in words else []
+    trial = tried(tmp_path, profile(*changes, *quick), *words)
+    assert len(trial.wrong) == 1 and says in trial.wrong[0], trial.wrong
+
+
+def test_a_resume_that_spoils_its_state_has_it_put_back(tmp_path: Path) -> None:
+    tried(tmp_path, profile(), "spoils=1")
+    step, _ = json.loads((tmp_path / "scratch" / "chain" / "state.json").read_text())
+    assert step > 0
+
+
+def test_one_that_hangs_after_its_checkpoint_is_killed_and_has_stopped(tmp_path: Path) -> None:
+    trial = tried(tmp_path, profile(("grace_s = 20", "grace_s = 1")), "hangs=300")
+    assert trial.wrong == [] and trial.parts[0].verdict == "stopped"
+
+
+def test_a_stop_file_that_was_left_over_is_taken_away_before_a_launch(tmp_path: Path) -> None:
+    (tmp_path / "case").mkdir()
+    (tmp_path / "case" / "STOP").touch()
+    trial = tried(tmp_path, profile(('signal = "USR1", to = "ranks"', 'file = "STOP"')), "code=0")
+    assert len(trial.wrong) == 1 and "with 2 ranks: it ended with code 0: not finished" in trial.wrong[0]
+    assert trial.alone is not None and trial.alone.verdict == "finished"
+
+
+def test_the_state_is_copied_whole_or_not_at_all(tmp_path: Path) -> None:
+    case, kept = tmp_path / "case", tmp_path / "kept"
+    (case / "processor0" / "0.1").mkdir(parents=True)
+    (case / "processor0" / "0.1" / "p").write_text("1 2 3")
+    (case / "md.cpt").write_text("first")
+    patterns = ["processor*", "md*.cpt", "none.*"]
+    assert copy_state(case, patterns, kept) == 10
+    (case / "md.cpt").write_text("spoiled")
+    (case / "md_new.cpt").write_text("new")
+    shutil.rmtree(case / "processor0")
+    put_back(case, patterns, kept)
+    assert (case / "md.cpt").read_text() == "first" and not (case / "md_new.cpt").exists()
+    assert (case / "processor0" / "0.1" / "p").read_text() == "1 2 3"
+
+    (case / "md.cpt").write_text("second")
+    full = OSError(28, "No space left on device")
+    with patch("os.fsync", side_effect=full), pytest.raises(OSError, match="No space"):
+        copy_state(case, patterns, kept)
+    assert (kept / "md.cpt").read_text() == "first", "the copy of before is whole"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["case", "kept"]
+
+
+def test_the_newest_state_is_the_one_that_was_written_last(tmp_path: Path) -> None:
+    for at, name in enumerate(("melt.r2", "melt.r1")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, ns=(at, at))
+    found = state_files(tmp_path, ["melt.r*"])
+    assert newest(found) == tmp_path / "melt.r1" and newest([]) is None
+
+
+def test_the_command_lists_checks_and_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "ejb" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "field.toml").write_text(TEXT)
+    assert "field" in ejb_command("profile", "list").stdout
+    assert json.loads(ejb_command("profile", "show", "field", "--json").stdout)["grace_s"] == 20
+    assert "field: right in form" in ejb_command("profile", "check").stdout
+    refused = ejb_command("profile", "show", "fields", code=3)
+    assert "no profile is called fields" in refused.stderr and "gromacs" in refused.stderr
+    (tmp_path / "case").mkdir()
+    words = ["--case", str(tmp_path / "case"), "--widths", "2,1", "--json", "--", sys.executable, str(PROGRAM)]
+    found = json.loads(ejb_command("profile", "test", "field", *words, "40", "0.02").stdout)
+    assert found["wrong"] == [] and len(found["parts"]) == 3
+    assert ejb_command("profile", "test", "field", *words, "40", "0.02", "spoils=1", code=1).stdout
+    bad = ejb_command("profile", "test", "field", "--widths", "2", "--", "true", code=2)
+    assert "--widths 2 are not two widths" in bad.stderr
+    (folder / "bad.toml").write_text("[x]\nstate = 1\n")
+    assert "bad.toml: the profile x" in ejb_command("profile", "check", code=2).stderr
