@@ -16,7 +16,8 @@ def young(cost_s: float, mtbf_s: float) -> float:
 
 
 def daly(cost_s: float, mtbf_s: float) -> float:
-    """Daly's higher-order optimum (his Eq. 37), good also where the cost is no small part of the time between failures.
+    """Daly's higher-order optimum (Eq. 37 there), good also where the cost is no small part of the time between
+    failures.
 
     sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C for C < 2M, else M.
     """
@@ -40,20 +41,20 @@ class CheckpointInterval:
 
 
 def checkpoint_interval(
-    setting: str | float, whose: str, cost_s: float, nodes: int, node_mtbf_s: float
+    setting: str | float, by: str, cost_s: float, nodes: int, node_mtbf_s: float
 ) -> CheckpointInterval:
-    """What `setting` (`off`, `auto` or seconds) comes to on `nodes` nodes. `whose`: who says so.
+    """What `setting` (`off`, `auto` or seconds) comes to on `nodes` nodes. `by`: what says so.
 
     `auto` is Daly's optimum for a checkpoint that costs `cost_s`, and never less than that cost.
     """
     if setting == "off":
-        return CheckpointInterval(None, f"no periodic checkpoints: {whose} says off")
+        return CheckpointInterval(None, f"no periodic checkpoints: {by} says off")
     if setting != "auto":
-        return CheckpointInterval(float(setting), f"every {float(setting):.6g} s: {whose} says so")
+        return CheckpointInterval(float(setting), f"every {float(setting):.6g} s: {by} says so")
     mtbf_s = mtbf_of(nodes, node_mtbf_s)
     seconds = max(cost_s, daly(cost_s, mtbf_s))
     why = (
-        f"every {seconds:.3g} s ({whose} says auto): a checkpoint costs {cost_s:.3g} s, and one of {nodes} "
+        f"every {seconds:.3g} s ({by} says auto): a checkpoint costs {cost_s:.3g} s, and one of {nodes} "
         f"nodes fails every {mtbf_s:.3g} s"
     )
     return CheckpointInterval(seconds, why)

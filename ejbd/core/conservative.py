@@ -1,6 +1,6 @@
 """Conservative backfilling as a pure scheduler (Mu'alem & Feitelson, TPDS 2001): every waiting job has a reservation.
 
-A new job is reserved the earliest time at which it fits for all of its walltime without moving anybody. At every pass
+A new job is reserved the earliest time at which it fits for all of its walltime without moving any other. At every pass
 the reservations are compressed in the order of the queue: each waiting job in turn is taken out of the profile and put
 back at the earliest time at which it fits, which is never later than before. A job starts when its reservation is due.
 """

@@ -50,10 +50,10 @@ class ReasonCode(StrEnum):
     ENDS_BEFORE = "ends_before"  # what is held, or a part of it, ends before the job does
     ENDED = "ended"  # the application has ended
     GIVES_NOTHING = "gives_nothing"  # the job holds nothing that would be worth giving back
-    NOBODY_FITS = "nobody_fits"  # into what it holds
+    NONE_FITS = "nobody_fits"  # no waiting job, into what it holds
     COSTS_PLACE = "costs_place"  # by fair share it would cost J0 more than it gains
-    STANDS_ON_LIMIT = "stands_on_limit"  # somebody who could start but for what the job runs on
-    SOMEBODY_FITS = "somebody_fits"  # who waits, into what it holds
+    STANDS_ON_LIMIT = "stands_on_limit"  # a job that could start but for what this one runs on
+    ONE_FITS = "somebody_fits"  # a waiting job, into what it holds
     FITS = "fits"  # the head of a pool's queue, into what is free
     FOLDED = "folded"  # the head of a pool's queue fits once jobs are folded, it among them perhaps
     IN_VAIN = "in_vain"  # not even folding all that may be folded would let the head start

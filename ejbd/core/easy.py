@@ -56,7 +56,7 @@ class EasyPass:
 def easy_pass(queued: Sequence[QueuedJob], active: Iterable[ActiveJob], free: int, now: float) -> EasyPass:
     """One scheduling pass at `now` over the queue in its order, with `free` idle processors.
 
-    A job that needs more processors than `free` and all active jobs together hold is passed over: it blocks nobody.
+    A job that needs more processors than `free` and all active jobs together hold is passed over: it blocks no other.
     """
     releases = sorted((max(job.end_s, now), job.processors) for job in active)
     started, head, shadow, extra = _pass(queued, releases, free, now)

@@ -1,6 +1,6 @@
 """How long the work of a cluster lasts: the mean run time of what has ended lately, weighed by processor-seconds.
 
-That is for how long a processor that is busy will be, which is what room is worth to those who wait for it.
+That is for how long a processor that is busy will be, which is what room is worth to those that wait for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who waits, and who holds room that it only borrows: what a policy is told where a job may have to give room back."""
+"""Jobs that wait, and jobs that only borrow: what a policy is told where a job may have to give room back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ejbd.core.shapes import UNLIMITED
 class Waiting:
     """A job that waits for processors only, in whole units of them.
 
-    `walltime_s`: infinite where it has none. `of`: the elastic job whose J0 it is, "" for any other. `served`: that job
-    runs elsewhere meanwhile. `in_vain`: room was given back to it, and it did not start.
+    `walltime_s`: infinite where it has none. `of`: the elastic job that it is the J0 of, "" for any other. `served`:
+    that job runs elsewhere meanwhile. `in_vain`: room was given back to it, and it did not start.
     """
 
     id: str
@@ -53,9 +53,9 @@ class Standing:
 
     def sentence(self) -> str:
         """`J0 (12) stands on AssocMaxJobsLimit (MaxJobs of ada in account physics)`."""
-        who = f"J0 of this job ({self.id})" if self.own else f"job {self.id} of {self.user}"
+        job = f"J0 of this job ({self.id})" if self.own else f"job {self.id} of {self.user}"
         names = f" ({', '.join(self.names)})" if self.names else ""
-        return f"{who} stands on {self.limit}{names}"
+        return f"{job} stands on {self.limit}{names}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -69,10 +69,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """The queue in front of some nodes, in its order, and those who borrow of them, in the order in which they came.
+    """The queue in front of some nodes, in its order, and those that borrow of them, in the order in which they came.
 
-    `available` processors are free, or are being given back already. So many of them are `coming` to somebody: being
-    given back, or free by now and waiting for him.
+    `available` processors are free, or are being given back already. So many of them are `coming` to a waiting job:
+    being given back, or free by now and kept for it.
     """
 
     waiting: tuple[Waiting, ...]

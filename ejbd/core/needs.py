@@ -1,8 +1,8 @@
 """What each rank of a job takes of a node, on which nodes it may run, and the cluster seen by that.
 
 A policy counts *places*: what one rank takes at full width. For most jobs that is a processor. A rank of several
-threads takes as many processors of one node; one whose memory is known takes that, too, for as many ranks as a place
-may come to hold; and a job that wants nodes to itself, or nodes of a kind, finds places on those only.
+threads takes as many processors of one node; one with a known memory takes that, too, for as many ranks as a place may
+come to hold; and a job that wants nodes to itself, or nodes of a kind, finds places on those only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ class Needs:
     """A place: `processors` of one node, and `memory_mb` of it (0: not counted), enough for `omax` ranks (None: as many
     as the policy likes).
 
-    `whole_nodes`: nodes that nobody else uses, `per_node` places on each. `only` and `never` are names of nodes (`only`
-    empty: any), `features` words of which a node has `all_features` or one. `gres`: of each node, name and number.
+    `whole_nodes`: nodes that no other job uses, `per_node` places on each. `only` and `never` are names of nodes
+    (`only` empty: any), `features` words of which a node has `all_features` or one. `gres`: of each node, name and
+    number.
     """
 
     processors: int = 1
@@ -50,7 +51,7 @@ class Needs:
         return all(has) if self.all_features else any(has)
 
     def most(self, node: NodeView) -> int:
-        """How many places a node has while nobody uses it."""
+        """How many places a node has while no job uses it."""
         return self._places(node, node.processors, node.memory_mb, {name: count for name, count, _ in node.gres})
 
     def free(self, node: NodeView) -> int:

@@ -23,7 +23,7 @@ from ejbd.core.cost import RECENT, Source, near_in_size
 
 PRIOR_BACK_POLLS = 1.0  # polls from an application's end until its processors are seen to be free
 PRIOR_LAUNCH_S = 0.0
-MOST_PACE = 10.0  # nobody is believed to be slower than that for EJB's sake
+MOST_PACE = 10.0  # no job is believed to be slower than that for EJB's sake
 
 
 class Hop(StrEnum):

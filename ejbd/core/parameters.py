@@ -175,9 +175,9 @@ class Parameters:
     lambda_s: Annotated[
         float,
         Parameter(
-            says="what one move costs (lambda), until the application's own moves were measured",
-            more="it decides whether growing pays, and how long before a subjob's end it is left; also the least that "
-            "is believed of a guess (docs/operators.md)",
+            says="what one move costs (lambda), until the application's own moves were measured. It decides whether "
+            "growing pays, and how long before its end a subjob is left",
+            more="no guess is believed below it (docs/operators.md)",
             least=0,
             most=86400,
             unit="s",
@@ -198,8 +198,9 @@ class Parameters:
     start_up_s: Annotated[
         float,
         Parameter(
-            says="what a further subjob costs beside lambda: from its start until ranks can run on it",
-            more="its processors are held meanwhile, and the ranks go on where they are",
+            says="what a further subjob costs beside lambda: from its start until ranks can run on it. Its processors "
+            "are held meanwhile",
+            more="the ranks go on where they are",
             least=0,
             most=86400,
             unit="s",

@@ -259,5 +259,5 @@ def _in_words(degrees: Sequence[int]) -> tuple[str, str]:
 def _believed(delta: float, source: Source, why: str, samples: int) -> Penalty:
     if not LEAST <= delta <= MOST:
         why += f"; {delta:.3g} is not believed"
-    # To two places: what nobody could tell apart is not followed by everything that is planned.
+    # To two places: what cannot be told apart is not followed by everything that is planned.
     return Penalty(round(min(MOST, max(LEAST, delta)), 2), source, why, samples)

@@ -32,7 +32,7 @@ class Situation(StrEnum):
     WAIT = "wait"  # the job waits, and may start or resume on what is free
     RUNNING = "running"  # it runs on subjobs, and may get more
     PLACEHOLDER_STARTED = "placeholder_started"  # the batch system has started J0
-    ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and somebody who waits would fit into it
+    ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and a waiting job would fit into it
     IN_THE_WAY = "in_the_way"  # it runs on subjobs, and a limit that these use up keeps a batch job from starting
     SUBJOB_ENDS = "subjob_ends"  # it runs on subjobs, of which some may end before it does
     ENDED = "ended"  # the application has ended, with an outcome
@@ -63,7 +63,7 @@ class Policy(ABC):
 
     @property
     def acts_in_move(self) -> bool:
-        """Whether a job whose ranks are being moved is asked about at all."""
+        """Whether a job is asked about at all while its ranks are being moved."""
         return False
 
     def visit_key(self, waiting: bool, processes: int, work_left_s: float) -> tuple[float, float]:
@@ -75,7 +75,7 @@ class Policy(ABC):
         """What is to be done about the job of a question, and why. Not asked for a start while there are no slots."""
 
     def borrows(self, state: ElasticState, now: float) -> Borrower | None:
-        """What a running job may be made to give back for somebody who waits; None: it keeps what it holds."""
+        """What a running job may be made to give back for a waiting one; None: it keeps what it holds."""
         return None
 
 
@@ -119,14 +119,14 @@ class QueuePolicy(Policy):
         """NOTHING where the subjobs held carry the job to its end, else LEAVE, SUSPEND or GIVE_UP, and when."""
 
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
-        """SUSPEND, for one of those who wait; or NOTHING. Only asked of a job that `borrows`."""
+        """SUSPEND, for one of those that wait; or NOTHING. Only asked of a job that `borrows`."""
         return Decision(
             DecisionKind.NOTHING, state.job, now, "the policy gives nothing back", code=ReasonCode.GIVES_NOTHING
         )
 
     def in_the_way(self, state: ElasticState, stands: Standing, now: float) -> Decision:
         """SUSPEND, so that what stands on a limit can start; or NOTHING. For its own J0 it does what it would do if
-        that started now; anybody else it makes way for where it `borrows`."""
+        that started now; any other it makes way for where it `borrows`."""
         if not (state.subjobs and state.movable and state.suspendable):
             why = "it cannot go back to waiting with its work kept"
             return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NOT_MOVABLE)

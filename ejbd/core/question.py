@@ -27,10 +27,10 @@ _STATE_BEFORE = {"together": "node_limit"}  # fields of a state by the names tha
 class Question:
     """One job's state, the slots that can be used at `now_s` (absolute seconds), the policy and its parameters.
 
-    `outcome`: how the application has ended, where that is asked about. `lending`: who waits and who borrows, where a
-    job may have to give back what it holds. `stands`: the batch job in whose way it is, where it may be by a limit.
-    `place`: of its J0, where what its subjobs use may cost that. `pool`: who runs in the pool in which the job waits or
-    runs, and what is free there.
+    `outcome`: how the application has ended, where that is asked about. `lending`: which jobs wait and which borrow,
+    where a job may have to give back what it holds. `stands`: the batch job that it is in the way of, where it may be
+    by a limit. `place`: of its J0, where what its subjobs use may cost that. `pool`: what runs in the pool in which the
+    job waits or runs, and what is free there.
     """
 
     situation: Situation

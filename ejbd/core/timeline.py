@@ -64,7 +64,7 @@ waits, and nothing is planned but the start of J0, which the batch system knows.
 
 
 def timeline_from_json(data: Sequence[Mapping[str, Any]]) -> PlannedTimeline:
-    """The timeline whose intervals `to_json` wrote."""
+    """The timeline of the intervals that `to_json` wrote."""
     return tuple(PlannedInterval.from_json(interval) for interval in data)
 
 

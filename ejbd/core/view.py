@@ -75,8 +75,8 @@ class NodeView:
 class SiteReservation:
     """Processors that a site keeps for others, from `start_s` to `end_s` (absolute seconds; infinite: without an end).
 
-    Whoever makes it has turned what the batch system says into this: a reservation of Slurm, PBS or Maui, or nodes that
-    an operator has asked EJB to leave (`ejb drain`). `nodes` are kept whole, or `processors` of each of them. `admits`:
+    Its maker has turned what the batch system says into this: a reservation of Slurm, PBS or Maui, or nodes that an
+    operator has asked EJB to leave (`ejb drain`). `nodes` are kept whole, or `processors` of each of them. `admits`:
     jobs of this daemon may run in it without asking for it by name, so that only its end is in their way. `what` says
     in some words what it is for (`maintenance`). One that comes again and again is told as its present or next time.
     """
@@ -90,7 +90,7 @@ class SiteReservation:
     what: str = "reservation"
 
     def ends_windows_s(self, now: float) -> float | None:
-        """From when on windows cannot use what it keeps: `now` where it has begun; None: it is in nobody's way."""
+        """From when on windows cannot use what it keeps: `now` where it has begun; None: it is in no job's way."""
         if self.end_s <= now:
             return None
         if self.start_s > now:
@@ -114,7 +114,7 @@ def base_id(id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchJobView:
-    """One batch job, ours or anybody's. Times are seconds since the epoch; None is not known."""
+    """One batch job, ours or another's. Times are seconds since the epoch; None is not known."""
 
     id: str
     name: str
@@ -133,7 +133,7 @@ class BatchJobView:
     reason: str = ""
     blocked: bool = False  # pending for another reason than room: a dependency, a limit, a begin time
     tag: str = ""  # of ours: that it was submitted with, whatever it is called by now
-    foreign: bool = False  # another user's, who may call it as he likes
+    foreign: bool = False  # another user's, and may have any name
     account: str = ""  # that it is charged to ("": not told)
     qos: str = ""
     limited: bool = False  # blocked by a limit, or by licences, that jobs which run are counted against
@@ -202,9 +202,9 @@ class Counted(StrEnum):
 class AccountLimit:
     """A limit that the batch system's accounts set: jobs that would exceed it wait, or are not taken.
 
-    `name` is the batch system's own, with whose it is (`MaxJobs of ada in account physics`). `used` of `most` were in
-    use when the view was taken; what one job may have has no use. It counts jobs of these `accounts` (none: of any), of
-    this `qos` or these `queues` (none of both: of any), and, where `own`, the daemon's user's alone. Jobs of
+    `name` is the batch system's own, with what it belongs to (`MaxJobs of ada in account physics`). `used` of `most`
+    were in use when the view was taken; what one job may have has no use. It counts jobs of these `accounts` (none: of
+    any), of this `qos` or these `queues` (none of both: of any), and, where `own`, the daemon's user's alone. Jobs of
     `other_rules` (QOS) are counted, too, but have a limit of this kind of their own in its place.
     """
 
@@ -270,18 +270,18 @@ class ClusterView:
 
     `offers`: what the scheduler itself says can be used now; such rows nest, and no window is wider or longer (None: it
     is not asked; empty: nothing, or it does not answer). `keeps_order`: it plans starts that a job which is let in
-    before cannot push back; where it does not, nothing is started while others wait. `windows_by`: whose word windows
-    go by, in plain English ("" where the batch system has but one). `kills_unmet`: the site ends a job that waits for
-    what can never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended. `pass_s`:
-    how often the scheduler looks whether somebody who waits can start ahead of others. `limits`: those of accounts that
-    jobs of this daemon's user are held to, read a minute ago at most and counted as of now; `limits_unknown`: why they
-    could not be read ("": they were, or there are none). `fair_share`: how what an account uses lowers the priority of
-    its jobs that wait (None: it does not).
+    before cannot push back; where it does not, nothing is started while others wait. `windows_by`: what windows go by,
+    in plain English ("" where the batch system has but one). `kills_unmet`: the site ends a job that waits for what can
+    never be, unless the job says otherwise. `kill_wait_s`: from TERM to KILL where a job is ended. `pass_s`: how often
+    the scheduler looks whether a waiting job can start ahead of others. `limits`: those of accounts that jobs of this
+    daemon's user are held to, read a minute ago at most and counted as of now; `limits_unknown`: why they could not be
+    read ("": they were, or there are none). `fair_share`: how what an account uses lowers the priority of its jobs that
+    wait (None: it does not).
 
     `schedules`: its scheduler is at work; where it is switched off, nothing starts.
 
     `blind`: why jobs of others cannot be seen, in plain English ("" where they are): what looks free may be planned for
-    somebody, so that no queue has windows then.
+    a job, so that no queue has windows then.
     """
 
     time_s: float

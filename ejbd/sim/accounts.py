@@ -92,7 +92,7 @@ def _row(run: Finished, user: int, index: int) -> list[float]:
 
 
 def _format(path: Path) -> Format | None:
-    """By the first line that is not empty. A file that cannot be read is left to whoever reads it."""
+    """By the first line that is not empty. A file that cannot be read is left to its reader."""
     try:
         text = _beginning(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error):

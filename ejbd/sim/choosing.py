@@ -1,4 +1,4 @@
-"""Which jobs of a workload may become elastic: by width, by lot, by who submitted them, or by their numbers."""
+"""Which jobs of a workload may become elastic: by width, by lot, by their users, or by their numbers."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ NUMBA_PLAIN = "NUMBA_DISABLE_JIT"  # numba's own word for it
 
 @functools.cache
 def can_compile() -> bool:
-    """Whether there is a compiler, and nobody has forbidden it."""
+    """Whether there is a compiler, and it is not forbidden."""
     if os.environ.get(PLAIN) or os.environ.get(NUMBA_PLAIN, "0") != "0":
         return False
     return importlib.util.find_spec("numba") is not None

@@ -72,7 +72,7 @@ class Result:
         return means(self.workload.jobs, self.outcome, slice(None) if chosen is None else chosen)
 
     def figures(self) -> dict[str, float]:
-        """The cluster's: makespan (s), utilization (0 to 1), processors idle on average while somebody waits."""
+        """The cluster's: makespan (s), utilization (0 to 1), processors idle on average while a job waits."""
         jobs = self.workload.jobs
         return {
             "makespan_s": makespan(jobs, self.outcome),

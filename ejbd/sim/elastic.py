@@ -10,7 +10,7 @@ from ejbd.core.bundling.candidates import (
     placeholder_choice,
 )
 from ejbd.core.bundling.parameters import Rules, rules_of_one
-from ejbd.core.bundling.plan import NOBODY_LEAVES, SOME_STAY, shrink_plan, walk_plan
+from ejbd.core.bundling.plan import NONE_LEAVES, SOME_STAY, shrink_plan, walk_plan
 from ejbd.core.bundling.rungs import stretch_on
 from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
@@ -153,10 +153,10 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
         time = w.leave_at[job]
         rank = MOVE_ENDS
     else:
-        code = NOBODY_LEAVES  # J0 lasts as long as the job may
+        code = NONE_LEAVES  # J0 lasts as long as the job may
         if w.mode[job] != ON_PLACE_HOLDER:
             code, _ = _shrink(w, job, rules)
-        if code != NOBODY_LEAVES or may_outlive(w, job):
+        if code != NONE_LEAVES or may_outlive(w, job):
             time = max(now, w.held.ends[w.row[job]][0] - rules.lambda_s)
     if w.stalled[job] > now and w.stalled[job] <= time:
         time = w.stalled[job]
@@ -206,7 +206,7 @@ def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
         if may_outlive(w, job):
             w.planned[job] = w.walltime[job]
         code, leaving = _shrink(w, job, rules)
-        if code != NOBODY_LEAVES:
+        if code != NONE_LEAVES:
             end = w.held.ends[w.row[job]][0]
             w.leaving[job] = leaving if code == SOME_STAY else w.held_count[job]
             w.leave_at[job] = end

@@ -50,7 +50,7 @@ def next_time(w: World) -> float:
 
 @kernel
 def next_event(w: World, ties: int) -> tuple[int, int]:
-    """Go on to the next event. A submission is carried out (-1); of others it is said whose, and the rank."""
+    """Go on to the next event. A submission is carried out (-1); of others the job and the rank are said."""
     time = next_time(w)
     elapsed = time - w.clock[NOW]
     if elapsed > 0.0:
@@ -111,7 +111,7 @@ def react(w: World, policy: int, rules: Rules) -> None:
         if fold_back(w, rules):
             again = True
             continue
-        give_back_room(w, rules)  # first: room that would do for somebody with what others give is not offered
+        give_back_room(w, rules)  # first: room that is enough for a waiting job with what others give is not offered
         if w.count[VISITS] > 0 and w.count[FREE] > 0 and not (rules.guard != 0 and is_giving_back(w)):
             unfold(w, rules)
             again = offer_slots(w, rules)

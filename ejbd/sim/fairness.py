@@ -1,4 +1,4 @@
-"""Who gains and who loses: one simulation beside another of the same workload, and orders that were turned round."""
+"""Gains and losses: one simulation beside another of the same workload, and orders that were turned round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Side:
     max_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; figures of nobody are null."""
+        """Plain JSON values; a figure of no jobs is null."""
         return {
             "jobs": self.jobs,
             "mean_s": finite(self.mean_s),
@@ -52,7 +52,7 @@ class Shift:
         return 100.0 * self.earlier.jobs / self.jobs if self.jobs else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; figures of nobody are null."""
+        """Plain JSON values; a figure of no jobs is null."""
         return {
             "jobs": self.jobs,
             "later": {**self.later.to_json(), "percent": finite(self.later_percent)},

@@ -49,7 +49,7 @@ def _can_be_folded(w: World, rules: Rules) -> int:
 
 @kernel
 def fold_back(w: World, rules: Rules) -> bool:
-    """Jobs are folded for those who wait and would fit then; True: processors came free."""
+    """Jobs are folded for those that wait and would fit then; True: processors came free."""
     waiting = min(w.count[QUEUED], LOOKED_AT)
     if w.count[FOLDS] == 0 or rules.guard == 0 or waiting == 0:
         return False

@@ -1,4 +1,4 @@
-"""Who gains and who loses by width and length: a grid of jobs.
+"""Gains and losses by width and length: a grid of jobs.
 
 Wide jobs wait longer than narrow ones, and with elastic jobs less so (Liu & Weissman, SC'15, section 6.4).
 """

@@ -1,7 +1,7 @@
 """What must hold after every event, looked at when a simulation is told to check itself.
 
-That an application is complete at its end, that no decision makes an expected completion later, and that nobody gives
-back what he does not hold is looked at always, where it happens.
+Three things are looked at always, where they happen. An application is complete at its end. No decision makes an
+expected completion later. No job gives back what it does not hold.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ OFF = "off"
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What a processor has, and what a job has asked for of each of its own where the log does not say (None: all that
-    a processor has, as Slurm gives it without DefMemPerCPU). Kilobytes; `processor_kb` 0: memory bounds nobody.
+    a processor has, as Slurm gives it without DefMemPerCPU). Kilobytes; `processor_kb` 0: memory bounds no job.
     """
 
     processor_kb: int = 0

@@ -28,8 +28,8 @@ class Outcome:
     subjobs: IntArray
     moves: IntArray
     elastic: IntArray
-    idle_s: float  # processor-seconds idle while somebody waited
-    queued_s: float  # seconds in which somebody waited
+    idle_s: float  # processor-seconds idle while a job waited
+    queued_s: float  # seconds in which a job waited
     events: int
     elapsed_s: float  # without kernels_s
     kernels_s: float = 0.0  # compiling or loading kernels

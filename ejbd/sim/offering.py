@@ -250,7 +250,10 @@ def borrowers(w: World, rules: Rules) -> int:
 
 @kernel
 def coming_free(w: World, waiting: int) -> int:
-    """How many processors are being given back by now. The first of those who wait are flagged in `w.giving.served`."""
+    """How many processors are being given back by now.
+
+    The first of those that wait are flagged in `w.giving.served`.
+    """
     coming = 0
     for index in range(w.count[VISITS]):
         job = w.visits[index]
@@ -264,7 +267,7 @@ def coming_free(w: World, waiting: int) -> int:
 
 @kernel
 def give_back_room(w: World, rules: Rules) -> None:
-    """Over-subscribed jobs into whose room a waiting one would fit are suspended, and give it back."""
+    """Over-subscribed jobs are suspended, and give back their room, where a waiting one would fit into it."""
     waiting = min(w.count[QUEUED], LOOKED_AT)
     if rules.guard == 0 or waiting == 0:
         return
@@ -297,7 +300,7 @@ def suspend_for_another(w: World, job: int, rules: Rules) -> None:
 
 @kernel
 def is_giving_back(w: World) -> bool:
-    """Whether room is on its way to somebody who waits: nobody else takes any meanwhile."""
+    """Whether room is on its way to a waiting job: no other takes any meanwhile."""
     found = False
     for index in range(w.count[VISITS]):
         found = found or w.gives_back[w.visits[index]] != 0
@@ -334,7 +337,7 @@ def add_subjob(w: World, job: int, processors: int, length: float, limit: float,
 
 @kernel
 def check_and_plan_next(w: World, job: int, rules: Rules) -> None:
-    """After subjobs were added: nobody has too many processors, and the job's next event is another one."""
+    """After subjobs were added: no job has too many processors, and the job's next event is another one."""
     if held_processors(w, job) > whole_units(w.processors[job], rules.processor_quantum):
         w.count[FAULT] = TOO_WIDE
     if w.count[FREE] < 0:

@@ -1,4 +1,4 @@
-"""Compiling beforehand: a set-up step for who does not want the first long simulation to do it."""
+"""Compiling beforehand: a set-up step, so that the first long simulation need not do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far what takes long has come: told by the simulator, heard by whoever wants to (the command line)."""
+"""How far what takes long has come: told by the simulator, heard by what listens (the command line)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Listener(Protocol):
     def __call__(self, what: str, done: float | None, /) -> None: ...
 
 
-def _nobody(what: str, done: float | None, /) -> None:
+def _unheard(what: str, done: float | None, /) -> None:
     pass
 
 
-_listener: Listener = _nobody
+_listener: Listener = _unheard
 
 
 def tell(what: str, done: float | None = None) -> None:

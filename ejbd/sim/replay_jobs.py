@@ -63,7 +63,7 @@ class JobBook:
         self._lives: dict[str, _Life] = {}
 
     def note(self, kind: str, at_s: float, job: str, data: Mapping[str, Any]) -> None:
-        """One event. Those of jobs whose beginning is not in the log are left alone."""
+        """One event. Those of jobs that began before the log are left alone."""
         if kind == EventKind.JOB_RECEIVED:
             self._lives[job] = _Life(at_s, bool(cast(JobReceived, data)["elastic"]))
         life = self._lives.get(job)

@@ -39,7 +39,7 @@ from ejbd.sim.world import (
 
 
 class Policy(IntEnum):
-    """Who schedules. EJB is EASY with elastic jobs."""
+    """The scheduler. EJB is EASY with elastic jobs."""
 
     FCFS = cluster.FCFS
     EASY = cluster.EASY

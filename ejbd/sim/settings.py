@@ -313,8 +313,8 @@ def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> d
     workload, outcome, report = play(source, setting, again=again)
     easy = _easy(source, source.stamp, setting.ties, setting.arrivals)
     jobs = workload.jobs
-    everybody = np.full(len(workload), True)
-    kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else everybody
+    every_job = np.full(len(workload), True)
+    kept = paper_trim(jobs, easy) & paper_trim(jobs, outcome) if setting.trimmed else every_job
     before, after = means(jobs, easy, kept), means(jobs, outcome, kept)
     changes = {}
     for name, chosen in (("elastic", outcome.elastic != 0), ("others", outcome.elastic == 0)):

@@ -141,7 +141,7 @@ def sweep(
             tell(len(mine) - len(missing), len(mine), point.setting.name)
 
         def claim() -> str | None:
-            """A point that is nobody's; what others have done meanwhile is taken over."""
+            """A point that no process has claimed; what others have done meanwhile is taken over."""
             for key in [key for key in missing if key not in claims.held]:
                 if claims.take(key):
                     if key not in results.read():

@@ -30,7 +30,7 @@ FIELDS = (
 )  # fmt: skip
 STANDARD = "-"  # a path: standard input or output
 SPELLED_OUT = 5  # lines that are told by their numbers
-_FIRST_BLOCK, _BLOCK = 1 << 15, 1 << 19  # bytes; the first is small for those who want few rows
+_FIRST_BLOCK, _BLOCK = 1 << 15, 1 << 19  # bytes; the first is small for readers of few rows
 _FEWEST = 5  # fields that a row must have
 
 
@@ -80,7 +80,7 @@ class SwfLog:
         return next((value for key, value in self.header if key.lower() == name.lower()), None)
 
     def oddity(self, what: str, flags: Any, kept: bool = True) -> Oddity | None:
-        """Something to be told about the rows that `flags` names; None if that is nobody."""
+        """Something to be told about the rows that `flags` names; None if it names none."""
         at = np.flatnonzero(flags)
         lines = at + 1 if self.lines is None else self.lines[at]
         return Oddity(what, tuple(lines.tolist()), kept) if at.size else None

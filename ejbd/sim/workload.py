@@ -38,7 +38,7 @@ class RowRule(StrEnum):
 class Workload:
     """Jobs in the order of submission for a cluster of `processors`, and what is to be told about the log's rows.
 
-    `users`: who submitted each job, by the log's numbers (-1: not known). `read`: rows of the log, played or not.
+    `users`: the user of each job, by the log's numbers (-1: not known). `read`: rows of the log, played or not.
     `user_names`: by those numbers, where the log has names. `memory_asked_kb` and `memory_used_kb`: of a processor, as
     the log has it (-1 or 0: not known). `lines`: of each job in the log. `cpu_s`: for how
     long each of its processors computed, on average, as the log has it (-1 or 0: not known).

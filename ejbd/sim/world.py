@@ -20,7 +20,7 @@ RIGID, WAITING, RUNNING, ON_PLACE_HOLDER, DONE, RELEASING = 0, 1, 2, 3, 4, 5
 # What a job may become (`candidate`). WITHOUT_J0: J0 is cancelled once a subjob carries the job to its end.
 STAYS_RIGID, ELASTIC, WITHOUT_J0 = 0, 1, 2
 
-UNBOUNDED = 2**31  # ranks a processor: more than anybody has
+UNBOUNDED = 2**31  # ranks a processor: more than any job has
 
 # Entries of `count`. UNIT: reservations are of whole units. RUNS: that have ended. FOLDS: 1 where jobs are folded in
 # place before one is checkpointed for a waiting job (:mod:`ejbd.sim.folding`).
@@ -44,7 +44,7 @@ FAULTS = {
     BROKEN_PROGRESS: "an application's progress is not complete at its end",
     KILLED: "an application was killed by the walltime of its own subjob",
     LATER: "a decision made an expected completion later",
-    BAD_FREE: "processors were given back that nobody held",
+    BAD_FREE: "processors were given back that no job held",
     OUT_OF_MEMORY: "more ranks share a processor than its memory holds",
 }
 
@@ -82,7 +82,7 @@ class Rows(NamedTuple):
 
 
 class Giving(NamedTuple):
-    """Room for the jobs that may be made to give back what they hold, and for flags of those who wait."""
+    """Room for the jobs that may be made to give back what they hold, and for flags of those that wait."""
 
     job: Ints
     held: Ints
@@ -99,10 +99,10 @@ class World(NamedTuple):
     (that may share a processor, by their memory), `candidate` and `points` describe them and are not written to;
     `planned` becomes the request once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves`
     are what becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed`
-    are the planned releases; the `heap` has the next event of everything that runs. `gives_back` flags who is being
-    suspended for somebody who waits. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a second
-    where they are, and are counted as stalled. `held` is a row for each elastic job that runs, the first `leaving`
-    subjobs of which are being left until `leave_at`.
+    are the planned releases; the `heap` has the next event of everything that runs. `gives_back` flags the jobs that
+    are being suspended for a waiting one. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a
+    second where they are, and are counted as stalled. `held` is a row for each elastic job that runs, the first
+    `leaving` subjobs of which are being left until `leave_at`.
     """
 
     submit: Floats
@@ -121,7 +121,7 @@ class World(NamedTuple):
     subjobs: Ints
     moves: Ints
 
-    count: Ints  # type: ignore[assignment]  # shadows tuple.count, which nobody wants of a world
+    count: Ints  # type: ignore[assignment]  # shadows tuple.count, which a world does not need
     clock: Floats
     queue: Ints
     queue_processors: Ints
@@ -179,9 +179,9 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 class Learned(NamedTuple):
     """What decisions go by in the place of the request, which is asked for all the same.
 
-    `planned`: how long each job is planned to run (seconds); who outlives it is planned with his request from then on,
-    and who is planned with the truth does not. `points`: a row for each job, run times that grow and are all as
-    probable, and `share` of the runs that a decision is weighed by
+    `planned`: how long each job is planned to run (seconds). A job that outlives it is planned with its request from
+    then on; one that is planned with the truth does not. `points`: a row for each job, run times that grow and are all
+    as probable, and `share` of the runs that a decision is weighed by
     (:func:`ejbd.core.bundling.weighing.weighed_left`).
     """
 
@@ -193,7 +193,7 @@ class Learned(NamedTuple):
 class Jobs(NamedTuple):
     """A workload as the engine takes it: arrays in the order of submission. Times in seconds; `run` is the truth.
 
-    `most_ranks`: how many ranks of each may share a processor, by their memory (None: memory bounds nobody). `learned`
+    `most_ranks`: how many ranks of each may share a processor, by their memory (None: memory bounds no job). `learned`
     None: decisions know the request alone.
     """
 

@@ -85,7 +85,7 @@ def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(
         delta=one.delta, lambda_s=one.lambda_s, suspend=True, order=Order.LEAST_WORK, guard=Guard.ON
     )
     easy, ejb = run(load, Policy.EASY, plain=True), run(load, Policy.EJB, parameters=given, plain=True)
-    assert one.everybody == pytest.approx(
+    assert one.all_jobs == pytest.approx(
         100 * ((ejb.end - load.jobs.submit).sum() / (easy.end - load.jobs.submit).sum() - 1)
     )
     rows = [line.split(",") for line in paths[2].read_text().splitlines()[1:]]

@@ -32,11 +32,11 @@ def borrowed(state: ElasticState, now: float, params: BundlingParameters) -> Bor
 
 
 def givers(lending: Lending) -> dict[str, Waiting]:
-    """Who gives back what he holds, and for whom."""
+    """The jobs that give back what they hold, each with the waiting one that it is for."""
     waiting, borrowers = lending.waiting, lending.borrowers
     gives = [-1] * len(borrowers)
     give_back(
-        # Whoever did not start on room that he was given keeps his place in the queue, and is given no more.
+        # A job that did not start on room that it was given keeps its place in the queue, and is given no more.
         [sys.maxsize if one.in_vain else one.processors for one in waiting],
         [one.walltime_s for one in waiting],
         [int(one.served) for one in waiting],
@@ -60,8 +60,8 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
     found = givers(lending)
     to = found.get(state.job)
     if to is None:
-        why = "nobody who waits would fit into what it holds"
-        return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NOBODY_FITS)
+        why = "no waiting job would fit into what it holds"
+        return Decision(DecisionKind.NOTHING, state.job, now, why, code=ReasonCode.NONE_FITS)
     begin, end = now, now + params.lambda_s
     held = next(one.held for one in lending.borrowers if one.job == state.job)
     leaves = tuple(subjob.id for subjob in state.subjobs)
@@ -76,17 +76,17 @@ def plan_giving_back(state: ElasticState, lending: Lending, now: float, params: 
         timeline=(moves, waits) if end > begin else (waits,),
         begin_s=begin,
         end_s=end,
-        code=ReasonCode.SOMEBODY_FITS,
+        code=ReasonCode.ONE_FITS,
     )
 
 
 def _why(state: ElasticState, to: Waiting, held: int, lending: Lending, givers: int, params: BundlingParameters) -> str:
     """`job 123 of alice, which waits first, fits into the 8 processors that this job holds over-subscribed`."""
-    who = f"job {to.id} of {to.user}"
+    job = f"job {to.id} of {to.user}"
     if to.of:
-        who = f"J0 of {'this job' if to.of == state.job else f'job {to.of}'} ({to.id})"
+        job = f"J0 of {'this job' if to.of == state.job else f'job {to.of}'} ({to.id})"
     place = lending.waiting.index(to) + 1
-    waits = "which waits first" if place == 1 else f"number {place} of those who wait"
+    waits = "which waits first" if place == 1 else f"number {place} of those that wait"
     processors = "processor" if held == 1 else f"{held} processors"
     narrow = "over-subscribed" if params.rungs is None else "below its width"
     how = narrow if state.processors < state.processes else "for a while only"
@@ -95,4 +95,4 @@ def _why(state: ElasticState, to: Waiting, held: int, lending: Lending, givers: 
         into += f" and the {lending.available} that are free"
     if givers > 1:
         into += f", with what {givers - 1} more give back"
-    return f"{who}, {waits}, fits into {into}"
+    return f"{job}, {waits}, fits into {into}"

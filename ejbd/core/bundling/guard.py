@@ -1,17 +1,16 @@
 """The guard: elastic jobs must not cost the others.
 
-Over-subscribed ranks do less in a processor-second than a job in its own shape, so that what they take from somebody
-who could use it makes the whole cluster slower, even where it is right for their own job. So they only borrow: as soon
-as a waiting job would fit into what a job holds over-subscribed, or for a while only, that one is checkpointed and
-gives it back (:func:`give_back`), and nobody takes any room meanwhile. Who gives back is asked before any room is
-offered: else what comes free for the head of the queue is borrowed again, and the head waits for a checkpoint.
+Over-subscribed ranks do less in a processor-second than a job in its own shape. So what they take from a job that could
+use it makes the whole cluster slower, even where it is right for their own. So they only borrow. As soon as a waiting
+job would fit into what a job holds over-subscribed, or for a while only, that one is checkpointed and gives it back
+(:func:`give_back`). No job takes any room meanwhile. Which jobs give back is asked before any room is offered: else
+what comes free for the head of the queue is borrowed again, and the head waits for a checkpoint.
 
-Until it is back, whoever waits has waited for the checkpoint. How much that is depends on how long work lasts on this
-cluster: with runs of a day nobody minds ten minutes, with runs of an hour everybody does. So room is borrowed while a
-move takes a small part of that at most, the smaller the higher the degree and its Delta are (:func:`longest_move_s`);
-and at full width for a while only where it makes the work of several moves, the more the longer they are beside that
-(:func:`worth_suspending_s`). Neither has a
-step in lambda, start-up or Delta.
+Until it is back, the waiting job has waited for the checkpoint. How much that is depends on how long work lasts on this
+cluster: ten minutes are little beside runs of a day, and much beside runs of an hour. So room is borrowed while a move
+takes a small part of that at most, the smaller the higher the degree and its Delta are (:func:`longest_move_s`); and at
+full width for a while only where it makes the work of several moves, the more the longer they are beside that
+(:func:`worth_suspending_s`). Neither has a step in lambda, start-up or Delta.
 
 Kernels for both worlds.
 """
@@ -29,13 +28,13 @@ PART_OF_RUNS = 0.06  # how long a move may take at degree 2 and Delta 1, start-u
 UNKNOWN_RUNS_S = 9000.0  # how long they are thought to last before any has ended: real logs have 30,000 and more
 DEAREST = 1.8  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
 SHORT_S = 300.0  # what is over by then may be borrowed at any price
-PART_FOR_PLANS = 0.003  # of that: what room costs somebody beside the move, by walltimes that end later
+PART_FOR_PLANS = 0.003  # of that: what room costs another job beside the move, by walltimes that end later
 PART_FOR_SUSPENDING = 0.15  # of how long runs last: with longer moves no run is begun that is to be suspended
 WORTH_MOVES_AT_MOST = 12.0  # what a suspended run makes, of a short move: its two are at most a seventh of it all
 WORTH_ONE_S = 50.0  # with moves of so long, and shorter ones, it makes one; with longer ones so many times as many
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
-COMPUTES_S = 1.0  # at least, after a start or a move: who gets the room may not start in it, and it is taken again
-LOOKED_AT = 100  # those who wait, from the head of the queue on
+COMPUTES_S = 1.0  # at least, after a start or a move: what gets the room may not start in it, and it is taken again
+LOOKED_AT = 100  # those that wait, from the head of the queue on
 
 
 @kernel
@@ -60,7 +59,7 @@ def longest_move_s(processes: int, rung: int, rules: Rules) -> float:
 
 
 def longest_coming_s(lambda_s: float, start_up_s: float) -> float:
-    """How long room that was promised to somebody may be on its way at most: a checkpoint, twice as long as thought."""
+    """How long room that was promised to a job may be on its way at most: a checkpoint, twice as long as thought."""
     return 2.0 * max(LONGEST_MOVE_S, lambda_s + start_up_s)
 
 
@@ -118,7 +117,7 @@ def give_back(
     count: int,
     gives: Ints,
 ) -> int:
-    """Who gives back what he holds, and for whom: how many do.
+    """Which jobs give back what they hold, and which waiting one each is for: how many do.
 
     The first `waiting` entries of `wanted` (processors), `walltimes` (seconds) and `served` are the queue, in its
     order; `served` flags J0s of jobs that run elsewhere. `available`: processors that are free, and those that are

@@ -475,9 +475,10 @@ def _on_placeholder(state: ElasticState, move_s: float, work_s: float, now: floa
 
 
 def plan_leaving(state: ElasticState, now: float, params: BundlingParameters) -> Decision:
-    """What becomes of a job whose subjobs do not carry it to its end (section 3.2.2): left in time, or suspended.
+    """What becomes of a job with subjobs that end before it does (section 3.2.2): they are left in time, or it is
+    suspended.
 
-    NOTHING where nobody has to be left. GIVE_UP where what is held does not last and the job is not suspended.
+    NOTHING where none has to be left. GIVE_UP where what is held does not last and the job is not suspended.
     """
     done, timeline = expected_completion(state, now, params)
     known = done if done < UNLIMITED else None

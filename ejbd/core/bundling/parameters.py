@@ -44,8 +44,8 @@ class BundlingParameters(Parameters):
     suspend: Annotated[
         bool,
         Parameter(
-            says="use room that is too short to finish in: the job is checkpointed before the room ends and goes back "
-            "to waiting, its work and its place (J0) kept",
+            says="use room that is too short to finish in. Before the room ends the job is checkpointed, and waits "
+            "again with its work and its place (J0)",
             more="going on later costs one lambda",
             queue=True,
         ),
@@ -53,8 +53,8 @@ class BundlingParameters(Parameters):
     order: Annotated[
         Order,
         Parameter(
-            says="who looks for room first: `least-work`: waiting jobs before running ones, the least processors x "
-            "seconds left first; `arrival`: the first to come, whatever it does",
+            says="which jobs look for room first. `least-work`: waiting jobs before running ones, the least processors "
+            "x seconds left first; `arrival`: the first to come, whatever it does",
             queue=Order.LEAST_WORK,
         ),
     ] = Order.ARRIVAL
@@ -89,10 +89,9 @@ class BundlingParameters(Parameters):
     guard: Annotated[
         Guard,
         Parameter(
-            says="elastic jobs must not cost the others: over-subscribed ones give back what they hold as soon as a "
-            "waiting job would fit into it; `auto`: where `suspend` is on",
-            more="and nobody takes over-subscribed room whose moves are long beside the runs of this cluster, the "
-            "shorter the higher Delta is (docs/policies.md); the paper's algorithm has no guard",
+            says="elastic jobs must not cost the others (`auto`: where `suspend` is on). Over-subscribed ones give "
+            "back what a waiting job would fit into",
+            more="none borrows where moves are long beside the runs of this cluster (docs/policies.md)",
             queue=Guard.ON,
             simulated=Guard.AUTO,
         ),

@@ -156,7 +156,7 @@ def first_staying(
     return staying
 
 
-NOBODY_LEAVES, SOME_STAY, ANCHOR_LEAVES, NOBODY_STAYS, TOO_FEW_STAY = 0, 1, 2, 3, 4
+NONE_LEAVES, SOME_STAY, ANCHOR_LEAVES, NONE_STAYS, TOO_FEW_STAY = 0, 1, 2, 3, 4
 
 
 @kernel
@@ -178,9 +178,9 @@ def shrink_plan(
     stretched = stretch_on(processes, processors, rules)
     end = ends[0]
     if begin_s + work_left_s * stretched <= end + ROUNDING_SLACK_S:
-        return NOBODY_LEAVES, 0
+        return NONE_LEAVES, 0
     if rules.node_limit >= 0:
-        return (ANCHOR_LEAVES if anchors[0] != 0 else NOBODY_STAYS), count
+        return (ANCHOR_LEAVES if anchors[0] != 0 else NONE_STAYS), count
     left = work_left_s - max(0.0, end - rules.lambda_s - begin_s) / stretched
     staying = first_staying(processes, left, ends, held, 0, count, max(begin_s, end), processors, rules)
     kept = 0
@@ -190,7 +190,7 @@ def shrink_plan(
         if anchors[index] != 0:
             return ANCHOR_LEAVES, staying
     if staying == count:
-        return NOBODY_STAYS, staying
+        return NONE_STAYS, staying
     if kept <= 0 or rung_on(processes, kept, rules) > last_rung(processes, rules):
         return TOO_FEW_STAY, staying
     return SOME_STAY, staying
@@ -264,7 +264,7 @@ def expected_completion(state: ElasticState, now: float, params: BundlingParamet
 
 
 def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> Shrink | None:
-    """The next move off subjobs that end before the expected completion; None where nobody has to be left.
+    """The next move off subjobs that end before the expected completion; None where none has to be left.
 
     `begin_s` may lie in the past: then there is no time to lose.
     """
@@ -275,24 +275,24 @@ def next_shrink(state: ElasticState, now: float, params: BundlingParameters) -> 
     begin = now if state.stalled_until_s is None else max(now, state.stalled_until_s)
     end = held[0].end_s
     code, staying = shrink_plan(state.processes, state.work_left_s, *vectors(held), len(held), begin, rules)
-    if code == NOBODY_LEAVES:
+    if code == NONE_LEAVES:
         return None
     leaves, stays = held[:staying], held[staying:]
     kept = sum(subjob.processors for subjob in stays)
-    who = ", ".join(subjob.id for subjob in leaves)
+    left = ", ".join(subjob.id for subjob in leaves)
     if code == ANCHOR_LEAVES:
         anchor = next(subjob for subjob in leaves if subjob.anchor)
         reason = f"{anchor.id} holds the user's shell and ends before the application completes"
-    elif code == NOBODY_STAYS:
-        reason = f"all subjobs ({who}) end before the application completes"
+    elif code == NONE_STAYS:
+        reason = f"all subjobs ({left}) end before the application completes"
     elif code == TOO_FEW_STAY:
-        reason = f"without {who}, {kept} of the processors stay: too few for {state.processes} at O_max {params.omax}"
+        reason = f"without {left}, {kept} of the processors stay: too few for {state.processes} at O_max {params.omax}"
     else:
         return Shrink(
             end - params.lambda_s,
             end,
             tuple(subjob.id for subjob in leaves),
             tuple(subjob.id for subjob in stays),
-            f"the application outlasts {who}; processors that stay: {kept}",
+            f"the application outlasts {left}; processors that stay: {kept}",
         )
     return Shrink(end - params.lambda_s, end, tuple(subjob.id for subjob in held), (), reason)

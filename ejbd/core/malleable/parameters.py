@@ -54,7 +54,7 @@ class MalleableParameters(Parameters):
     ] = 1.6
     use: Annotated[
         float,
-        Parameter(says="processor use of jobs whose log does not say, on average", least=0.01, most=1),
+        Parameter(says="processor use of jobs on average, where the log does not say", least=0.01, most=1),
     ] = 0.57
     use_long: Annotated[
         float,

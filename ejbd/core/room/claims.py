@@ -19,12 +19,13 @@ def less_what_starts_next(
     """Processors that came free a moment ago go to the waiting `jobs` of these queues that fit, at the batch system's
     next pass.
 
-    One that fits and does not start waits for something else than room, and holds nobody up for longer than a start-up.
-    `fitting` tells since when which jobs have fitted (by their ids, absolute seconds); the new one comes back, too.
+    One that fits and does not start waits for something else than room, and holds no other up for longer than a
+    start-up. `fitting` tells since when which jobs have fitted (by their ids, absolute seconds); the new one comes
+    back, too.
     """
     still: dict[str, float] = {}
     if not found.available(0.0):
-        return found, still  # nobody fits, however many wait
+        return found, still  # none fits, however many wait
     for job in jobs:
         if job.queue not in queues or job.state is not BatchState.PENDING or job.blocked or job.walltime_s is None:
             continue

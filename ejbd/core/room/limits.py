@@ -1,9 +1,9 @@
 """What the limits of accounts leave for a further subjob: part of the room, as processors and nodes are.
 
-A subjob must not stand in anybody's way. Where its limit leaves too little for J0, the batch system plans no start for
+A subjob must not stand in any job's way. Where its limit leaves too little for J0, the batch system plans no start for
 J0 at all, and lets others onto the processors that it would have had. So what J0 needs of each limit that it shares
 with the subjob is kept free from now on, and so is what any other job needs that has a planned start. Beyond that, a
-limit is a resource whose level falls at planned starts and rises at planned ends, as free processors do.
+limit is a resource: its level falls at planned starts and rises at planned ends, as free processors do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Charged:
 class Left:
     """What one limit leaves: `least[i]` is there throughout the first `until_s[i]` seconds, the longest first.
 
-    `kept` of `free` is what the widest of those who wait needs. `waiting`: ids of the jobs that this counts.
+    `kept` of `free` is what the widest of those that wait needs. `waiting`: ids of the jobs that this counts.
     """
 
     limit: AccountLimit
@@ -45,7 +45,7 @@ class Left:
     waiting: frozenset[str]
 
     def for_another(self, for_s: float, j0_id: str, j0_needs: float) -> float:
-        """What a further job may take for `for_s` seconds beside J0, and beside all others who count."""
+        """What a further job may take for `for_s` seconds beside J0, and beside all others that count."""
         could_be_met = j0_needs <= self.limit.most
         kept = max(self.kept, j0_needs) if could_be_met else self.kept
         least = next((left for until_s, left in zip(reversed(self.until_s), reversed(self.least), strict=True)

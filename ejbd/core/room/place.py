@@ -33,8 +33,8 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """J0's place: when it is planned to start and to end, and who may take it. `each`: processors of one place of the
-    job, in which subjobs are planned."""
+    """J0's place: when it is planned to start and to end, and which jobs may take it. `each`: processors of one place
+    of the job, in which subjobs are planned."""
 
     starts_s: float
     ends_s: float

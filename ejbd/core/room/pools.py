@@ -1,4 +1,4 @@
-"""Pools: nodes that the same queues use, and who waits for them. What one pool's jobs give back serves that pool."""
+"""Pools: nodes that the same queues use, and what waits for them. What one pool's jobs give back serves that pool."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Pool:
 
 
 def pools(view: ClusterView, now: float, most: int, without: Collection[str] = ()) -> list[Pool]:
-    """Those for which anybody waits, whoever waits longest first; at most so many of each.
+    """Those for which a job waits, the longest wait first; at most so many of each.
 
     `without`: ids of jobs that wait for nothing of others', such as subjobs that were asked for on room that is free.
     """
@@ -88,7 +88,7 @@ def _kept(view: ClusterView, now: float, for_s: float) -> dict[str, int]:
 
 
 class _Empty:
-    """What a job could have if nobody else were there: less where a maintenance is in its way.
+    """What a job could have if no other were there: less where a maintenance is in its way.
 
     Of all jobs that wait only as many answers differ as there are reservations: each is worked out once.
     """
@@ -113,7 +113,7 @@ class _Empty:
 
 @dataclass(frozen=True, slots=True)
 class PlaceHolder:
-    """Whose J0 a batch job is, and whether that job runs elsewhere."""
+    """The job that a batch job is the J0 of, and whether that job runs elsewhere."""
 
     job: str
     served: bool
@@ -128,23 +128,23 @@ def lending(
     asked: int = 0,
     promised: int = 0,
 ) -> Lending:
-    """Who waits for a pool and who borrows of it.
+    """What waits for a pool and what borrows of it.
 
     `placeholders` by the ids of batch jobs. `borrowers`: each with the running subjobs that it holds; `leaving`:
     subjobs that are being given back; `asked`: processors that subjobs will take which have not started. `promised`:
-    processors that were given back and are free, and for which the one who waits has not started yet.
+    processors that were given back and are free, and the job that they are for has not started yet.
     """
     waiting = []
     for job in pool.waiting:
-        whose = placeholders.get(job.id)
+        holder = placeholders.get(job.id)
         waiting.append(
             Waiting(
                 job.id,
                 job.user,
                 whole_units(job.processors, pool.quantum),
                 UNLIMITED if job.walltime_s is None else job.walltime_s,
-                whose.job if whose is not None else "",
-                whose is not None and whose.served,
+                holder.job if holder is not None else "",
+                holder is not None and holder.served,
                 job.id in in_vain,
             )
         )

@@ -51,9 +51,9 @@ def easy_slots(
 ) -> int:
     """What may be used under EASY once a pass is over: how many slots are written to the two vectors.
 
-    `head_processors` is what the head of the queue waits for, 0 where nobody waits; whole units of it are reserved, as
-    in :func:`ejbd.core.easy.easy_schedule`. The type-I slot has no end; the type-II slot, which contains it, ends at
-    the head's shadow time.
+    `head_processors` is what the head of the queue waits for, 0 where none waits; whole units of it are reserved, as in
+    :func:`ejbd.core.easy.easy_schedule`. The type-I slot has no end; the type-II slot, which contains it, ends at the
+    head's shadow time.
     """
     if free <= 0:
         return 0

@@ -1,4 +1,4 @@
-"""Room that suspended jobs need to run on: it is idle for the moment, and nobody else's."""
+"""Room that suspended jobs need to run on: it is idle for the moment, and no other job's."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ class Windows:
         """What is left once a job of that shape has started now.
 
         Processors are rounded up to whole units. The job is taken to get those processors that are of the least use to
-        others, that is, whose own end comes first after the job's. Raises ValueError where the job does not fit.
+        others, that is, those with the first end of their own after the job's. Raises ValueError where the job does not
+        fit.
         """
         units = whole_units(processors, self.processor_quantum)
         left_at_end = self.available(duration_s) - units
@@ -82,7 +83,7 @@ def windows(view: ClusterView, queue: str, now: float) -> Windows:
     waiting = [job for job in view.jobs if job.state is BatchState.PENDING]
     pending = [job for job in waiting if job.planned_start_s is not None or not job.blocked]
     if not view.keeps_order and any(job.foreign for job in pending):
-        return Windows(now, ())  # whoever waits could be pushed back by anything that starts
+        return Windows(now, ())  # a waiting job could be pushed back by anything that starts
     # Where jobs wait and none has a plan, the batch system has not looked at them yet: its nodes are not known then.
     unplanned = bool(pending) and all(job.planned_start_s is None for job in pending)
     kept = _kept(view, nodes, now)
@@ -276,7 +277,7 @@ def _take_kept(
 
 
 def why_they_end(view: ClusterView, queue: str, slots: Iterable[BackfillSlot]) -> list[str]:
-    """For each slot of a queue what its end is, in some words; "" for one without an end, or where nobody knows.
+    """For each slot of a queue what its end is, in some words; "" for one without an end, or where it is not known.
 
     `slots` as of the view, or what others have left of them: their durations are those of the view.
     """

@@ -1,4 +1,4 @@
-"""Speculative backfill (section 4.3): who is sent into a gap for which its request is too long."""
+"""Speculative backfill (section 4.3): which job is sent into a gap that its request is too long for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GapChoice:
-    """Who goes into a gap. `utilisation`: the share of the gap that is expected to be of use; `finishes`: the
+    """The job that goes into a gap. `utilisation`: the share of the gap that is expected to be of use; `finishes`: the
     probability that the run is done in it."""
 
     job: str
@@ -40,7 +40,7 @@ def expected_utilisation(candidate: Candidate, processors: int, duration_s: floa
 
 
 def choose(candidates: Iterable[Candidate], processors: int, duration_s: float) -> GapChoice | None:
-    """The one that makes the most of the gap in expectation, of equals the first; None where nobody may finish."""
+    """The one that makes the most of the gap in expectation, of equals the first; None where none may finish."""
     best: GapChoice | None = None
     for candidate in candidates:
         found = expected_utilisation(candidate, processors, duration_s)

@@ -1,9 +1,9 @@
-"""Who is sent into a window that is shorter than his request: the rule of `gaps`, for both worlds.
+"""Which jobs are sent into windows that are shorter than their requests: the rule of `gaps`, for both worlds.
 
 Always the user's request is asked for, and the job keeps its place in the queue. Where it fits the window before the
 head's reservation, and runs like it were over by then often enough, it runs there with the window as its limit, and
-goes back to its place if that was not enough. Work that is done twice harms everybody on a machine that is nearly full,
-so a run that would be lost needs better odds than one whose work is kept.
+goes back to its place if that was not enough. Work that is done twice harms all on a machine that is nearly full. So a
+run that would be lost needs better odds than one that keeps its work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-LEAST_CHANCE = 0.8  # that a run whose work would be lost is over in the window
+LEAST_CHANCE = 0.8  # that a run is over in the window, if its work would be lost otherwise
 LEAST_CHANCE_KEPT = 0.5  # the same where a checkpoint keeps the work
 TRIES = 3  # of one job
 LONGER = 2.0  # each window is more than so many times the last
@@ -53,7 +53,7 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Who goes into a window of so many seconds, and how likely it is to be enough, by which class of runs."""
+    """The job that goes into a window of so many seconds, and how likely it is to be enough, by which class of runs."""
 
     job: str
     processors: int
@@ -82,7 +82,7 @@ def chance_of(waiter: Waiter, window_s: float) -> tuple[float, Known | None]:
 
 
 def sent(waiters: Iterable[Waiter], windows: Iterable[tuple[int, float]]) -> list[Sent]:
-    """Who is sent, of those who wait in the order of the queue, each into the longest window that has room for it.
+    """Which of those that wait are sent, in the order of the queue, each into the longest window that has room for it.
 
     `windows`: (processors, seconds), side by side as slots are: more processors, for less long, as one goes on; those
     of a longer one are among those of a shorter one. A job that would end by its request is not sent: it is the batch

@@ -101,7 +101,7 @@ class _Adaptive:
         values, zeta = self.table.values, self.zeta
         j = np.arange(i + 1, self.n + 1)
         first = i + 1 if i else 0
-        # the last index whose run and backfilling work end within the reservation
+        # the last index at which run and backfilling work end within the reservation
         fits = np.searchsorted(values, (values[j] + wasted_s) * (1.0 - zeta) - wasted_s, side="right") - 1
         fits = np.minimum(np.maximum(fits, first - 1), j)
         within = self.total[fits + 1] - self.total[first]

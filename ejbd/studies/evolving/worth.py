@@ -1,4 +1,4 @@
-"""`ejb sim run LOG --evolving-share S`: what evolving jobs are worth on a log, to themselves and to everybody else.
+"""`ejb sim run LOG --evolving-share S`: what evolving jobs are worth on a log, to themselves and to all others.
 
 The same jobs are played in four ways: rigid under EASY, which bundling is set against; elastic under bundling; rigid
 under conservative backfilling, which evolving jobs are set against; and evolving. Only the last knows their profiles:

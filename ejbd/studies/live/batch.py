@@ -47,7 +47,7 @@ class BatchRuns(ABC):
 
     @abstractmethod
     def node_processors(self) -> int:
-        """Those that are reserved together for who waits."""
+        """Those that are reserved together for a waiting job."""
 
     @abstractmethod
     def _submit(self, name: str, processors: int, walltime_s: float, script: str) -> str:

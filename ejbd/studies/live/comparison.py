@@ -158,7 +158,7 @@ def play(
     failed = [number for number in range(len(to)) if found[number].end_s is None]
     if failed:
         first = f"the first of them job {int(jobs.id[failed[0]])} of the log"
-        why = found[failed[0]].why or "nobody says why"
+        why = found[failed[0]].why or "no reason is known"
         raise EjbError(Code.CONFLICT, f"{len(failed)} jobs did not run to their end, {first}: {why}")
     return [found[number] for number in range(len(to))]
 
@@ -202,8 +202,8 @@ def simulated_times(
 ) -> JobTimes:
     """The simulation of what is played, with the measured overheads put in. `slack_s`, `margins`: as in :class:`Costs`.
 
-    `elastic`: flags, whose jobs run the program, and may be elastic under EJB.
-    `unit`: processors of a node, where whole nodes are reserved.
+    `elastic`: flags of the jobs that run the program, and may be elastic under EJB. `unit`: processors of a node, where
+    whole nodes are reserved.
     """
     jobs = workload.jobs
     wide = np.asarray(elastic)
@@ -253,7 +253,7 @@ def comparison(
 ) -> dict[str, Any]:
     """Live and simulated means side by side, and the error of the simulation against the live run in per cent.
 
-    `elastic`: flags, whose jobs are told apart. `counted`: flags of the jobs that means are of (all of them); the
+    `elastic`: flags of the jobs that are told apart. `counted`: flags of the jobs that means are of (all of them); the
     others are what the play began with, the same under every policy.
 
     Simulated means are those of all `simulations`, with their standard deviation as `spread_s`; job by job, and the

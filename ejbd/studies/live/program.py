@@ -1,6 +1,6 @@
 """What the elastic jobs of a played log run: paced ranks that can be moved, and what they must have computed.
 
-Under EASY, which moves nobody, srun starts the ranks of the same program.
+Under EASY, which moves no job, srun starts the ranks of the same program.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Program:
         return [*self.argv, *([] if self.checked else ["--size", "32"]), *options]
 
     def expected(self, ranks: int, run_s: float) -> str | None:
-        """What the result must be; None where nobody can tell. Raises EjbError where the program does not say it."""
+        """What the result must be; None where it cannot be told. Raises EjbError where the program does not say it."""
         if not self.checked:
             return None
         words = [*self.argv, "--steps", str(self.steps(run_s)), "--expect", str(ranks)]
@@ -85,7 +85,7 @@ def program_at(source: Path, other: Path, folder: Path, pace_s: float | None) ->
             why = error.message
         else:
             return Program((str(target),), source.name, STEP_S if pace_s is None else pace_s, True)
-    return _python(other, pace_s, f"{why}: {other.name} instead, whose ranks need far more of the machine")
+    return _python(other, pace_s, f"{why}: {other.name} instead; its ranks need far more of the machine")
 
 
 def _python(source: Path, pace_s: float | None, why: str) -> Program:

@@ -35,7 +35,7 @@ from ejbd.studies.live.program import Program
 from ejbd.studies.live.slurm import SlurmRuns
 from ejbd.studies.live.windows import Rule, on_cluster, opened, pick
 
-# The real system looks once a second, at times that nobody knows: simulations that differ in that, and their mean.
+# The real system looks once a second, at times that are not known: simulations that differ in that, and their mean.
 SIMULATIONS, GRAIN_S, SEED = 21, 1.0, 1
 
 

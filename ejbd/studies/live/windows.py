@@ -110,7 +110,7 @@ def opened(workload: Workload, window: Window, scale: float) -> Workload:
     """The jobs of a window in the log's time, with what it takes to bring the play to its beginning.
 
     Those that run come first, at once, and run so much longer; then those that wait, one after the other; then those
-    that arrive. `scale`: of the play, in whose time the opening is.
+    that arrive. `scale`: of the play; the opening is in the play's time.
     """
     jobs = workload.jobs
     opening_s = (BEGIN_S + APART_S * window.waiting.size) / scale

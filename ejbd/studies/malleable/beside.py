@@ -29,7 +29,7 @@ class Cell:
     log: str
     policy: str
     delta: float
-    everybody: float
+    all_jobs: float
     elastic: float | None
     others: float | None
     slowdown: float
@@ -40,7 +40,7 @@ class Cell:
             "log": self.log,
             "policy": self.policy,
             "delta": self.delta,
-            "all_percent": self.everybody,
+            "all_percent": self.all_jobs,
             "elastic_percent": self.elastic,
             "others_percent": self.others,
             "bounded_slowdown": self.slowdown,
@@ -74,8 +74,8 @@ def play_beside(
         split = row["elastic_change_percent"], row["others_change_percent"]
         if policy == "malleable":  # which jobs are folded is known afterwards only
             split = None, None
-        delta, everybody = float(str(point.setting.parameters.delta)), row["turnaround_change_percent"]
-        cells.append(Cell(log, policy, delta, everybody, split[0], split[1], row["mean_bounded_slowdown"]))
+        delta, all_jobs = float(str(point.setting.parameters.delta)), row["turnaround_change_percent"]
+        cells.append(Cell(log, policy, delta, all_jobs, split[0], split[1], row["mean_bounded_slowdown"]))
     return cells, easy
 
 
@@ -86,7 +86,7 @@ def table(cells: list[Cell]) -> tuple[list[str], list[list[Any]]]:
     rows = []
     for log, delta in dict.fromkeys((cell.log, cell.delta) for cell in cells):
         here = {cell.policy: cell for cell in cells if (cell.log, cell.delta) == (log, delta)}
-        row = [log, f"{delta:g}", *(_percent(here[name].everybody) for name in POLICIES)]
+        row = [log, f"{delta:g}", *(_percent(here[name].all_jobs) for name in POLICIES)]
         row += [
             _percent(getattr(here[name], of)) for of in ("elastic", "others") for name in ("guard", "guard, folding")
         ]

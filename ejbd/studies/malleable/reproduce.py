@@ -143,11 +143,11 @@ def _break_even(folder: Folder, paths: Mapping[str, Path], workers: int, limit: 
 def _beside(folder: Folder, paths: Mapping[str, Path], workers: int, limit: int | None) -> dict[str, Any]:
     with progress.part("beside bundling", 0.4, 1.0):
         cells, easy = beside.play_beside(paths, folder.path, workers=workers, limit=limit)
-    worst = max(cells, key=lambda cell: cell.everybody)
+    worst = max(cells, key=lambda cell: cell.all_jobs)
     rows = f"the first {limit} rows of each log" if limit else "whole logs"
     means = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in easy.items())
     folder.table("beside", "EASY, bundling, folding", *beside.table(cells), note=(
-        f"Worst cell: {worst.policy} on {worst.log} at Delta {worst.delta:g}: {worst.everybody:+.1f} %. Change of the "
+        f"Worst cell: {worst.policy} on {worst.log} at Delta {worst.delta:g}: {worst.all_jobs:+.1f} %. Change of the "
         f"mean turnaround against EASY ({means}); {rows}, the paper's trim. Bundling: jobs of 8 processors and more, "
         "with suspension, the order of least work, the guard, and lambda 120 s. Folding in place costs nothing and is "
         "done before one is checkpointed. FCFS-malleable may fold all jobs, each of which then takes 2 Delta as long."
@@ -162,7 +162,7 @@ def _better(cells: Sequence[beside.Cell]) -> str:
     for cell in cells:
         if cell.policy == "guard":
             other = next(c for c in cells if (c.log, c.delta, c.policy) == (cell.log, cell.delta, "guard, folding"))
-            pairs.append((other.everybody - cell.everybody, cell.log, cell.delta))
+            pairs.append((other.all_jobs - cell.all_jobs, cell.log, cell.delta))
     worst, log, delta = max(pairs)
     mean = float(np.mean([pair[0] for pair in pairs]))
     return (

@@ -36,14 +36,14 @@ class Cell:
     delta: float
     lambda_s: float
     start_up_s: float
-    everybody: float
+    all_jobs: float
     elastic: float | None
     others: float | None
 
     @property
     def worst(self) -> float:
         """Of all jobs, or of those that are not elastic: the promise is to both."""
-        return self.everybody if self.others is None else max(self.everybody, self.others)
+        return self.all_jobs if self.others is None else max(self.all_jobs, self.others)
 
     @property
     def where(self) -> str:
@@ -56,7 +56,7 @@ class Cell:
             "delta": self.delta,
             "lambda_s": self.lambda_s,
             "start_up_s": self.start_up_s,
-            "all_percent": self.everybody,
+            "all_percent": self.all_jobs,
             "elastic_percent": self.elastic,
             "others_percent": self.others,
         }
@@ -101,8 +101,8 @@ def logs_in(folder: Path) -> list[tuple[printed.PaperTrace, Path]]:
 def _cell(log: str, row: dict[str, Any]) -> Cell:
     given = row["parameters"]
     changes = row["turnaround_change_percent"], row["elastic_change_percent"], row["others_change_percent"]
-    everybody = 0.0 if changes[0] is None else changes[0]
-    return Cell(log, given["delta"], given["lambda_s"], given["start_up_s"], everybody, *changes[1:])
+    all_jobs = 0.0 if changes[0] is None else changes[0]
+    return Cell(log, given["delta"], given["lambda_s"], given["start_up_s"], all_jobs, *changes[1:])
 
 
 def verdict(cells: Sequence[Cell]) -> str:
@@ -114,7 +114,7 @@ def verdict(cells: Sequence[Cell]) -> str:
         if not broken
         else f"In {broken} of the {len(cells)} cells it is more than {PROMISED:g} % above EASY's."
     )
-    told = f"all {_percent(worst.everybody)}, elastic {_percent(worst.elastic)}, others {_percent(worst.others)}"
+    told = f"all {_percent(worst.all_jobs)}, elastic {_percent(worst.elastic)}, others {_percent(worst.others)}"
     return f"Worst cell: {worst.where}: mean turnaround of {told}. {kept}"
 
 
@@ -126,7 +126,7 @@ def _write(out: Path, cells: Sequence[Cell], rows: int | None) -> list[Path]:
     head = ["log", "Delta", "lambda (s)", "start-up (s)", "all", "elastic", "others"]
     table = [
         [cell.log, f"{cell.delta:g}", f"{cell.lambda_s:g}", f"{cell.start_up_s:g}",
-         _percent(cell.everybody), _percent(cell.elastic), _percent(cell.others)]
+         _percent(cell.all_jobs), _percent(cell.elastic), _percent(cell.others)]
         for cell in cells
     ]  # fmt: skip
     write_csv(out / "guard.csv", head, table)

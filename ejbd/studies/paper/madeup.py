@@ -47,7 +47,7 @@ class Cell:
     elastic_percent: float | None
 
     @property
-    def everybody(self) -> float:
+    def all_jobs(self) -> float:
         """Change of the mean turnaround of all jobs in per cent."""
         return change(*self.all_s)
 
@@ -121,14 +121,14 @@ def _play(model: Model, number: int, seed: int, jobs: int, again: int) -> Iterat
 def verdict(cells: Sequence[Cell]) -> str:
     """How often the promise is broken, and by how much at worst."""
     told = []
-    for whom, figure, limit in (
-        ("all jobs", [cell.everybody for cell in cells], WORST),
+    for jobs, figure, limit in (
+        ("all jobs", [cell.all_jobs for cell in cells], WORST),
         ("those that are not elastic", [cell.others for cell in cells], WORST_OTHERS),
     ):
         broken = sum(one > PROMISED for one in figure)
         worst = max(zip(figure, cells, strict=True), key=lambda one: one[0])
         told.append(
-            f"The mean turnaround of {whom} is more than {PROMISED:g} % above EASY's in {broken} of {len(cells)} cells "
+            f"The mean turnaround of {jobs} is more than {PROMISED:g} % above EASY's in {broken} of {len(cells)} cells "
             f"({100 * broken / len(cells):.1f} %; more than {limit:g} % in {sum(one > limit for one in figure)}), at "
             f"worst {worst[0]:+.1f} % ({worst[1].where})."
         )
@@ -142,11 +142,11 @@ def _pooled(cells: Sequence[Cell]) -> str:
 
 
 def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int) -> list[Path]:
-    worst = sorted(cells, key=lambda cell: -max(cell.everybody, cell.others))
+    worst = sorted(cells, key=lambda cell: -max(cell.all_jobs, cell.others))
     head = ("model", "seed", "processors", "load", "elastic share", "Delta", "lambda (s)", "all", "elastic", "others")
     rows = [
         (cell.model, str(cell.seed), str(cell.processors), f"{cell.load:g}", f"{cell.share:g}", f"{cell.delta:g}",
-         f"{cell.lambda_s:g}", f"{cell.everybody:+.1f} %",
+         f"{cell.lambda_s:g}", f"{cell.all_jobs:+.1f} %",
          "-" if cell.elastic_percent is None else f"{cell.elastic_percent:+.1f} %", f"{cell.others:+.1f} %")
         for cell in worst
     ]  # fmt: skip
@@ -168,7 +168,7 @@ def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int) 
         f"# The guard against EASY on made-up logs\n\n{verdict(cells)}\n\n"
         f"{logs} logs of each of {len(Model)} models, {jobs} jobs each, {seeds}, {which}.\n\n"
         f"| model | cells above {PROMISED:g} %: all, not elastic |\n|---|--:|\n" + "\n".join(broken) + "\n\n"
-        f"The worst cells, by whom they harm most:\n\n{markdown_table(head, rows[:SHOWN])}\n\n"
+        f"The worst cells, by the jobs that they harm most:\n\n{markdown_table(head, rows[:SHOWN])}\n\n"
         "All cells of a model pooled, change of the mean turnaround in per cent, all jobs / those that are not elastic:"
         f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in DELTAS)), pooled)}"
     )
@@ -181,5 +181,5 @@ def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int) 
 
 def _share(cells: Sequence[Cell], model: Model) -> str:
     here = [cell for cell in cells if cell.model == model.value]
-    figures = ([cell.everybody for cell in here], [cell.others for cell in here])
+    figures = ([cell.all_jobs for cell in here], [cell.others for cell in here])
     return ", ".join(f"{100 * sum(one > PROMISED for one in each) / len(here):.1f} %" for each in figures)

@@ -1,4 +1,4 @@
-"""Many elastic jobs at once: Tables 5 and 6, Figures 10 and 11 of Liu & Weissman (SC'15), and who is later."""
+"""Many elastic jobs at once: Tables 5 and 6, Figures 10 and 11 of Liu & Weissman (SC'15), and which jobs are later."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def later_and_earlier(folder: Folder, found: Sequence[TraceRuns]) -> None:
     head = ["log", "what", "jobs", "later", "% of the jobs", "by (mean)", "by (95 %)", "earlier", "% of the jobs",
             "by (mean)", "by (95 %)"]  # fmt: skip
     note = (
-        "Against EASY, job by job; seconds. Not in the paper. No start that is planned is delayed by a decision, but "
-        "processors that an elastic job took may be missed by a job that arrives later, and every early end or start "
+        "Against EASY, job by job; seconds. Not in the paper. No start that is planned is delayed by a decision. But "
+        "processors that an elastic job took may be missed by a job that arrives later. And every early end or start "
         f"moves others. Figures at lambda 120 s, shares as mean and standard deviation over {len(RUNS)} runs. A job "
         "of 8 processors and more that started at once is among the non-elastic ones, as in Table 5; it is never later."
     )
-    folder.table("later", "Who is later than without EJB, all jobs of 8 processors and more elastic", head, rows, note)
+    folder.table("later", "Later than without EJB, all jobs of 8 processors and more elastic", head, rows, note)
     folder.figure("Later and earlier than without EJB", figures.later_and_earlier(folder.path, shifts))
 
 

@@ -54,7 +54,7 @@ BEYOND_MULTI: tuple[tuple[str, int, dict[str, Any]], ...] = (
 def reproduce_sc15(traces: Path, out: Path, *, limit: int | None = None) -> list[Path]:
     """Make all of it in `out`; the files made, the report first. `limit`: only the first rows of each log.
 
-    How far it is, is told to who listens (`ejbd.sim.progress`). Raises EjbError where a log is not in the folder.
+    How far it is, is told to what listens (`ejbd.sim.progress`). Raises EjbError where a log is not in the folder.
     """
     begin = time.perf_counter()
     paths = {known.name: _log(traces, known.file) for known in printed.TRACES}

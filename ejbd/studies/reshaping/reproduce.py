@@ -19,7 +19,7 @@ from ejbd.studies.reshaping.reference import ALL, BESIDE, CLOSE, LOGS, ONE, Row
 LOAD = {"suspend": "on", "order": "least-work", "trim": "paper"}
 SHARES = ("0.05", "0.1", "0.2", "0.5", "1")
 BESIDE_SHARES = ("0.2", "1")
-NOTICED = -1.0  # per cent: from this change of everybody's mean turnaround on a centre notices
+NOTICED = -1.0  # per cent: from this change of the mean turnaround of all jobs on a centre notices
 QUICK_ROWS = 3000  # of each log
 
 

@@ -86,7 +86,7 @@ class GapPlay:
             for index in range(schedule(w, EASY)):
                 start_rigid(w, w.started[index])
                 self._count(w.walltime[w.started[index]], w.started[index])
-            for one in self._who_is_sent():
+            for one in self._to_send():
                 self._send(int(one.job), one.window_s)
             if w.count[FAULT]:
                 refuse_fault(w)
@@ -116,7 +116,7 @@ class GapPlay:
                 found.append(Known(what, runs.ordered, unit_s))
         return found
 
-    def _who_is_sent(self) -> list[Sent]:
+    def _to_send(self) -> list[Sent]:
         w = self._world
         free = w.count[FREE]
         if w.count[QUEUED] < 2 or free <= 0:

@@ -50,10 +50,10 @@ class Laid(NamedTuple):
 
 
 def groups_of(asked: Asked) -> tuple[tuple[Group, float], ...]:
-    """Whose runs tell of a job, the nearest first, with the seconds that their figures are a part of.
+    """The groups of runs that tell of a job, the nearest first, with the seconds that their figures are a part of.
 
-    Runs of the user as wide that asked for as much; that asked for as much; all of the user's; everybody's. Of the last
-    two it is which part of their request they took.
+    Runs of the user as wide that asked for as much; that asked for as much; all of the user's; those of all users. Of
+    the last two it is which part of their request they took.
     """
     user, processors, requested_s = asked
     return (

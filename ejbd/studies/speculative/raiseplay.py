@@ -1,6 +1,6 @@
 """Logs played under EASY with limits that begin at what a run is thought to take, and are raised where it takes longer.
 
-That needs the right of an operator on the batch system. Nobody is killed; starts that were promised may be missed.
+That needs the right of an operator on the batch system. No job is killed; starts that were promised may be missed.
 """
 
 from __future__ import annotations

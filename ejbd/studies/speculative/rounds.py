@@ -3,7 +3,7 @@
 A job that fails goes into the next round. Jobs are visited round by round, of one round those with the most
 processors x request first; the first that does not fit has a reservation, and others may go ahead that do not delay it
 (EASY). Small jobs have no reservation: they are taken whenever they fit. Where reservations are kept to their end, what
-a run leaves of one is a gap, into which jobs go whose request fits it, and speculatively one whose request does not.
+a run leaves of one is a gap. Jobs go into it if their request fits it, and speculatively one that asks for more.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Rounds:
         self.active: dict[int, tuple[int, float, bool]] = {}  # large: processors, planned end, speculative
         self.lent: dict[int, list[tuple[float, int]]] = {}  # large ones in gaps: (the gap's end, processors) each
         self.small_active: dict[int, tuple[int, float]] = {}
-        self.left_over: list[list[float]] = []  # [until, processors] of reservations whose run has ended
+        self.left_over: list[list[float]] = []  # [until, processors] of reservations after their run has ended
         self.failed = self.attempts = self.hits = 0
 
     def play(self) -> Played:
@@ -198,7 +198,7 @@ class _Rounds:
             heapq.heappush(self.events, (self.now + done, _LARGE_ENDS, 0, number))
 
     def _fill_gaps(self, order: list[int]) -> None:
-        """Jobs go into what reservations leave over: those that fit by their turn, then whoever uses it best."""
+        """Jobs go into what reservations leave over: those that fit by their turn, then the job that uses it best."""
         for number in order:
             job = self.large[number]
             if number in self.waiting:
@@ -235,7 +235,7 @@ class _Rounds:
         self._start(number, walltime, speculative)
 
     def _candidates(self, processors: int, window: float, head: int = -1) -> list[Candidate]:
-        """Those who may try a gap, of equals in law and past the widest."""
+        """Those that may try a gap, of equals in law and past the widest."""
         widest: dict[tuple[str, float], int] = {}
         for number in sorted(self.waiting):
             job = self.large[number]
@@ -273,7 +273,7 @@ class _Rounds:
         heapq.heappush(self.events, (job.end_s, _SMALL_ENDS, 1, number))
 
     def _speculate(self, shadow: float, head: int) -> None:
-        """A job whose request does not fit the gap goes into it, where its run is expected to use it best."""
+        """A job that asks for more than the gap goes into it, where its run is expected to use it best."""
         while self.free > 0 and shadow < math.inf:
             candidates = self._candidates(self.free, shadow, head)
             found = choose(candidates, self.free, shadow - self.now)

@@ -58,7 +58,7 @@ def _jobs(
 
 
 def scenario_1(law_name: str, allocation: str, asks: Asks, seed: int, *, kept: bool = True) -> Played:
-    """100 jobs of one law (section 5.3); what is left of a reservation is for nobody else, since all are large."""
+    """100 jobs of one law (section 5.3); what is left of a reservation is for no other, since all are large."""
     rng = np.random.default_rng([seed, 1])
     law = tabulated(LAWS[law_name])
     wide = widths(allocation, PROCESSORS, JOBS, rng)

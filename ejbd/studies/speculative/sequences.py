@@ -1,4 +1,4 @@
-"""Sequences of walltimes for whoever asks without a daemon: a law in words, and what is best for it."""
+"""Sequences of walltimes without a daemon: a law in words, and what is best for it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Workflows whose width changes (E-HPC, Fox et al. 2017), on logs."""
+"""Workflows that change their width (E-HPC, Fox et al. 2017), on logs."""

@@ -15,7 +15,7 @@ from ejbd.studies.value.worth import Value
 _FULL = 60.0  # per cent at which a cell's colour is full
 
 
-def who_gains(folder: Path, values: Sequence[Value]) -> list[Path]:
+def gains(folder: Path, values: Sequence[Value]) -> list[Path]:
     """Mean turnaround of all jobs, elastic ones and others, without and with EJB; a panel for each log."""
     figure, panels = _panels(values, 2.6, 2.7)
     for axes, value in zip(panels, values, strict=True):
@@ -25,7 +25,7 @@ def who_gains(folder: Path, values: Sequence[Value]) -> list[Path]:
         axes.set_title(value.name[:24])
     panels[0].set_ylabel("mean turnaround time (h)")
     plotting.legend_above(figure, panels[0])
-    return plotting.save(figure, folder, "who-gains")
+    return plotting.save(figure, folder, "gains")
 
 
 def by_width_and_length(folder: Path, values: Sequence[Value]) -> list[Path]:

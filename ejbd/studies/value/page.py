@@ -15,7 +15,7 @@ from ejbd.sim.report import markdown_table, write_csv
 from ejbd.studies.value import figures
 from ejbd.studies.value.worth import FEW_JOBS, NOTICED, OfUser, Value, break_even, told
 
-POLL_S = 5.0  # of a daemon that nobody told otherwise
+POLL_S = 5.0  # of a daemon that is not told otherwise
 _RESERVATIONS = 60  # looks an hour at what the site has reserved, at the most
 _TOLD_USERS = 8
 _HOUR_S = 3600.0
@@ -26,7 +26,7 @@ def write_page(folder: Path, values: Sequence[Value], command: str) -> list[Path
     parts = folder / "value"
     parts.mkdir(parents=True, exist_ok=True)
     plots = [
-        *figures.who_gains(parts, values),
+        *figures.gains(parts, values),
         *figures.by_width_and_length(parts, values),
         *figures.by_user(parts, values),
         *figures.when_it_stops(parts, values),
@@ -35,7 +35,7 @@ def write_page(folder: Path, values: Sequence[Value], command: str) -> list[Path
     page.say("# What elastic jobs are worth to a centre", keep=True)
     page.say(_answer(values))
     page.say(_terms(values))
-    _who(page, values)
+    _gains_and_losses(page, values)
     _grid(page, values)
     _users(page, values)
     _when(page, values)
@@ -68,21 +68,21 @@ class _Page:
 
 
 def _answer(values: Sequence[Value]) -> str:
-    """Two sentences: what it gives; who pays for it, and when it stops."""
-    return f"{_gains(values)}. {_pays(values)}, and {_stops(values)}."
+    """A sentence each: what it gives to all jobs and to elastic ones, which jobs pay for it, and when it stops."""
+    return f"{_gains(values)}. {_pays(values)}. {_stops(values)}."
 
 
 def _gains(values: Sequence[Value]) -> str:
     if len(values) > 1:
         return (
-            "With elastic jobs the mean time from submission to end changes by "
-            f"{_listed(values, lambda value: value.groups['all'].change_percent)} for all jobs, and by "
-            f"{_listed(values, lambda value: value.groups['elastic'].change_percent)} for the elastic ones"
+            "With EJB the mean time from submission to end changes by "
+            f"{_listed(values, lambda value: value.groups['all'].change_percent)} for all jobs. For the elastic ones "
+            f"it changes by {_listed(values, lambda value: value.groups['elastic'].change_percent)}"
         )
-    everybody, elastic = values[0].groups["all"], values[0].groups["elastic"]
+    mean, elastic = values[0].groups["all"], values[0].groups["elastic"]
     return (
-        f"With elastic jobs a job takes {_hours(everybody.after_s)} from its submission to its end on average instead "
-        f"of {_hours(everybody.before_s)} ({_signed(everybody.change_percent)}), an elastic one "
+        f"With EJB a job takes {_hours(mean.after_s)} from its submission to its end on average instead "
+        f"of {_hours(mean.before_s)} ({_signed(mean.change_percent)}). An elastic one takes "
         f"{_hours(elastic.after_s)} instead of {_hours(elastic.before_s)} ({_signed(elastic.change_percent)})"
     )
 
@@ -99,13 +99,13 @@ def _pays(values: Sequence[Value]) -> str:
         + (f" on {value.name}" if len(values) > 1 else "")
         for value, cell in worst
     )
-    return f"{first}, and some of them lose: most of all {where}"
+    return f"{first}. Some of them lose, most of all {where}"
 
 
 def _worst_cell(value: Value) -> Cell | None:
     """The width and length that lose most, of those that have at least one job in a hundred."""
-    everybody = sum(cell.jobs for cell in value.cells)
-    losing = [cell for cell in value.cells if cell.jobs >= everybody / 100 and cell.change_percent > NOTICED]
+    jobs = sum(cell.jobs for cell in value.cells)
+    losing = [cell for cell in value.cells if cell.jobs >= jobs / 100 and cell.change_percent > NOTICED]
     return max(losing, key=lambda cell: cell.change_percent, default=None)
 
 
@@ -114,12 +114,12 @@ def _stops(values: Sequence[Value]) -> str:
     limits = [(value, break_even(value, _lambda(value))) for value in values]
     reached = [(value, limit) for value, limit in limits if limit is not None]
     if not reached:
-        return f"it pays even where over-subscription costs a factor (Delta) of {highest:g} at every degree"
+        return f"It pays even where over-subscription costs a factor (Delta) of {highest:g} at every degree"
     if len(values) == 1:
-        return f"it stops paying where over-subscription costs a factor (Delta) of {reached[0][1]:.2g} at every degree"
+        return f"It stops paying where over-subscription costs a factor (Delta) of {reached[0][1]:.2g} at every degree"
     where = ", ".join(f"{limit:.2g} on {value.name}" for value, limit in reached)
     rest = "" if len(reached) == len(values) else f", and on the other logs it pays even at {highest:g}"
-    return f"it stops paying where over-subscription costs a factor (Delta) of {where} at every degree{rest}"
+    return f"It stops paying where over-subscription costs a factor (Delta) of {where} at every degree{rest}"
 
 
 def _listed(values: Sequence[Value], of: Callable[[Value], float]) -> str:
@@ -135,10 +135,10 @@ def _terms(values: Sequence[Value]) -> str:
     setting = values[0].setting
     parameters = setting.parameters
     return (
-        "An *elastic* job may start on fewer processors than it has processes, at once, on what stands idle, with "
-        "several processes on a processor; it moves onto more as they come free, and keeps its place in the queue. "
+        "An *elastic* job may start at once on what stands idle: on fewer processors than it has processes, several "
+        "processes on each. It moves onto more as they come free, and keeps its place in the queue. "
         f"Here every job of {setting.choice.min_processors} processors and more may, and is if it cannot start at "
-        "once. *Delta* is what sharing a processor costs beyond the sharing itself: 1 is nothing, and with 1.5 two "
+        "once. *Delta* is what sharing a processor costs beyond the sharing itself. 1 is nothing; with 1.5 two "
         f"processes that share a processor take three times as long. Taken here is {told(parameters.delta)}, the "
         "degree being the processes on a processor. *Lambda*, "
         f"{parameters.lambda_s:g} s here, is for how long a job stands still when it moves. *Turnaround* is the time "
@@ -148,8 +148,8 @@ def _terms(values: Sequence[Value]) -> str:
     )
 
 
-def _who(page: _Page, values: Sequence[Value]) -> None:
-    page.say("## Who gains", keep=True)
+def _gains_and_losses(page: _Page, values: Sequence[Value]) -> None:
+    page.say("## Which jobs gain", keep=True)
     rows = []
     for value in values:
         for group in value.groups.values():
@@ -158,9 +158,9 @@ def _who(page: _Page, values: Sequence[Value]) -> None:
                  _hours(group.before_s), _hours(group.after_s), _signed(group.change_percent)]
             )  # fmt: skip
     head = ["log", "jobs", "count", "wait without", "with EJB", "turnaround without", "with EJB", "change"]
-    page.table("who-gains", head, rows)
-    page.plot("who-gains", "Mean turnaround of all jobs, elastic ones and others, without and with EJB")
-    page.say("## Who loses", keep=True)
+    page.table("gains", head, rows)
+    page.plot("gains", "Mean turnaround of all jobs, elastic ones and others, without and with EJB")
+    page.say("## Which jobs lose", keep=True)
     page.say(
         "No start that the batch system plans is put off by a decision. But processors that an elastic job took may be "
         "missed by a job that comes later, and every start or end that moves, moves others. So some jobs are later "
@@ -170,7 +170,7 @@ def _who(page: _Page, values: Sequence[Value]) -> None:
     for value in values:
         rows.append([value.name, "others: start", *_shifted(value.others_start)])
         rows.append([value.name, "elastic: end", *_shifted(value.elastic_end)])
-    page.table("who-loses", ["log", "what", "later", "by", "95 %", "earlier", "by", "95 %"], rows)
+    page.table("losses", ["log", "what", "later", "by", "95 %", "earlier", "by", "95 %"], rows)
 
 
 def _shifted(found: Shift) -> list[str]:
@@ -209,8 +209,8 @@ def _users(page: _Page, values: Sequence[Value]) -> None:
              _signed(float(changes.max()))]
         )  # fmt: skip
     page.say(
-        f"Users with {FEW_JOBS} jobs and more. Who gains or loses does so by more than {NOTICED:g} % of the mean "
-        "turnaround of all of a user's jobs."
+        f"Users with {FEW_JOBS} jobs and more. A user gains or loses where the mean turnaround of all their jobs "
+        f"changes by more than {NOTICED:g} %."
     )
     page.table("by-user", ["log", "users", "gain", "lose", "median change", "worst"], rows)
     page.plot("by-user", "Change of the mean turnaround of each user, those that gain most first")
@@ -236,9 +236,9 @@ def _when(page: _Page, values: Sequence[Value]) -> None:
     lambdas = sorted({at_s for _, at_s in values[0].points})
     deltas = sorted({delta for delta, _ in values[0].points})
     page.say(
-        "The change of the mean turnaround of all jobs, and behind the bar of those that are not elastic, for other "
-        "Deltas (the same for every degree) and lambdas. A single simulation of so many elastic jobs is chaotic: a "
-        "point more or less means nothing."
+        "The change of the mean turnaround for other Deltas (the same for every degree) and lambdas. Before the bar "
+        "it is that of all jobs, behind it that of jobs that are not elastic. A single simulation of so many elastic "
+        "jobs is chaotic: a point more or less means nothing."
     )
     rows = [
         [value.name, f"{delta:g}", *(f"{value.points[delta, at_s][0]:+.0f} / {value.points[delta, at_s][1]:+.0f} %"
@@ -263,8 +263,8 @@ def _limit(limit: float | None, highest: float) -> str:
 def _price(page: _Page, values: Sequence[Value]) -> None:
     page.say("## What it costs in processors", keep=True)
     page.say(
-        "Moves and over-subscription use processors that make no progress. They stood idle before, or were somebody "
-        "else's a little earlier: utilisation goes up, and not all of that is work. The last column is what was spent "
+        "Moves and over-subscription use processors that make no progress. They stood idle before, or were another "
+        "job's a little earlier: utilisation goes up, and not all of that is work. The last column is what was spent "
         "for each second by which some job ended earlier, all jobs taken together."
     )
     rows = []
@@ -284,10 +284,10 @@ def _commands(page: _Page, values: Sequence[Value]) -> None:
     page.say("## What it asks of the batch system", keep=True)
     looks = round(2 * _HOUR_S / POLL_S)
     page.say(
-        f"EJB looks at the cluster by two commands every {POLL_S:g} s (`poll_s`), that is {looks:,} an hour whatever "
-        f"the number of jobs, and at what is reserved {_RESERVATIONS} times an hour at the most. A job is submitted "
-        "once, as without EJB. On top come its subjobs (one submission each; they end by themselves) and one "
-        "cancellation of the place holder where the job did not need it. At the most that is:"
+        f"EJB looks at the cluster by two commands every {POLL_S:g} s (`poll_s`): {looks:,} an hour, whatever the "
+        f"number of jobs. At what is reserved it looks {_RESERVATIONS} times an hour at the most. A job is submitted "
+        "once, as without EJB. On top come its subjobs: one submission each, and they end by themselves. The place "
+        "holder is cancelled once where the job did not need it. At the most that is:"
     )
     rows = []
     for value in values:
@@ -308,10 +308,10 @@ def _fine_print(page: _Page, values: Sequence[Value], command: str) -> None:
     trimmed = values[0].setting.trimmed
     page.say(
         ("Jobs of the first 1 % and those that end after the last submission do not count. " if trimmed else "")
-        + "Everything else is as a queue of EJB has it unless somebody says otherwise; what a log leaves open, and how "
-        "near the simulation is to a real Slurm, is in [simulator.md](simulator.md) and "
-        "[sim-to-real.md](sim-to-real.md). It does not know of memory, of nodes, or of programs that cannot be moved. "
-        "The tables are beside this page as CSV. For a log of your own, an SWF file or what `sacct` prints:"
+        + "Everything else is as a queue of EJB has it by default. [simulator.md](simulator.md) says what a log leaves "
+        "open, and [sim-to-real.md](sim-to-real.md) how near the simulation is to a real Slurm. It does not know of "
+        "memory, of nodes, or of programs that cannot be moved. The tables are beside this page as CSV. For a log of "
+        "your own, an SWF file or what `sacct` prints:"
     )
     page.say(
         "    sacct -a -P -S 2024-01-01 -o JobID,User,Submit,Start,End,NNodes,NCPUS,TimelimitRaw,State > jobs.txt\n"

@@ -1,5 +1,7 @@
-"""What elastic jobs would have been worth on a centre's own log: who gains, who loses, what it costs, when it stops
-paying. docs/value.md is made of it (:mod:`ejbd.studies.value.page`)."""
+"""What elastic jobs would have been worth on a centre's own log: gains, losses, costs, and when it stops paying.
+
+docs/value.md is made of it (:mod:`ejbd.studies.value.page`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ DELTA = DeltaByDegree(((2, 0.8), (4, 1.35), (8, 1.7)))
 """The medians of five programs that were measured (benchmarks/README.md, Figure 6)."""
 DELTAS = (1.0, 1.2, 1.5, 2.0, 3.0)  # for all degrees
 LAMBDAS_S = (30.0, 120.0, 600.0, 1800.0)
-FEW_JOBS = 10  # of a user, of whom then nothing is said by name
+FEW_JOBS = 10  # of a user; nothing is said by name of one with fewer
 NOTICED = 1.0  # per cent by which a user's mean turnaround has to change to count
 
 
@@ -108,7 +110,7 @@ class Value:
 
 
 def live_setting(changes: Mapping[str, Any], min_processors: int, trimmed: bool) -> Setting:
-    """EJB as a queue has it unless somebody says otherwise, with Delta as it was measured.
+    """EJB as a queue has it by default, with Delta as it was measured.
 
     `changes` to its parameters are by the names of their fields.
     """
@@ -174,7 +176,7 @@ def _groups(workload: Workload, easy: Outcome, ejb: Outcome, setting: Setting) -
 
 
 def _users(workload: Workload, easy: Outcome, ejb: Outcome, kept: Any) -> list[OfUser]:
-    """Whoever has more than a few jobs, those with the most first; empty where the log does not tell users."""
+    """Users with more than a few jobs, those with the most first; empty where the log does not tell users."""
     if workload.users is None:
         return []
     jobs, found = workload.jobs, []
