@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .application import ApplicationEngine  # type: ignore[import-not-found]
-from .base import Command, EpochContext  # type: ignore[import-not-found]
+from .application import ApplicationEngine
+from .base import Command, EpochContext
 
 
 class SnapEngine(ApplicationEngine):  # type: ignore[misc]
