@@ -32,6 +32,7 @@ CHECKPOINTED = 85  # the exit code by which EJB knows: my state is on disk, whol
 DIFFUSION = 0.2  # of the temperature difference to the four neighbours, a step; stable below 0.25
 HOT = 100.0  # temperature of the upper edge; the other edges are at 0
 NEVER = 2**62  # as the step of a checkpoint: none is wanted
+ROOM_S = 5.0  # so long a disk that is full is waited for: a restart that fails later is the program's own failure
 TELLING_S = 1.0  # progress is reported so often at most
 HALO = struct.Struct("<qq")  # step, step of the checkpoint that this rank knows of
 
@@ -156,6 +157,7 @@ class Ranks:
     def _publish(self, folder: str, place: Any, deadline: float) -> None:
         """Tell the rank below where this one listens. A disk that is full for a while is waited for."""
         path = os.path.join(folder, f"rank-{self.rank}")
+        deadline = min(deadline, time.monotonic() + ROOM_S)
         while True:
             try:
                 with open(path + ".tmp", "w") as file:

@@ -22,7 +22,14 @@ _TOO_LARGE_HINT = "leave large data in files, or raise limits.max_body_bytes"
 
 _SMALL_BYTES = 64 * 1024
 _LOOKING_BYTES = 256 * 1024
-_LARGE_ROUTES = ("/v1/jobs", "/v1/jobs/plan", "/v1/worker/reports", "/v1/history")
+_LARGE_ROUTES = (
+    "/v1/jobs",
+    "/v1/jobs/plan",
+    "/v1/worker/reports",
+    "/v1/history",
+    "/v1/workflows",
+    "/v1/workflows/check",
+)
 _SINGLE = frozenset({b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"x-ejb-protocol"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 _JOBS = frozenset({"/v1/jobs", "/v1/jobs/plan"})

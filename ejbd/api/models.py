@@ -651,7 +651,9 @@ def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
         check_changes(changes)
     except ValidationError as error:
         first = error.errors()[0]
-        raise PydanticCustomError("setting", "{what}", {"what": f"{first['loc'][0]}: {first['msg']}"}) from None
+        raise PydanticCustomError(
+            "setting", "{what}", {"what": ": ".join([*(str(part) for part in first["loc"][:1]), first["msg"]])}
+        ) from None
     return changes
 
 

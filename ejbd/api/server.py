@@ -245,7 +245,7 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     try:
         if settings.tls.certificate is not None:
             _with_certificate(settings, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        for listen in filter(None, (settings.listen, settings.tls.listen)):
+        for listen in (settings.listen, *filter(None, (settings.tls.listen,))):
             sock, url = _tcp_socket(listen)
             sockets.append(sock)
             urls.append(url)

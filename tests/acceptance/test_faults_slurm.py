@@ -369,4 +369,4 @@ def test_an_operators_suspension_is_not_undone(site: SlurmSite, tmp_path: Path) 
         completed(daemon, site, job)
         kinds = [e["kind"] for e in daemon.events(job)]
         assert not {"worker.lost", "epoch.failed"} & set(kinds[: kinds.index("job.completed")]), kinds
-        assert subjobs()[0] == (id, "completed")
+        until(lambda: (id, "completed") in subjobs(), "its subjob does not end", 30, daemon.trace(job))

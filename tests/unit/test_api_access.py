@@ -35,7 +35,7 @@ READ = {
     *("POST /v1/workflows/check", "GET /v1/queues", "GET /v1/queues/{name}", "GET /v1/drains", "GET /v1/tokens"),
 }
 SUBMIT = {
-    *(f"POST /v1/jobs/{{job}}/{what}" for what in ("cancel", "hold", "release", "signal", "number")),
+    *(f"POST /v1/jobs/{{job}}/{what}" for what in ("cancel", "hold", "release", "signal", "number", "evolve")),
     *("POST /v1/workflows", "POST /v1/workflows/{workflow}/cancel", "POST /v1/workflows/{workflow}/retry"),
     *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}"),
 }

@@ -448,7 +448,7 @@ async def test_a_token_mints_no_tokens_and_every_token_ends(world: World) -> Non
     for more in ({}, {"expires_in_s": 5}, {"scope": "read"}):
         problem(await world.nobody.post("/v1/tokens", json=more, headers=short), Code.FORBIDDEN)
     default = (await world.here.post("/v1/tokens", json={})).json()
-    assert 29 * 86400 < default["expires_s"] - default["created_s"] < 31 * 86400 and default["scope"] == "jobs"
+    assert 29 * 86400 < default["expires_s"] - default["created_s"] < 31 * 86400 and default["scope"] == "submit"
     problem(await world.nobody.delete(f"/v1/tokens/{default['id']}", headers=short), Code.FORBIDDEN)
     assert (await world.nobody.delete(f"/v1/tokens/{made['id']}", headers=short)).status_code == 204  # itself
     kept = {made["id"], default["id"]}

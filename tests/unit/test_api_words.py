@@ -64,7 +64,9 @@ def test_words_are_only_for_kinds_of_fault_that_there_are() -> None:
     assert set(SENTENCES) <= set(get_args(core_schema.ErrorType))
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs/last", "/v1/jobs/last/explain", "/v1/queues", "/v1/tokens", "/v1/health"])
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs/last", "/v1/jobs/last/explain", "/v1/queues", "/v1/queues/main", "/v1/health"]
+)
 def test_an_unknown_query_parameter_never_passes_in_silence(client: httpx.Client, path: str) -> None:
     answer = client.get(f"{path}?colour=red")
     assert answer.status_code == 422 and answer.json()["hint"] == "this address has none"

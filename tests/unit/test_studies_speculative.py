@@ -163,7 +163,7 @@ def test_the_command_makes_tables_and_pictures(tmp_path: Path, monkeypatch: pyte
     assert [row["cost_h"] for row in found["table1"]] == pytest.approx([20, 11.937461, 12.089411, 17.026639, 82.179316])
     assert "10.86, 13.91, 18.69, 20.0" in (out / "speculative.md").read_text()
     assert (
-        "there are sc15, speculative, learned, overhead and guard"
+        "there are sc15, speculative, learned, overhead, guard"
         in ejb_sim("reproduce", "x", "--out", str(out), code=2).stderr
     )
     assert "--traces" in ejb_sim("reproduce", "sc15", "--out", str(out), code=2).stderr
