@@ -188,6 +188,7 @@ def test_a_helper_that_is_killed_at_a_verb(site: Site) -> None:
         assert site.unit.kill()
 
     files.put(root / "a", b"1")
+    files.folder(root / "jobs")
     for again in (
         lambda: files.put(root / "a", b"2"), lambda: files.read(root / "a", 9), lambda: files.names(root / "jobs"),
         lambda: files.folder(root / "b"), lambda: files.link(root / "a", "c"), lambda: files.remove(root / "c"),
