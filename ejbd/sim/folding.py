@@ -7,7 +7,7 @@ a waiting job what it needs, the guard checkpoints. Which nodes the processors a
 
 from __future__ import annotations
 
-from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, give_back, is_dear, may_give_back
+from ejbd.core.bundling.guard import LOOKED_AT, is_dear, may_give_back
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.malleable.folding import half
@@ -15,8 +15,8 @@ from ejbd.core.progress import degree
 from ejbd.sim.cluster import give_back as release
 from ejbd.sim.cluster import hold
 from ejbd.sim.elastic import advance, done_in, held_processors, plan_next, rules_of_job, work_left
-from ejbd.sim.offering import coming_free, find_slots
-from ejbd.sim.world import FOLDS, FREE, NOW, QUEUED, RUNNING, VISITS, World
+from ejbd.sim.offering import choose_givers, computes, find_slots
+from ejbd.sim.world import FOLDS, FREE, NOW, QUEUED, VISITS, World
 
 
 @kernel
@@ -26,7 +26,7 @@ def _can_be_folded(w: World, rules: Rules) -> int:
     count = 0
     for index in range(w.count[VISITS]):
         job = w.visits[index]
-        if w.mode[job] != RUNNING or w.leaving[job] > 0 or w.stalled[job] + COMPUTES_S > now:
+        if not computes(w, job):
             continue
         held = held_processors(w, job)
         row = w.row[job]
@@ -56,11 +56,7 @@ def fold_back(w: World, rules: Rules) -> bool:
     count = _can_be_folded(w, rules)
     if count == 0:
         return False
-    coming = coming_free(w, waiting)
-    found = give_back(
-        w.queue_processors, w.queue_walltime, w.giving.served, waiting, w.count[FREE] + coming, coming,
-        w.giving.held, w.giving.room_s, w.giving.move_s, count, w.giving.gives,
-    )  # fmt: skip
+    found = choose_givers(w, waiting, count)
     for index in range(count):
         if w.giving.gives[index] >= 0:
             _resize(w, w.giving.job[index], False, rules)
@@ -75,7 +71,7 @@ def unfold(w: World, rules: Rules) -> None:
     now = w.clock[NOW]
     for index in range(w.count[VISITS]):
         job = w.visits[index]
-        if w.mode[job] != RUNNING or w.leaving[job] > 0 or w.stalled[job] + COMPUTES_S > now:
+        if not computes(w, job):
             continue
         row = w.row[job]
         gave = 0

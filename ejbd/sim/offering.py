@@ -229,13 +229,19 @@ def begin_to_grow(w: World, job: int, rules: Rules) -> None:
 
 
 @kernel
+def computes(w: World, job: int) -> bool:
+    """Whether the job's ranks run, stay where they are, and have done so for a while."""
+    return w.mode[job] == RUNNING and w.leaving[job] == 0 and w.stalled[job] + COMPUTES_S <= w.clock[NOW]
+
+
+@kernel
 def borrowers(w: World, rules: Rules) -> int:
     """Running jobs that may be made to give back what they hold, to `w.giving`: how many."""
     now = w.clock[NOW]
     count = 0
     for index in range(w.count[VISITS]):
         job = w.visits[index]
-        if w.mode[job] != RUNNING or w.leaving[job] > 0 or w.stalled[job] + COMPUTES_S > now:
+        if not computes(w, job):
             continue
         held = held_processors(w, job)
         room_s = w.held.ends[w.row[job]][w.held_count[job] - 1] - now
@@ -266,6 +272,16 @@ def coming_free(w: World, waiting: int) -> int:
 
 
 @kernel
+def choose_givers(w: World, waiting: int, count: int) -> int:
+    """Which of the first `count` jobs in `w.giving` give, by `w.giving.gives`: how many do."""
+    coming = coming_free(w, waiting)
+    return give_back(
+        w.queue_processors, w.queue_walltime, w.giving.served, waiting, w.count[FREE] + coming, coming,
+        w.giving.held, w.giving.room_s, w.giving.move_s, count, w.giving.gives,
+    )  # fmt: skip
+
+
+@kernel
 def give_back_room(w: World, rules: Rules) -> None:
     """Over-subscribed jobs are suspended, and give back their room, where a waiting one would fit into it."""
     waiting = min(w.count[QUEUED], LOOKED_AT)
@@ -274,11 +290,7 @@ def give_back_room(w: World, rules: Rules) -> None:
     count = borrowers(w, rules)
     if count == 0:
         return
-    coming = coming_free(w, waiting)
-    give_back(
-        w.queue_processors, w.queue_walltime, w.giving.served, waiting, w.count[FREE] + coming, coming,
-        w.giving.held, w.giving.room_s, w.giving.move_s, count, w.giving.gives,
-    )  # fmt: skip
+    choose_givers(w, waiting, count)
     for index in range(count):
         if w.giving.gives[index] >= 0:
             suspend_for_another(w, w.giving.job[index], rules)
