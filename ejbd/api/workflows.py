@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -158,9 +158,15 @@ class WorkflowReport(Api):
 
 @router.post("", status_code=201, responses={200: {"model": WorkflowView, "description": "Answered before"}})
 async def submit(
-    manager: Manager, caller: Caller, body: WorkflowSubmission, response: Response, key: IdempotencyKey = None
+    request: Request,
+    manager: Manager,
+    caller: Caller,
+    body: WorkflowSubmission,
+    response: Response,
+    key: IdempotencyKey = None,
 ) -> WorkflowView:
     """Store a workflow. It is durable when this answers."""
+    await request.app.state.allowances.workflow(caller, manager)
     id, created = await manager.submit_workflow(body.asked(), caller.user, key)
     response.status_code = 201 if created else 200
     return await _view(manager, caller, id)

@@ -16,7 +16,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.plugins.policies import BUNDLING
 from ejbd.sim.choosing import Choice
 from ejbd.sim.metrics import Means, Outcome, idle_while_queued, makespan, means, utilization
-from ejbd.sim.own import run_own, run_policy
+from ejbd.sim.own import half_life_of, run_own, run_policy
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.settings import Source
 from ejbd.sim.settings import load as load_source
@@ -141,7 +141,9 @@ def play(
     except KeyError as error:
         hint = "policies are easy, conservative, fcfs, ejb or a function; ties are paper, pyss, batch"
         raise EjbError(Code.INVALID, f"{str(error).lower()} is not known", hint=hint) from None
-    if isinstance(policy, str) and known is None and policy != BUNDLING:
+    fair = parameters is not None and half_life_of(parameters) > 0 and known in (None, Policy.EJB)
+    if isinstance(policy, str) and (fair or (known is None and policy != BUNDLING)):
+        policy = BUNDLING if known is Policy.EJB else policy
         named = run_policy(
             workload, policy, candidates=candidates, ties=order, parameters=parameters, checking=checking
         )  # fmt: skip

@@ -18,6 +18,7 @@ from ejbd.core.bundling.candidates import GO_ON, MOVE, START_OVER
 from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
 from ejbd.core.bundling.parameters import LEAST_WORK, BundlingParameters, rules_of
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
+from ejbd.core.fairshare import Account, in_fair_order
 from ejbd.core.lending import Borrower, Lending, Waiting
 from ejbd.core.malleable.parameters import MalleableParameters
 from ejbd.core.parameters import Parameters
@@ -143,6 +144,11 @@ def run_policy(
     )
 
 
+def half_life_of(parameters: Parameters) -> float:
+    """After which half of what a user has used is forgotten; 0: the policy tells no users apart."""
+    return float(getattr(parameters, "fair_half_life_s", 0.0))
+
+
 class _Asking:
     """The engine's loop (`ejbd.sim.engine.react`), with questions in the place of the kernels' decisions."""
 
@@ -165,6 +171,11 @@ class _Asking:
         self.ask = policy
         self.parameters, self.rules = parameters, rules_of(parameters)
         self.named = named
+        self.users = np.arange(len(workload)) if workload.users is None else workload.users
+        half_life_s = half_life_of(parameters)
+        self.account = Account[int](half_life_s, 0.0) if half_life_s and workload.users is not None else None
+        self.open: dict[int, float] = {}  # jobs that have come -> of what they used, the processor-seconds charged
+        self.came = 0
 
     def play(self, ties: int, checking: bool) -> None:
         w, events = self.w, 0
@@ -304,8 +315,41 @@ class _Asking:
             left = max(0.0, w.walltime[job] - w.work[job])
             return policy.visit_key(w.mode[job] == WAITING, w.processors[job], left), job
 
-        for place, job in enumerate(sorted((w.visits[at] for at in range(w.count[VISITS])), key=key)):
+        jobs = sorted((w.visits[at] for at in range(w.count[VISITS])), key=key)
+        for place, job in enumerate(self.fairly(jobs)):
             w.visits[place] = job
+
+    def fairly(self, jobs: list[int]) -> list[int]:
+        """Waiting ones in a fair order between their users, on the places that they have; as the manager does it."""
+        w = self.w
+        if self.account is None:
+            return jobs
+        self.charge(self.account)
+        waiting = [job for job in jobs if w.mode[job] == WAITING]
+        left = [w.processors[job] * max(0.0, w.walltime[job] - w.work[job]) for job in waiting]
+        work = dict(zip(waiting, left, strict=True))
+        turns = iter(in_fair_order(waiting, self.users.__getitem__, work.__getitem__, self.account.of))
+        return [next(turns) if w.mode[job] == WAITING else job for job in jobs]
+
+    def charge(self, account: Account[int]) -> None:
+        """What jobs have used since they were charged last, spread over that time."""
+        w, now, held = self.w, self.w.clock[NOW], []
+        while self.came < w.count[NEXT]:
+            self.open[self.came] = 0.0
+            self.came += 1
+        since_s = account.as_of_s
+        for job, charged in list(self.open.items()):
+            used = w.used[job]
+            if w.mode[job] == RIGID and w.start[job] >= 0.0:
+                used = w.processors[job] * (now - w.start[job])
+            elif w.mode[job] not in (RIGID, DONE):
+                used += held_processors(w, job) * (now - w.as_of[job])
+            if used > charged and now > since_s:
+                held.append((int(self.users[job]), (used - charged) / (now - since_s), since_s, now))
+                self.open[job] = used
+            if w.mode[job] == DONE:
+                del self.open[job]
+        account.charge(held, now)
 
     def give(self, job: int, question: Question, decision: Decision, waits: bool) -> None:
         """The subjobs that are asked for, which fit."""

@@ -25,7 +25,7 @@ from ejbd.sim.choosing import Choice, parse_numbers, read_numbers
 from ejbd.sim.fairness import beside
 from ejbd.sim.memory import NO_BOUND, Memory, bounded, memory_of
 from ejbd.sim.metrics import Outcome, change, finite, means, paper_trim
-from ejbd.sim.own import run_policy
+from ejbd.sim.own import half_life_of, run_policy
 from ejbd.sim.report import rows_told, run_report
 from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.targets import run_targets
@@ -110,7 +110,7 @@ class Setting:
     @property
     def is_kernel(self) -> bool:
         """Whether the simulator has the policy compiled; others are asked as the daemon asks them."""
-        return self.elastic == BUNDLING
+        return self.elastic == BUNDLING and not half_life_of(self.parameters)
 
     def having(self, changes: Mapping[str, str]) -> Self:
         """The same with other values, each by its name and as text. Raises EjbError for what cannot be."""
@@ -304,8 +304,10 @@ def _candidates(workload: Workload, setting: Setting) -> Any:
 
 def _refuse_for_own(setting: Setting) -> None:
     if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or setting.poll_s or setting.fold:
-        what = f"--cancel-j0, --fold, --one-node and --poll are for EJB's own policy only, not for {setting.elastic}"
-        raise EjbError(Code.INVALID, what)
+        named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
+        raise EjbError(
+            Code.INVALID, f"--cancel-j0, --fold, --one-node and --poll are for EJB's own policy only, not for {named}"
+        )
 
 
 def play_beside_easy(source: Source, setting: Setting, *, again: float = 1) -> dict[str, Any]:
@@ -344,7 +346,8 @@ def play_targets(
     if setting.fold:
         raise EjbError(Code.INVALID, "targets are simulated without folding", hint="without fold")
     if not setting.is_kernel:
-        what = f"targets are simulated under EJB's own policy, not under {setting.elastic}"
+        named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
+        what = f"targets are simulated under EJB's own policy, not under {named}"
         raise EjbError(Code.INVALID, what, hint="ejb sim run --policy has others")
     workload = _workload(source, setting)
     runs = run_targets(

@@ -137,7 +137,7 @@ class MemoryBatch:
         self.jobs[id] = BatchJobView(
             id,
             request.tag,
-            "ada",
+            identity.user,
             request.queue,
             BatchState.HELD if request.hold else BatchState.PENDING,
             request.processors,

@@ -157,7 +157,7 @@ class Operator:
     def _one_copy_only(self) -> None:
         alive = {one.name.removeprefix("ejb-") for one in self._running()}
         ranks = Counter(
-            rank
+            (subjob.partition(".")[0], rank)
             for subjob, worker in self.live.workers.items()
             if subjob in alive
             for of_epoch in worker.ranks.values()

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
 from ejbd.manager.acts.executor import Executor
 from ejbd.manager.facts.clock import SteadyClock
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.manager import Manager
 from ejbd.manager.submission.told import ToldPlan
@@ -50,7 +51,7 @@ class Worker:
     @property
     def secret(self) -> str:
         job = self.subjob.partition(".")[0]
-        path = self.world.manager.spool.subjob_dir(job, self.subjob) / "subjob.json"
+        path = self.world.spool_of(job).subjob_dir(job, self.subjob) / "subjob.json"
         return str(json.loads(path.read_text())["secret"])
 
     async def register(self, boot: str = "a") -> None:
@@ -136,7 +137,8 @@ class LiveWorld:
         self.clock = Clock()
         self.set_by_s = 0.0  # somebody sets the clock of the daemon's machine
         self.daemon_clock = self._new_clock()
-        self.batch = MemoryBatch(self.clock)
+        self.folder = folder
+        self.batch = self._new_batch()
         self.store = store
         given: dict[str, Any] = {"elasticity": Elasticity.ON, "lambda_s": 5.0, "first_checkpoint_s": 0.0}
         self.settings = Settings(
@@ -145,9 +147,8 @@ class LiveWorld:
             limits=Limits(start_grace_s=30, missing_grace_s=30, settle_s=5, worker_silence_s=60),
             queues={"default": QueueSettings(**(given | queue))},
         )
-        self.manager = Manager(self.settings, store, self.batch, clock=self.daemon_clock, runs_as="ada")
+        self.manager = self._new_manager()
         self.manager.spool.prepare()
-        self.manager.spool.worker = folder / "w.pyz"
         self.executor = Executor(
             store,
             self.batch,
@@ -158,16 +159,26 @@ class LiveWorld:
         )
         self.workers: dict[str, Worker] = {}
         self.engines: list[str] | None = None  # that workers tell of; None: nothing
-        self.folder = folder
 
     def _new_clock(self) -> SteadyClock:
         return SteadyClock(lambda: self.clock.now + self.set_by_s, lambda: self.clock.now)
 
+    def _new_batch(self) -> MemoryBatch:
+        return MemoryBatch(self.clock)
+
+    def _new_manager(self) -> Manager:
+        manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada")
+        manager.spool.worker = self.folder / "w.pyz"
+        return manager
+
+    def spool_of(self, job: str) -> Spool:
+        """Where the files of a job are."""
+        return self.manager.spool
+
     async def restart(self) -> None:
         """A new daemon on the same store, as after a crash."""
         self.daemon_clock = self._new_clock()
-        self.manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada")
-        self.manager.spool.worker = self.folder / "w.pyz"
+        self.manager = self._new_manager()
         self.executor = Executor(
             self.store,
             self.batch,

@@ -107,6 +107,19 @@ def test_a_user_has_so_many_waiting_jobs(server: ApiServer) -> None:
         assert ulla.post("/v1/jobs", json=JOB).status_code == 201
 
 
+def test_a_workflow_counts_until_it_is_over(server: ApiServer) -> None:
+    plan = "workflow:\n  stages:\n    wide: {command: wide, tasks: 8, walltime: 5}\n"
+    flow = {"plan": plan, "file": "plan.yaml", "cwd": "/"}
+    with as_user(server, "ulla", "submit") as ulla, as_user(server, "uwe", "submit") as uwe:
+        assert [ulla.post("/v1/workflows", json=flow).status_code for _ in range(2)] == [201] * 2
+        assert ulla.post("/v1/jobs", json=JOB).status_code == 201
+        too_many(ulla.post("/v1/workflows", json=flow), "3 jobs of ulla wait already", range(30, 100))
+        too_many(ulla.post("/v1/jobs", json=JOB), "3 jobs of ulla wait already", range(30, 100))
+        assert uwe.post("/v1/workflows", json=flow).status_code == 201
+    with as_user(server, "ada", "admin") as ada:
+        assert [ada.post("/v1/workflows", json=flow).status_code for _ in range(4)] == [201] * 4
+
+
 def test_a_script_may_be_so_long(server: ApiServer) -> None:
     head = "#!/bin/sh\n#SBATCH -n 4 -t 5\nsrun x\n"
     with as_user(server, "ulla", "submit") as ulla, as_user(server, "ada", "admin") as ada:

@@ -6,7 +6,6 @@ import ast
 import base64
 import json
 import os
-import pwd
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,25 +19,10 @@ from ejbd.batch.slurm.acting import one_word_each
 from ejbd.errors import BatchError
 from ejbd.identity import ejb_as
 from ejbd.options.sbatch import OPTIONS, Argument, Use
+from tests.fakes.unrun import Unrun
 
 SOURCE = Path(ejb_as.__file__)
 MOST_LINES = 300
-
-
-class Unrun(ejb_as.Session):
-    """Records commands instead of running them."""
-
-    def __init__(self, spool: Path) -> None:
-        super().__init__(pwd.getpwuid(os.geteuid()), {"spool": str(spool), "path": "/nowhere", "environment": {}})
-        self.ran: list[list[str]] = []
-
-    def run(self, argv: list[str], request: dict[str, Any], keep: Any = ()) -> dict[str, Any]:
-        self.ran.append(argv)
-        return {"code": 0}
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        answer, _ = self.answer(json.dumps(request).encode())
-        return answer
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from ejbd.identity.spools import SpoolPattern, checked_pattern
 from ejbd.manager.facts.owners import Owners
 from ejbd.manager.hands.hands import UsersHands
 from ejbd.manager.hands.spool import Spool
-from tests.unit.test_ejb_as import Unrun
+from tests.fakes.unrun import Unrun
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 

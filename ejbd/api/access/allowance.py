@@ -24,9 +24,9 @@ from ejbd.api.port import ManagerPort
 from ejbd.api.shares import mark_as_stream
 from ejbd.config import Limits
 from ejbd.errors import Code, EjbError
-from ejbd.store.models import Job
+from ejbd.store.models import Job, Workflow
 from ejbd.wire.rights import Role
-from ejbd.wire.states import JobState
+from ejbd.wire.states import JobState, WorkflowState
 
 BURST_S = 10.0  # so many seconds' worth of requests may come at once
 COUNTED_S = 2.0  # for how long a count of waiting jobs is gone by, with what has been added since
@@ -116,6 +116,14 @@ class Allowances:
         if body.script is not None and len(body.script) > most // 4 and len(body.script.encode()) > most:
             hint = "a script starts programs; leave data in files of their own"
             raise EjbError(Code.TOO_LARGE, f"a script may have {most} bytes at most", where="body.script", hint=hint)
+        await self._one_more(caller, manager)
+
+    async def workflow(self, caller: Principal, manager: ManagerPort) -> None:
+        """One more workflow, which counts as a waiting job until it is over. Raises EjbError (TOO_MANY)."""
+        if caller.role is not Role.ADMIN:
+            await self._one_more(caller, manager)
+
+    async def _one_more(self, caller: Principal, manager: ManagerPort) -> None:
         known = self._waiting.get(caller.user)
         now = time.monotonic()
         if known is None or now - known.at_s > COUNTED_S or known.count >= self._limits.user_waiting_jobs:
@@ -130,9 +138,11 @@ class Allowances:
 
 
 def waiting_jobs(session: Session, user: str) -> int:
-    """Jobs of a user that have not started."""
-    wanted = select(func.count()).select_from(Job).where(Job.user == user, Job.state.in_(_NOT_STARTED))
-    return session.scalar(wanted) or 0
+    """Jobs of a user that have not started, and workflows that are not over: a next stage may have no job yet."""
+    jobs = select(func.count()).select_from(Job).where(Job.user == user, Job.state.in_(_NOT_STARTED))
+    running = Workflow.user == user, Workflow.state == WorkflowState.RUNNING
+    flows = select(func.count()).select_from(Workflow).where(*running)
+    return (session.scalar(jobs) or 0) + (session.scalar(flows) or 0)
 
 
 def too_many(what: str, wait_s: float, hint: str) -> EjbError:

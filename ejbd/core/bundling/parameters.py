@@ -58,6 +58,18 @@ class BundlingParameters(Parameters):
             queue=Order.LEAST_WORK,
         ),
     ] = Order.ARRIVAL
+    fair_half_life_s: Annotated[
+        float,
+        Parameter(
+            says="waiting jobs look for room user by user, before `order` counts. First comes the user that has "
+            "used the least, half of which is forgotten within this time (docs/policies.md)",
+            more="0: users are not told apart",
+            least=0,
+            most=366 * 86400,
+            unit="s",
+            queue=86400.0,
+        ),
+    ] = 0.0
     whole_slots: Annotated[
         bool,
         Parameter(
@@ -111,6 +123,8 @@ class BundlingParameters(Parameters):
         return found
 
 
+_NOT = ("rungs", "fair_half_life_s")  # of them kernels have another form, or do without
+
 if TYPE_CHECKING:
 
     class Rules(BundlingParameters):
@@ -128,7 +142,7 @@ if TYPE_CHECKING:
 
 else:
     _OF_RUNGS = ("form", "alpha", "widths", "stretches", "moves_s")
-    Rules = namedtuple("Rules", [one.name for one in fields(BundlingParameters) if one.name != "rungs"] + [*_OF_RUNGS])
+    Rules = namedtuple("Rules", [one.name for one in fields(BundlingParameters) if one.name not in _NOT] + [*_OF_RUNGS])
 
 
 def _number(kind: type[Any]) -> Callable[[Any], Any]:
@@ -145,7 +159,7 @@ _HINTS = get_type_hints(BundlingParameters)
 _NUMBERS = tuple(
     (field.name, _number(_HINTS[field.name]), field.default)
     for field in fields(BundlingParameters)
-    if field.name != "rungs"
+    if field.name not in _NOT
 )
 
 

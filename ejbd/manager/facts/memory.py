@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ejbd.manager.facts.promises import Promises
+from ejbd.manager.facts.usage import Usage
 
 Offer = tuple[str, dict[str, Any]]
 """A node, and what its worker said of it: `engines`, `dmtcp`."""
@@ -35,6 +36,7 @@ class Memory:
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
     promises: Promises = field(default_factory=Promises)  # of room to waiting jobs
+    usage: Usage = field(default_factory=Usage)  # by users, lately; no reader is told
     gap_verdicts: Mapping[str, str] = field(default_factory=dict)  # job -> why it was not sent into a gap at last
     raises_from_s: float = 0.0  # when limits may be lowered again that have to be raised
     changed: dict[str, Changed] | None = None  # by subjobs, as told (None: not read yet)
@@ -58,3 +60,4 @@ class Memory:
             self.seen[id] += by_s
         self.fitting.update({key: since_s + by_s for key, since_s in self.fitting.items()})
         self.promises.shift(by_s)
+        self.usage.shift(by_s)

@@ -21,6 +21,7 @@ from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.manager.rules.planning import giving, inway
 from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.planning.decisions import record
+from ejbd.manager.rules.planning.fairly import fairly
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events
@@ -83,6 +84,7 @@ class Round:
                 yield
         yield
         in_turn = sorted(some, key=self._decider.turn)  # of equals the first to come is the first
+        in_turn = fairly(self.ctx, roster, in_turn)
         yield
         asked = [row.id for row in in_turn if self._may_be_asked(row)]
         for at in range(0, len(asked), ROWS_AT_ONCE):

@@ -115,6 +115,7 @@ def live_setting(changes: Mapping[str, Any], min_processors: int, trimmed: bool)
     `changes` to its parameters are by the names of their fields.
     """
     usual = {name: one.queue_default for name, one in declared(BundlingParameters).items()}
+    usual["fair_half_life_s"] = 0.0  # what it costs is told apart (docs/policies.md): it is not compiled
     parameters = replace(BundlingParameters(), **{**usual, "delta": DELTA, **changes})
     setting = Setting(parameters=parameters, trimmed=trimmed)
     return replace(setting, choice=replace(setting.choice, min_processors=min_processors))

@@ -1,0 +1,27 @@
+"""A session of `ejb-as` in this process, as this user, that runs no command."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+from ejbd.identity import ejb_as
+
+
+class Unrun(ejb_as.Session):
+    """Records commands instead of running them."""
+
+    def __init__(self, spool: Path) -> None:
+        super().__init__(pwd.getpwuid(os.geteuid()), {"spool": str(spool), "path": "/nowhere", "environment": {}})
+        self.ran: list[list[str]] = []
+
+    def run(self, argv: list[str], request: dict[str, Any], keep: Any = ()) -> dict[str, Any]:
+        self.ran.append(argv)
+        return {"code": 0}
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        answer, _ = self.answer(json.dumps(request).encode())
+        return answer

@@ -1,0 +1,70 @@
+"""Users have their turns: what one has waiting does not keep another's from room, and a restart forgives nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.store.store import Store
+from tests.fakes.many import ManyWorld
+
+pytestmark = pytest.mark.database
+
+
+@pytest.fixture
+def world(tmp_path: Path, store: Store) -> Callable[..., ManyWorld]:
+    return lambda **queue: ManyWorld(tmp_path, store, **queue)
+
+
+async def waiting(live: ManyWorld) -> tuple[list[str], str]:
+    """Six short jobs of alice, and then a long one of bob."""
+    live.batch.free = 0
+    alices = [await live.submit(walltime_s=100.0 + at, user="alice") for at in range(6)]
+    bobs = await live.submit(walltime_s=1000.0, user="bob")
+    await live.poll(20)
+    return alices, bobs
+
+
+def has_room(live: ManyWorld, job: str) -> bool:
+    return len(live.subjobs(job)) > 1
+
+
+@pytest.mark.parametrize(("half_life_s", "bob"), [(86400.0, True), (0.0, False)])
+async def test_one_of_bobs_has_its_turn_beside_six_of_alices(
+    world: Callable[..., ManyWorld], half_life_s: float, bob: bool
+) -> None:
+    live = world(fair_half_life_s=half_life_s)
+    alices, bobs = await waiting(live)
+    live.batch.free = 4
+    await live.poll(1)
+    assert has_room(live, alices[0]), "of users that have used nothing the least work comes first"
+    await live.begin(f"{alices[0]}.1")
+    await live.poll(5)
+    assert has_room(live, bobs) is bob
+    assert sum(has_room(live, job) for job in alices) == (1 if bob else 2)
+
+
+async def test_what_was_used_before_a_restart_counts_after_it(world: Callable[..., ManyWorld]) -> None:
+    live = world()
+    live.batch.free = 4
+    first = await live.submit(walltime_s=100.0, user="alice")
+    await live.poll(1)
+    await live.begin(f"{first}.1")
+    await live.poll(30)
+    account = live.manager._memory.usage.accounts["batch"]
+    held = live.subjobs(first)[1].processors
+    assert account.of("alice") == pytest.approx(held * 30.0, rel=0.1) and account.of("bob") == 0.0
+    await live.restart()
+    await live.poll(0)
+    again = live.manager._memory.usage.accounts["batch"]
+    assert again is not account and again.of("alice") == pytest.approx(account.of("alice"), rel=0.1)
+
+
+async def test_a_queue_that_tells_no_users_apart_keeps_no_account(world: Callable[..., Any]) -> None:
+    live = world(fair_half_life_s=0.0)
+    await live.submit()
+    await live.poll(5)
+    assert live.manager._memory.usage.accounts == {}
