@@ -108,9 +108,10 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         store.begin_term(lambda: _call_soon(loop, stop.set))
         helper = Helper.made(settings.helper) if settings.identity is RunsAs.HELPER else None
         batch = make_batch(settings)
+        leads_s, prove = settings.standby_after_s / 2, None
         if settings.standby:
-            batch = fenced(batch, partial(store.prove_term, settings.standby_after_s / 2))
-        manager = Manager(settings, store, batch, helper=helper)
+            batch, prove = fenced(batch, partial(store.prove_term, leads_s)), partial(store.prove_term_now, leads_s)
+        manager = Manager(settings, store, batch, helper=helper, prove=prove)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None

@@ -49,6 +49,8 @@ from ejbd.manager.facts.past.history import LEARNT_TOPIC, Remembered
 from ejbd.manager.facts.placing.checkpointing import recent_offers
 from ejbd.manager.facts.queues import kept_back as queues_kept_back
 from ejbd.manager.facts.subscribers import Subscribers
+from ejbd.manager.hands.fenced import FencedFiles, Prove
+from ejbd.manager.hands.files import OWN_FILES
 from ejbd.manager.hands.hands import Hands, UsersHands
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import Reading
@@ -113,15 +115,17 @@ class Manager:
         runs_as: str | None = None,
         subscribers: Subscribers = SUBSCRIBERS,
         helper: Helper | None = None,
+        prove: Prove | None = None,
     ) -> None:
+        """`prove`: that this daemon leads, before it writes to a spool (None: there is no other)."""
         self.subscribers = subscribers
         self.settings = settings
         self.store = store
         self.batch = batch
         self.clock = clock or SteadyClock()
         self.runs_as = runs_as or pwd.getpwuid(os.geteuid()).pw_name
-        self.spool = Spool(settings.spool_dir)
-        self.hands = Hands(self.spool) if helper is None else UsersHands(self.spool, helper)
+        self.spool = Spool(settings.spool_dir, OWN_FILES if prove is None else FencedFiles(OWN_FILES, prove))
+        self.hands = Hands(self.spool) if helper is None else UsersHands(self.spool, helper, prove)
         self.telemetry = Telemetry(batch.command_counts)
         self.view: ClusterView | None = None
         self.batch_error: str = ""

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain
 from ejbd.identity.sessions import Helper
-from ejbd.manager.hands.files import UsersFiles
+from ejbd.manager.hands.fenced import FencedFiles, Prove
+from ejbd.manager.hands.files import Files, UsersFiles
 from ejbd.manager.hands.spool import Spool, build_worker
 from ejbd.store.models import Job
 
@@ -95,8 +96,9 @@ class UsersHands(Hands):
 
     by_user = True
 
-    def __init__(self, own: Spool, helper: Helper) -> None:
+    def __init__(self, own: Spool, helper: Helper, prove: Prove | None = None) -> None:
         super().__init__(own)
+        self._prove = prove
         self._helper = helper
         self._spools: dict[str, Spool] = {}
         self._url: str | None = None
@@ -112,7 +114,9 @@ class UsersHands(Hands):
                 root = self._helper.spools.of(user)
             except ValueError as error:
                 raise EjbError(Code.FORBIDDEN, str(error)) from None
-            found = self._spools.setdefault(user, Spool(root, UsersFiles(self._helper, user), site=self.own.root))
+            files: Files = UsersFiles(self._helper, user)
+            files = files if self._prove is None else FencedFiles(files, self._prove)
+            found = self._spools.setdefault(user, Spool(root, files, site=self.own.root))
         return found
 
     def spool_by(self, user: Callable[[], str]) -> Spool:
