@@ -37,6 +37,7 @@ async def grows_and_shrinks(folder: Path, store: Store, trap: Trap, best_effort:
         epochs = live.epochs(job)
         return bool(epochs) and (epochs[-1].state, epochs[-1].processors) == ("running", processors)
 
+    await operator.poll()
     await operator.poll(LATE_S)
     for processors in (4, 12, 4):
         await operator.until(lambda: runs_on(processors), lambda tag: tag in tags)  # noqa: B023
@@ -64,7 +65,6 @@ REACHED = (
     CrashPoint.BEGIN_BEFORE_CALL,
     CrashPoint.BEGIN_AFTER_CALL,
     CrashPoint.END_AFTER_ASKING,
-    CrashPoint.END_AFTER_CALL,
     CrashPoint.OPERATION_AFTER_LEASE,
     CrashPoint.REPORT_BEFORE_COMMIT,
     CrashPoint.REPORT_AFTER_COMMIT,
@@ -80,7 +80,7 @@ async def test_a_death_at_any_time_loses_and_doubles_nothing(
 ) -> None:
     often = (await times(life, tmp_path, sqlite_with_tables))[point.value]
     assert often, f"it never comes to {point.value}"
-    some = {min(2, often), -(-often // 2)}  # of increments, not of J0 alone
+    some = [-(-often // 2)]  # of increments, not of J0 alone
     for nth in some if os.environ.get("EJB_TEST_CRASHES") != "all" else range(1, often + 1):
         folder = tmp_path / str(nth)
         with new_store(folder, sqlite_with_tables) as store, caught_by(trap := Trap(point, nth)):
