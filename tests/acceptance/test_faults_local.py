@@ -215,8 +215,8 @@ def test_a_tree_that_ignores_term_is_killed_at_cancel(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB of its own."""
-    with small_file_system(tmp_path / "disk", "1m") as folder:
+    """A file system of 4 MB of its own: the worker's archive and what a job writes take most of one."""
+    with small_file_system(tmp_path / "disk", "4m") as folder:
         yield folder
 
 

@@ -209,7 +209,11 @@ def test_nextflows_slurm_executor_runs_its_tasks_as_jobs_of_ejb(
         nextflow.submit(task)
     assert nextflow.wait(*tasks) == [0, 7]
     assert sorted((tasks[1].folder / "ranks.txt").read_text().split()) == ["0", "1"]
-    assert {nextflow.states()[task.job] for task in tasks} <= {"R", "CG", "CD", "F"}
+    until = time.monotonic() + LONG_S
+    # A task's file is there before the daemon's next look at the batch system.
+    while not {nextflow.states()[task.job] for task in tasks} <= {"R", "CG", "CD", "F"}:
+        assert time.monotonic() < until, nextflow.states()
+        time.sleep(0.2)
     long = nextflow.task(tmp_path / "work" / "long", "while :; do sleep 600 & wait; done", "-t 00:20:00")
     nextflow.submit(long)
     until = time.monotonic() + LONG_S

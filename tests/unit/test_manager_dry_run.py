@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Elasticity, QueueSettings, Settings
-from ejbd.core.bundling.parameters import Order
+from ejbd.core.bundling.parameters import Guard, Order
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
@@ -47,11 +47,12 @@ class Submission:
     poll_s: float = 5.0
     suspend: bool = True
     omax: int = 8
+    guard: Guard = Guard.OFF
 
     def settings(self, folder: Path) -> Settings:
         queue = QueueSettings(
             elasticity=Elasticity.ON, min_processors=1, lambda_s=self.lambda_s, suspend=self.suspend, omax=self.omax,
-            order=Order.ARRIVAL,
+            order=Order.ARRIVAL, guard=self.guard,
         )  # fmt: skip
         return Settings(state_dir=folder, poll_s=self.poll_s, queues={"default": queue})
 
@@ -75,6 +76,7 @@ def submissions(draw: st.DrawFn, most: int, limit_s: float | None) -> Submission
         draw(st.sampled_from([0.5, 5.0, 60.0])),
         draw(st.booleans()),
         draw(st.sampled_from([2, 8, 64])),
+        draw(st.sampled_from(Guard)),
     )
 
 
@@ -131,7 +133,9 @@ def simulated(state: State, submission: Submission, kept_s: float, lambda_s: flo
     """What the simulator gives the job when it is shown the same state."""
     margins = margins_of(submission.poll_s, kept_s - lambda_s)
     costs = Costs(slack_s=slack(kept_s, margins), margins=margins)
-    parameters = state.parameters(lambda_s=lambda_s, suspend=submission.suspend, omax=submission.omax)
+    parameters = state.parameters(
+        lambda_s=lambda_s, suspend=submission.suspend, omax=submission.omax, guard=submission.guard
+    )
     w = state.world((submission.processes, submission.walltime_s), costs)
     become_elastic(w, 1)
     offer_slots(w, parameters.rules)
@@ -144,6 +148,7 @@ def simulated(state: State, submission: Submission, kept_s: float, lambda_s: flo
 
 NARROW = State(Reservations.NODES, 4, 4, True, ((8, 900.0),), 14, True, 60.0, None)
 SHARED = State(Reservations.PROCESSORS, 4, 4, False, ((11, 900.0),), 14, False, 1.0, 3600.0)
+LATE = State(Reservations.PROCESSORS, 7, 4, True, ((4, 1.0),), 0, False, 1.0, 900.0)
 
 
 def decided(engine: Engine, state: State, submission: Submission) -> tuple[str, list[Asked]]:
@@ -165,6 +170,8 @@ def decided(engine: Engine, state: State, submission: Submission) -> tuple[str, 
 @given(cases)
 @example((NARROW, Submission(16, 420.0, "none", lambda_s=0.0, poll_s=30.0, suspend=False)))
 @example((SHARED, Submission(16, 223.0, "none", suspend=False)))
+@example((LATE, Submission(25, 451.0, lambda_s=132.0, poll_s=0.5, omax=2, guard=Guard.OFF)))
+@example((LATE, Submission(25, 451.0, lambda_s=132.0, poll_s=0.5, omax=2, guard=Guard.ON)))
 def test_the_dry_run_the_daemon_and_the_simulator_decide_the_same(
     engine: Engine, case: tuple[State, Submission]
 ) -> None:
