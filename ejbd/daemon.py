@@ -94,6 +94,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     from ejbd.manager.service.watchdog import feed, notify
     from ejbd.store.engine import place
     from ejbd.store.store import Store
+    from ejbd.web.app import install
 
     settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     store = Store(settings.url_of_database)
@@ -117,6 +118,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         await manager.start()
         try:
             app = create_app(manager, partial(examined, config))
+            install(app)
             servers = await serve(app, settings)
             try:
                 if settings.audit is not None or settings.tls.certificate is not None:

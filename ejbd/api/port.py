@@ -15,6 +15,7 @@ from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
+from ejbd.manager.telling.cluster import ToldCluster
 from ejbd.manager.telling.told import ToldCourse, ToldExplanation
 from ejbd.store.store import Store
 
@@ -106,6 +107,10 @@ class ManagerPort(Protocol):
 
     async def windows(self, queue: str | None) -> list[ToldWindow]:
         """The slots that could be used now, for one queue or all. NOT_FOUND where there is no such queue."""
+        ...
+
+    async def cluster(self, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+        """What runs and is planned, as this user may see it; with subjobs that ended after `since_s`."""
         ...
 
     async def queues(self) -> list[ToldQueue]:

@@ -39,6 +39,8 @@ MODULES = {
     "drain": "drain",
     "queue": "site",
     "token": "site",
+    "report": "report",
+    "web": "web",
     "admin": "admin",
     "history": "history",
     "profile": "profile",

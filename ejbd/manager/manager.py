@@ -76,6 +76,7 @@ from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
 from ejbd.manager.telling import explaining
+from ejbd.manager.telling.cluster import ToldCluster, told_cluster
 from ejbd.manager.telling.told import ToldCourse, ToldExplanation, told_course
 from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
@@ -590,6 +591,11 @@ class Manager:
                 Code.BATCH_UNAVAILABLE, f"the batch system does not answer: {self.batch_error}", transient=True
             )
         return self.view
+
+    async def cluster(self, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+        """What runs and is planned, as this user may see it; with subjobs that ended after `since_s`."""
+        view = await self._view()
+        return await self.store.read(lambda s: told_cluster(s, view, user, sees_all, since_s))
 
     async def queues(self) -> list[ToldQueue]:
         """Every queue with its elasticity."""

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
+from ejbd.core.view import ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.numbers import settled
 from ejbd.manager.facts.drains import ToldDrain
@@ -30,6 +31,7 @@ from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldSlot, ToldWindow
+from ejbd.manager.telling.cluster import ToldCluster, told_cluster
 from ejbd.manager.telling.told import ToldCourse, ToldDecision, ToldExplanation
 from ejbd.store import queries
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob, Workflow, WorkflowStage
@@ -88,6 +90,7 @@ class FakeManager:
     def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
         self.settings = settings
         self.drained: ToldDrain | None = None
+        self.view: ClusterView | None = None
         self.store = store
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
@@ -287,6 +290,12 @@ class FakeManager:
                 "kept_for": None,
             }
         ]
+
+    async def cluster(self, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+        if self.view is None:
+            raise EjbError(Code.BATCH_UNAVAILABLE, "the batch system does not answer", transient=True)
+        view = self.view
+        return await self.store.read(lambda session: told_cluster(session, view, user, sees_all, since_s))
 
     async def queues(self) -> list[ToldQueue]:
         settings = {**QueueSettings().model_dump(mode="json"), "elasticity": self.elasticity, **self.overrides}
