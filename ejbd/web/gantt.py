@@ -118,7 +118,7 @@ def _grid(span: Span, height: float) -> Iterator[str]:
         day = ' data-day="1"' if step >= 21600 or when.hour == 0 else ""
         words = when.strftime("%a %d %H:%M" if day else "%H:%M")
         yield f'<line class="tick" x1="{x}" y1="{_TOP - 6:g}" x2="{x}" y2="{height:g}"/>'
-        yield f'<text class="dim" x="{x}" y="12" text-anchor="middle" data-at="{at:g}"{day}>{words}</text>'
+        yield f'<text class="dim" x="{x}" y="12" text-anchor="middle" data-at="{at:.0f}"{day}>{words}</text>'
         at += step
 
 

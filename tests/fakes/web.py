@@ -50,7 +50,7 @@ def mark(client: httpx.Client) -> str:
 
 def submit(server: ApiServer, user: str, name: str = "heat", **values: object) -> str:
     """A job of a user, as a row; `values` are columns of it."""
-    request = JobRequest(cwd="/", command=("sleep", "1"), overrides=Overrides(name=name, ntasks=8, time="10"))
+    request = JobRequest(cwd="/", command=("sleep", "1"), overrides=Overrides(name=name, ntasks="8", time="10"))
     spec = read(request).elastic_spec()
 
     def add(session: Session) -> str:

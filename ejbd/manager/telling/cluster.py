@@ -154,7 +154,7 @@ def _subjobs(session: Session, since_s: float) -> dict[str, tuple[Subjob, Job]]:
     rows = select(Subjob, Job).join(Job, Job.id == Subjob.job_id).where(Subjob.batch_id.is_not(None), lately)
     rows = rows.order_by(Subjob.created_s.desc()).limit(MOST_PAST)
     found: dict[str, tuple[Subjob, Job]] = {}
-    for subjob, job in session.execute(rows).tuples():
+    for subjob, job in session.execute(rows):
         found.setdefault(subjob.batch_id or "", (subjob, job))
     return found
 

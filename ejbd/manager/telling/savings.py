@@ -33,7 +33,7 @@ class Saved:
 
     A job's promise is the start that the batch system first promised to J0, and the full-width seconds of its work from
     there on (Eq. 3). `earlier_s` and `later_s` are by how much jobs ended before and behind it. `uncounted`: elastic
-    jobs that did not complete, or whose J0 was promised nothing; they are in no other figure.
+    jobs that did not complete, or had no promise; they are in no other figure.
     """
 
     key: str
