@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from html import escape
 
 import numpy as np
@@ -23,6 +24,15 @@ _LEFT, _WIDTH, _TOP, _LANE, _GAP = 96.0, 1100.0, 24.0, 15.0, 2.0
 _STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 CLASSES = ("mine", "elastic", "other", "j0", "planned", "reservation")
 """In the order in which they are put on each other, from the ground up."""
+
+
+@lru_cache(4096)
+def _names_in(nodes: str) -> tuple[str, ...]:
+    """Kept, as they are folded; empty for what is no list of nodes."""
+    try:
+        return tuple(unfold(nodes))
+    except ValueError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Nodes:
     def of(cls, picture: ClusterPicture) -> Nodes:
         found = cls()
         for one in picture.nodes:
-            for name in unfold(one.nodes):
+            for name in _names_in(one.nodes):
                 found.at[name] = len(found.names)
                 found.names.append(name)
                 found.processors.append(one.processors)
@@ -142,10 +152,7 @@ def _names(lanes: Sequence[Lane], nodes: Nodes, zoom: str) -> Iterator[str]:
 def _places(bar: BarView, nodes: Nodes) -> list[int]:
     if not bar.nodes:
         return []
-    try:
-        return [nodes.at[name] for name in unfold(bar.nodes) if name in nodes.at]
-    except ValueError:
-        return []
+    return [nodes.at[name] for name in _names_in(bar.nodes) if name in nodes.at]
 
 
 def _within(bar: BarView, span: Span) -> tuple[float, float] | None:
