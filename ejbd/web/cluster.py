@@ -70,7 +70,8 @@ class Drawn:
 class Pictures:
     """Those that were drawn just now: a hundred that look at the same thing have it drawn once."""
 
-    def __init__(self) -> None:
+    def __init__(self, good_s: float = DRAWN_S) -> None:
+        self.good_s = good_s
         self._drawn: dict[tuple[str, Wanted], tuple[float, asyncio.Task[Drawn]]] = {}
 
     async def get(self, manager: ManagerPort, caller: Principal, wanted: Wanted) -> Drawn:
@@ -80,7 +81,7 @@ class Pictures:
         if known is None or known[0] < time.monotonic():
             if len(self._drawn) >= MOST_DRAWN:
                 self._drawn.clear()
-            known = (time.monotonic() + DRAWN_S, asyncio.create_task(_draw(manager, caller, wanted)))
+            known = (time.monotonic() + self.good_s, asyncio.create_task(_draw(manager, caller, wanted)))
             self._drawn[key] = known
         return await asyncio.shield(known[1])
 

@@ -2,7 +2,8 @@
 "use strict";
 
 (() => {
-  const REST_MS = 3000; // between two looks that news cause
+  const REST_MS = 3000; // between two looks that news cause, at least
+  const SHARE = 100; // and so many times as long as the last look took: a page costs the daemon less than 1 % of a core
   const SLOW_MS = 30000; // and where there are none: what other jobs do makes no event
   const AGAIN_MS = 5000;
   const MOST_OUTPUT = 262144; // characters that are kept of an output
@@ -34,6 +35,7 @@
   const told = document.getElementById("connection");
   let last = null;
   let looked = 0;
+  let took = 0;
   let timer = 0;
 
   function say(text, gone) {
@@ -51,7 +53,8 @@
   }
 
   function soon() {
-    if (!timer) timer = setTimeout(look, Math.max(200, looked + REST_MS - Date.now()));
+    const rest = Math.min(SLOW_MS, Math.max(REST_MS, SHARE * took));
+    if (!timer) timer = setTimeout(look, Math.max(200, looked + rest - Date.now()));
   }
 
   function listen() {
@@ -61,7 +64,7 @@
       soon();
     };
     for (const kind of (document.body.dataset.kinds || "").split(" ")) source.addEventListener(kind, heard);
-    let away = false;
+    let away = true; // what happened between the page and its stream is in neither: one look more shows it
     source.onopen = () => {
       say("live", false);
       if (away) soon();
@@ -96,6 +99,7 @@
     }
     localTimes(document);
   });
+  document.body.addEventListener("htmx:afterRequest", () => { took = Date.now() - looked; });
   document.body.addEventListener("htmx:responseError", (event) => {
     if (event.detail.xhr.status === 401) say("signed out: load the page anew", true);
   });
