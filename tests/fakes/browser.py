@@ -49,6 +49,7 @@ def reader(browser: Browser, link: str, **options: Any) -> Iterator[Page]:
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
     page.goto(link)
+    page.wait_for_url(lambda url: "/web/in" not in url)  # it leads on by itself
     try:
         yield page
     finally:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ejbd.web.cluster import Pictures
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
 from tests.fakes.web import batch_job, cluster_view, link, runs, submit
@@ -32,6 +31,7 @@ def browser() -> Iterator[Browser]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     made = ApiServer(tmp_path_factory.mktemp("web"), settings={"operators": ["otto"]})
     made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
+    made.servers.app.state.pictures.good_s = 0.0
     yield made
     made.close()
 
@@ -87,7 +87,6 @@ def test_a_hostile_name_stays_text(browser: Browser, server: ApiServer) -> None:
 def test_five_thousand_nodes_are_readable_and_lead_to_single_ones(browser: Browser, server: ApiServer) -> None:
     jobs = [batch_job(str(at), [f"n{at + 1}", f"n{at + 2}"], 32) for at in range(0, 1000, 2)]
     server.manager.view = cluster_view(5000, jobs=tuple(jobs))
-    server.servers.app.state.pictures = Pictures()
     with reader(browser, link(server, "otto")) as page:
         page.goto(server.servers.url + "/")
         assert page.locator("svg.gantt .lane").count() == 60
