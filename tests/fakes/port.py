@@ -94,7 +94,7 @@ class FakeManager:
         self.elasticity = elasticity
         self.paused: list[ToldPause] = []
         self.overrides: dict[str, Any] = {}
-        self.windows: dict[str, ToldQueueWindow] = {}
+        self.calendar: dict[str, ToldQueueWindow] = {}
         self.reports: list[dict[str, Any]] = []
         self.operations: list[ToldOperation] = []
         self.registered: list[dict[str, Any]] = []
@@ -302,7 +302,7 @@ class FakeManager:
                 "running": 0,
                 "elastic_now": settings["elasticity"] != "off",
                 "paused": self.paused,
-                "calendar": {"time_zone": "UTC", "windows": list(self.windows.values()), "until_s": None},
+                "calendar": {"time_zone": "UTC", "windows": list(self.calendar.values()), "until_s": None},
             }
         ]
 
@@ -316,15 +316,15 @@ class FakeManager:
             "changed_s": 0.0,
             "changed_by": by,
         }
-        self.windows[when] = row
+        self.calendar[when] = row
         return (await self.queues())[0]
 
     async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
-        gone = [one for one in self.windows if when in (None, one)]
+        gone = [one for one in self.calendar if when in (None, one)]
         if name != "main" or not gone:
             raise EjbError(Code.NOT_FOUND, f"queue {name} has no windows")
         for one in gone:
-            del self.windows[one]
+            del self.calendar[one]
         return (await self.queues())[0]
 
     async def resume_queue(self, name: str, by: str) -> ToldQueue:

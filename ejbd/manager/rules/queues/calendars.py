@@ -49,9 +49,8 @@ def put(
         why = f"queue {queue} has {MOST} windows, and cannot have more"
         raise EjbError(Code.CONFLICT, why, hint=f"`ejb queue clear {queue}` takes them out")
     if row is None:
-        held = window.holds(moment(ctx))
-        row = QueueWindow(queue=queue, when=str(window), settings=settings, in_force=held, changed_s=ctx.now)
-        row.changed_by = by
+        given = {"queue": queue, "when": str(window), "settings": settings, "in_force": window.holds(moment(ctx))}
+        row = QueueWindow(**given, changed_s=ctx.now, changed_by=by)
         yield Insert(row)
     elif settings:
         yield note(row, settings=settings, in_force=window.holds(moment(ctx)), changed_s=ctx.now, changed_by=by)
