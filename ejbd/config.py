@@ -310,6 +310,7 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     start_grace_s: Annotated[float, Field(gt=0)] = 60.0  # a subjob that does not start within this is cancelled
+    give_back_grace_s: Annotated[float, Field(gt=0)] = 60.0  # an evolving job that has not left a width by then ends
     missing_grace_s: Annotated[float, Field(gt=0)] = 60.0  # unlisted and unaccounted for this long: lost
     worker_silence_s: Annotated[float, Field(gt=0)] = 90.0  # a worker not heard of for this long is lost
     alone_after_s: Annotated[float, Field(ge=0)] = 60.0  # J0's workers wait so long for a daemon, then begin. 0: never

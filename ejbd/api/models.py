@@ -100,6 +100,9 @@ class OverridesBody(Body):
     profile: Annotated[
         str | None, Field(max_length=100_000, description="widths that are known ahead: 16:10m,64:5m,16:20m")
     ] = None
+    best_effort: Annotated[
+        bool | None, Field(description="its widths are asked for as they come, and none is queued ahead")
+    ] = None
     restartable: bool | None = None
     rerunnable: Annotated[bool | None, Field(description="it may be run again from its beginning")] = None
     hold: bool | None = None

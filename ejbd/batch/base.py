@@ -52,6 +52,8 @@ class SubmitRequest:
     `stands_by_for`: the batch job that has to fail before this one may begin. It waits in the queue, where it has its
     place from now on. It does not begin before :meth:`BatchSystem.update` lets it, either.
 
+    `begin_in_s`: it may not begin before so many seconds have passed (0: at once), and waits in the queue meanwhile.
+
     `asked`, of a passed-through job: what its user would have typed. An adapter gives its own submit command just that
     where it can, and leaves the rest of this to it.
     """
@@ -71,6 +73,7 @@ class SubmitRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
     stands_by_for: str = ""
+    begin_in_s: float = 0.0
     args: Sequence[str] = ()
     umask: int | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -230,11 +233,12 @@ class BatchSystem(Protocol):
         walltime_s: float | None = None,
         hold: bool | None = None,
         begins: bool | None = None,
+        begin_in_s: float | None = None,
     ) -> None:
         """Give a job another walltime (a longer one where its user may), or hold or release a pending one.
 
-        Or keep a pending one from beginning, and let it. What is kept from beginning keeps its place in the queue; a
-        job that runs is left alone (BatchError).
+        Or let a pending one begin after so many seconds (`begin_in_s`; 0: now), or keep it from beginning, and let it.
+        What is kept from beginning keeps its place in the queue; a job that runs is left alone (BatchError).
         """
         ...
 

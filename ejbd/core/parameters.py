@@ -23,6 +23,7 @@ _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "fa
 JOB_WORDS = (
     "restartable",
     "rerunnable",
+    "best-effort",
     "engine",
     "mpi",
     "elastic",

@@ -46,6 +46,7 @@ class MemoryBatch:
         self.requests: dict[str, SubmitRequest] = {}
         self.mails = Mailing("")
         self.held: set[str] = set()
+        self.begins: dict[str, float] = {}  # not before
         self.calls: list[str] = []
         self.silent = False
         self.lose_answers = 0  # so many submissions are taken, but time out
@@ -74,7 +75,19 @@ class MemoryBatch:
         return found[-1]
 
     def live(self) -> list[BatchJobView]:
+        self._let_begin()
         return [j for j in self.jobs.values() if not j.state.ended]
+
+    def _let_begin(self) -> None:
+        for id in [id for id, begin_s in self.begins.items() if begin_s <= self.clock() and id in self.jobs]:
+            del self.begins[id]
+            self.jobs[id] = replace(self.jobs[id], reason="", blocked=False, planned_start_s=None)
+
+    def _begin_in(self, id: str, seconds: float) -> None:
+        self.begins[id] = begin_s = self.clock() + seconds
+        if seconds > 0:
+            self.jobs[id] = replace(self.jobs[id], reason="BeginTime", blocked=True, planned_start_s=begin_s)
+        self._let_begin()
 
     def start(self, tag: str, *, walltime_s: float | None = None) -> None:
         job = self.of(tag)
@@ -108,6 +121,7 @@ class MemoryBatch:
 
     async def observe(self) -> ClusterView:
         self._call("observe")
+        self._let_begin()
         width, nodes, free = self.node_processors or self.total, [], self.free
         for index in range(-(-self.total // width)):
             nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, self.queues))
@@ -149,6 +163,8 @@ class MemoryBatch:
             account=_option(request, "account") or self.account,
             qos=_option(request, "qos"),
         )
+        if request.begin_in_s > 0:
+            self._begin_in(id, request.begin_in_s)
         if self.lose_answers:
             self.lose_answers -= 1
             raise SubmitOutcomeUnknown("sbatch did not answer")
@@ -177,6 +193,7 @@ class MemoryBatch:
         walltime_s: float | None = None,
         hold: bool | None = None,
         begins: bool | None = None,
+        begin_in_s: float | None = None,
     ) -> None:
         self._call(f"update {id}", identity)
         if walltime_s is not None:
@@ -195,6 +212,11 @@ class MemoryBatch:
                 raise BatchError("the batch system does not answer", transient=True)
         if begins is False:
             self._call(f"stay {id}", identity)
+        if begin_in_s is not None:
+            self._call(f"begin {id} in {begin_in_s:g}")
+            if id not in self.jobs or self.jobs[id].state is not BatchState.PENDING:
+                raise BatchError(f"job {id} is not pending any more", transient=False)
+            self._begin_in(id, begin_in_s)
         if begins is not None:
             if id not in self.jobs or self.jobs[id].state is not BatchState.PENDING:
                 raise BatchError(f"job {id} is not pending any more", transient=False)

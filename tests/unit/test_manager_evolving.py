@@ -1,5 +1,5 @@
 """Jobs of widths that are known ahead, in the fake world: increments come, decrements go, and what is late is waited
-for."""
+for. Under best effort; what is queued ahead is in test_manager_evolving_guaranteed.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
-PROFILE = {"steps": [[100, 4], [200, 12], [100, 4]]}
+PROFILE = {"steps": [[100, 4], [200, 12], [100, 4]], "best_effort": True}
 
 
 @pytest.fixture

@@ -126,6 +126,7 @@ class LocalBatch:
             error=None if request.error is None else str(request.error),
             environment=environment,
             hold=request.hold or bool(request.stands_by_for),
+            begin_in_s=request.begin_in_s,
             umask=_umask() if request.umask is None else request.umask,
             limits=dict(request.limits),
         )
@@ -155,10 +156,12 @@ class LocalBatch:
         walltime_s: float | None = None,
         hold: bool | None = None,
         begins: bool | None = None,
+        begin_in_s: float | None = None,
     ) -> None:
         """See :meth:`BatchSystem.update`. A walltime that is longer than the present one is refused."""
         refuse_others(identity)
-        await self._call("update", id=id, walltime_s=walltime_s, hold=hold if begins is None else not begins)
+        hold = hold if begins is None else not begins
+        await self._call("update", id=id, walltime_s=walltime_s, hold=hold, begin_in_s=begin_in_s)
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
         """See :meth:`BatchSystem.waited_for`. No job of the embedded cluster waits for another."""
@@ -273,6 +276,8 @@ def _jobs(answer: Mapping[str, Any]) -> tuple[BatchJobView, ...]:
 
 def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> BatchJobView:
     state = BatchState(row["state"])
+    planned_s = shadow_s if row["id"] == head else None
+    early = state is BatchState.PENDING and row["early"]
     return BatchJobView(
         id=row["id"],
         name=row["name"],
@@ -285,10 +290,13 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> Ba
         start_s=row["start_s"],
         end_s=row["end_s"],
         nodes=tuple(row["nodes"]),
-        # EASY reserves for the head alone; the others have no planned start that would be kept.
-        planned_start_s=shadow_s if row["id"] == head else None,
+        # EASY reserves for the head, and what has a begin of its own is kept; the others have no such start.
+        planned_start_s=row["begin_s"] if early else planned_s,
+        blocked=early,
         exit_code=row["exit_code"],
-        reason=row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),
+        reason="BeginTime"
+        if early
+        else row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),
     )
 
 

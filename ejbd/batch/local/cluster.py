@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from ejbd.batch.local.jobs import Job, JobFile
 from ejbd.batch.local.nodes import Nodes
 from ejbd.batch.local.steps import End, Steps
 from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
+from ejbd.core.evolving.space import FreeSpace
+from ejbd.core.freespace import last_obstacle
 from ejbd.core.view import BatchState
 
 LISTED_S = 300.0  # ended jobs stay in the listing for so long
@@ -25,6 +28,26 @@ log = structlog.get_logger()
 
 class Refused(Exception):
     """The request is wrong, or comes at the wrong time; the text says why."""
+
+
+def beside(
+    starting: Sequence[Job], kept: Iterable[Job], active: Sequence[ActiveJob], free: int, now: float
+) -> list[Job]:
+    """Those of the jobs that may start now and leave its processors to each that has a begin of its own later.
+
+    Such a job has a reservation: from its begin to the end of its walltime. What does not fit beside all of them waits.
+    """
+    space = FreeSpace.of_releases(free, now, [(job.end_s, job.processors) for job in active])
+    for job in kept:
+        begin_s = math.ceil(job.begin_s)
+        space.take(begin_s, begin_s + job.walltime_s, job.processors)
+    found = []
+    for job in starting:
+        end_s = space.times[0] + job.walltime_s
+        if last_obstacle(space.times, space.levels, space.steps, space.times[0], end_s, job.processors) == -math.inf:
+            space.take(space.times[0], end_s, job.processors)
+            found.append(job)
+    return found
 
 
 class Cluster:
@@ -93,7 +116,7 @@ class Cluster:
             raise Refused(f"{job.processors} processors are more than the {self.nodes.total} that the cluster has")
         job.id = self._file.add(job, spec)
         self._jobs[job.id] = job
-        self._wake()
+        self._wake_at(job.begin_s)
         return job.id
 
     def cancel(self, ids: Iterable[int]) -> None:
@@ -110,8 +133,9 @@ class Cluster:
             self._steps.tell_end(job)
         self._wake()
 
-    def update(self, id: int, *, walltime_s: float | None, hold: bool | None) -> None:
-        """Shorten the walltime, hold or release. Refused where the job's state or the value does not allow it."""
+    def update(self, id: int, *, walltime_s: float | None, hold: bool | None, begin_in_s: float | None = None) -> None:
+        """Shorten the walltime, hold or release, or change the begin. Refused where the job's state or the value does
+        not allow it."""
         job = self._jobs.get(id)
         if job is None or job.state.ended:
             raise Refused(f"job {id} has ended or is not known")
@@ -121,7 +145,9 @@ class Cluster:
             )
         if hold is not None and job.state.holds_processors:
             raise Refused(f"job {id} runs; only a waiting job can be held or released")
-        change: dict[str, Any] = {}
+        if begin_in_s is not None and job.state.holds_processors:
+            raise Refused(f"job {id} runs; only a waiting job can begin later")
+        change: dict[str, Any] = {} if begin_in_s is None else {"begin_s": self._clock() + begin_in_s}
         if hold is not None:
             change["state"] = BatchState.HELD if hold else BatchState.PENDING
         if walltime_s is not None:
@@ -131,7 +157,7 @@ class Cluster:
         self._change([(job, change)])
         if walltime_s is not None and job.state.holds_processors:
             self._steps.tell_limit(job)
-        self._wake()
+        self._wake_at(job.begin_s)
 
     def listing(self) -> dict[str, Any]:
         """What `observe` needs, after a pass at this very moment."""
@@ -174,7 +200,13 @@ class Cluster:
     def _in_order(self) -> list[Job]:
         """Waiting jobs in the order in which they are considered, then held ones, then the others."""
         rank = {BatchState.PENDING: 0, BatchState.HELD: 1}
-        return sorted(self._jobs.values(), key=lambda job: (rank.get(job.state, 2), job.id))
+        return sorted(self._jobs.values(), key=lambda job: (rank.get(job.state, 2), not job.begin_s, job.id))
+
+    def _wake_at(self, time_s: float) -> None:
+        """Look at the queue now, and once more where a job may begin then."""
+        self._wake()
+        if (ahead_s := time_s - self._clock()) > 0:
+            asyncio.get_running_loop().call_later(ahead_s, self._wake)
 
     def _wake(self) -> None:
         if not self._pass_is_due:
@@ -185,9 +217,8 @@ class Cluster:
         """Start what EASY says now."""
         self._pass_is_due = False
         now = self._clock()
-        pending = sorted(
-            (job for job in self._jobs.values() if job.state is BatchState.PENDING), key=lambda job: job.id
-        )
+        waiting = [job for job in self._in_order() if job.state is BatchState.PENDING]
+        pending = [job for job in waiting if job.begin_s <= now]
         queued = [QueuedJob(str(job.id), job.processors, job.walltime_s) for job in pending]
         active = [
             ActiveJob(str(job.id), job.processors, job.end_s or now)
@@ -195,9 +226,12 @@ class Cluster:
             if job.state.holds_processors
         ]
         plan = easy_pass(queued, active, self.nodes.all_free, now)
-        if self._closing or not plan.starts:
-            return plan
         starting = [self._jobs[int(id)] for id in plan.starts]
+        if len(pending) < len(waiting):
+            kept = [job for job in waiting if job.begin_s > now]
+            starting = beside(starting, kept, active, self.nodes.all_free, now)
+        if self._closing or not starting:
+            return plan
         placed = [self.nodes.take(job.processors) for job in starting]
         try:  # stored before the start: a server killed in between knows what it was about to do
             self._change(
@@ -207,7 +241,9 @@ class Cluster:
                 ]
             )
         except sqlite3.Error as error:
-            log.error("the start of jobs cannot be stored; trying again", jobs=plan.starts, error=str(error))
+            log.error(
+                "the start of jobs cannot be stored; trying again", jobs=[job.id for job in starting], error=str(error)
+            )
             for shares in placed:
                 self.nodes.give_back(shares)
             asyncio.get_running_loop().call_later(_RETRY_S, self._wake)

@@ -22,14 +22,14 @@ CREATE TABLE IF NOT EXISTS jobs (
     processors INTEGER NOT NULL, walltime_s REAL NOT NULL,
     state TEXT NOT NULL, submit_s REAL NOT NULL, start_s REAL, end_s REAL, nodes TEXT NOT NULL,
     exit_code INTEGER, reason TEXT NOT NULL, cancelled INTEGER NOT NULL,
-    spec TEXT NOT NULL
+    spec TEXT NOT NULL, begin_s REAL NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_by_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
 """
 _COLUMNS = (
     "id, name, comment, user, processors, walltime_s, state, submit_s, start_s, end_s, nodes, exit_code, reason, "
-    "cancelled"
+    "cancelled, begin_s"
 )
 _LIVE = tuple(str(state) for state in BatchState if not state.ended)
 _MOST_VARIABLES = 500  # SQLite's limit on ? in one statement is far higher in every version in use
@@ -53,6 +53,7 @@ class Job:
     exit_code: int | None = None
     reason: str = ""
     cancelled: bool = False
+    begin_s: float = 0.0  # it may not begin before
 
     def wire(self) -> dict[str, Any]:
         """As the listing shows it."""
@@ -69,6 +70,7 @@ class Job:
             "nodes": [name for name, _ in self.nodes],
             "exit_code": self.exit_code,
             "reason": self.reason,
+            "begin_s": self.begin_s,
         }
 
 
@@ -79,6 +81,8 @@ class JobFile:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.executescript(_SCHEMA)
+        if "begin_s" not in [row[1] for row in self._db.execute("PRAGMA table_info(jobs)")]:
+            self._db.execute("ALTER TABLE jobs ADD COLUMN begin_s REAL NOT NULL DEFAULT 0")  # made by an older server
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('cluster', ?)", (uuid.uuid4().hex,))
         self.cluster: str = self._db.execute("SELECT value FROM meta WHERE key = 'cluster'").fetchone()[0]
 
@@ -99,7 +103,7 @@ class JobFile:
     def add(self, job: Job, spec: dict[str, Any]) -> int:
         """Store a new job and give it its number, which no other job ever had."""
         cursor = self._db.execute(
-            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 14})", (*_values(job), json.dumps(spec))
+            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 15})", (*_values(job), json.dumps(spec))
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
@@ -173,11 +177,14 @@ def _values(job: Job) -> tuple[Any, ...]:
         job.exit_code,
         job.reason,
         int(job.cancelled),
+        job.begin_s,
     )
 
 
 def _job(row: tuple[Any, ...]) -> Job:
-    id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason, cancelled = row
+    id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason, cancelled, begin = (
+        row
+    )
     shares = tuple((node, count) for node, count in json.loads(nodes))
     return Job(
         id,
@@ -194,4 +201,5 @@ def _job(row: tuple[Any, ...]) -> Job:
         code,
         reason,
         bool(cancelled),
+        begin,
     )

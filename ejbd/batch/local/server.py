@@ -113,6 +113,7 @@ class Server:
             numbers[0],
             walltime_s=None if walltime is None else _walltime(walltime),
             hold=None if hold is None else bool(hold),
+            begin_in_s=None if request.get("begin_in_s") is None else _ahead(request["begin_in_s"]),
         )
         return {}
 
@@ -158,6 +159,7 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         walltime_s=_walltime(request["walltime_s"]),
         state=BatchState.HELD if request["hold"] else BatchState.PENDING,
         submit_s=time.time(),
+        begin_s=time.time() + _ahead(request.get("begin_in_s", 0.0)),
     )
     spec = {
         "script": script,
@@ -177,6 +179,13 @@ def _walltime(value: Any) -> float:
     if not 0 < seconds < 2**31:
         raise Refused(f"a walltime must be longer than 0 s and shorter than 68 years, not {seconds:g} s")
     return float(math.ceil(seconds))
+
+
+def _ahead(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < 2**31:
+        raise Refused(f"a job can begin in up to 68 years, not in {seconds:g} s")
+    return seconds
 
 
 def _numbers(ids: list[Any]) -> list[int]:

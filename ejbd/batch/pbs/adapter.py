@@ -440,6 +440,7 @@ class PbsBatch:
         walltime_s: float | None = None,
         hold: bool | None = None,
         begins: bool | None = None,
+        begin_in_s: float | None = None,
     ) -> None:
         refuse_others(identity)
         if walltime_s is not None:
@@ -447,6 +448,8 @@ class PbsBatch:
             await self._shorten(id, walltime_s)
         if begins is False:
             raise BatchError("PBS may hold a job that runs: none is kept from beginning", transient=False)
+        if begin_in_s is not None and begin_in_s <= 0:
+            begins = True  # what is to begin later is held meanwhile
         if hold is not None or begins:
             await self._query(commands.hold(id, bool(hold)), f"{'hold' if hold else 'release'} job {id}")
 

@@ -138,7 +138,8 @@ class Qsub:
             argv += ["-l", f"walltime={states.formatted(request.walltime_s)}"]
         argv += ["-j", "oe", "-o", "/dev/null", "-e", tag_path(request.tag), *_rerun(request)]
         # What stands by is held, no more: a dependency would be deleted, with a mail to its user, where all went well.
-        if request.hold or request.stands_by_for:
+        # What is to begin later is held, too, and let go at its time: `-a` cannot be changed everywhere.
+        if request.hold or request.stands_by_for or request.begin_in_s > 0:
             argv.append("-h")
         return argv
 

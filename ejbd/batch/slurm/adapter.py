@@ -315,6 +315,7 @@ class SlurmBatch:
         walltime_s: float | None = None,
         hold: bool | None = None,
         begins: bool | None = None,
+        begin_in_s: float | None = None,
     ) -> None:
         acts = self._acts(identity)
         if walltime_s is not None:
@@ -328,6 +329,9 @@ class SlurmBatch:
             let = commands.Begins(id, begins, self._timeout_s)
             doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
             await _change(acts, let.argv(), let.timeout_s, doing)
+        if begin_in_s is not None:
+            later = commands.BeginsIn(id, begin_in_s, self._timeout_s)
+            await _change(acts, later.argv(), later.timeout_s, f"let job {id} begin in {begin_in_s:.0f} s")
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
         self._acts(identity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class Sbatch:
         if request.hold:
             argv.append("--hold")
         argv += _standing_by(request)
+        if request.begin_in_s > 0:
+            argv.append(f"--begin={_in(request.begin_in_s)}")
         if self.test_only:
             argv.append("--test-only")
         if request.exclude:
@@ -104,6 +107,11 @@ class Sbatch:
 
 
 NOT_YET = "now+1000days"
+
+
+def _in(seconds: float) -> str:
+    """By the clock and in the time zone of the controller."""
+    return f"now+{math.ceil(seconds)}" if seconds > 0 else "now"
 
 
 def _standing_by(request: SubmitRequest) -> list[str]:
@@ -201,6 +209,19 @@ class Begins:
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
         return ["scontrol", "update", f"JobId={id}", f"StartTime={'now' if self.begins else NOT_YET}"]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginsIn:
+    """Let a pending job begin after so many seconds; its priority stays. Refused of one that runs."""
+
+    id: str
+    seconds: float
+    timeout_s: float = 20.0
+
+    def argv(self) -> list[str]:
+        (id,) = checked_ids([self.id])
+        return ["scontrol", "update", f"JobId={id}", f"StartTime={_in(self.seconds)}"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class Course:
         starts = (*self.starts_s[:step], *(start + late_s for start in self.starts_s[step:]))
         return replace(self, starts_s=starts, end_s=self.end_s + late_s)
 
+    def slowed(self, step: int, by_s: float) -> Self:
+        """A step that has begun lasts longer, and all behind it begins later."""
+        starts = (*self.starts_s[: step + 1], *(start + by_s for start in self.starts_s[step + 1 :]))
+        return replace(self, starts_s=starts, end_s=self.end_s + by_s)
+
     def resumed(self, left_s: float, now_s: float) -> Self:
         """What is left of a course that stood still from `left_s` on goes on now."""
         step = self.step_at(left_s)

@@ -98,6 +98,22 @@ def windows(view: ClusterView, queue: str, now: float) -> Windows:
     return Windows(now, _staircase(stairs, found, view.walltime_quantum_s), found.processor_quantum)
 
 
+def free_ahead(view: ClusterView, queue: str, now: float) -> tuple[int, list[tuple[float, int]]] | None:
+    """How many processors of a queue are free now, and how many more (or fewer) from each time on (absolute seconds).
+
+    By planned ends, planned starts and what the site keeps: what a profile of widths is fitted into. None where nothing
+    is known of it.
+    """
+    found = view.queue(queue)
+    if found is None or not found.up or view.blind:
+        return None
+    nodes = {node.name: node for node in view.usable_nodes(queue)}
+    waiting = [job for job in view.jobs if job.state is BatchState.PENDING]
+    pending = [job for job in waiting if job.planned_start_s is not None or not job.blocked]
+    free, changes = _changes(view, found, nodes, pending, _kept(view, nodes, now), now)
+    return free, sorted(changes.items())
+
+
 def _offered(offers: Iterable[Offer], now: float) -> list[Stair]:
     """What the scheduler itself offers, the longest first."""
     ends = [(UNLIMITED if offer.end_s is None else offer.end_s - now, offer.processors) for offer in offers]
@@ -186,6 +202,28 @@ def _by_processors(
     Where no pending job has a planned start, the first that does not fit gets its shadow time by EASY's own rule. A
     batch system that reserves nodes reserves whole ones there, too.
     """
+    free, changes = _changes(view, queue, nodes, pending, kept, now)
+    level = least = free
+    falls: list[Stair] = []
+    for time in sorted(changes):
+        level += changes[time]
+        if level < least:
+            falls.append((time - now, least))
+            least = level
+    falls.append((UNLIMITED, least))
+    falls.reverse()
+    return falls
+
+
+def _changes(
+    view: ClusterView,
+    queue: QueueView,
+    nodes: dict[str, NodeView],
+    pending: list[BatchJobView],
+    kept: list[_Kept],
+    now: float,
+) -> tuple[int, dict[float, int]]:
+    """How many processors are free now, and how many more (or fewer) from each time on."""
     by_nodes = view.reservations is Reservations.NODES
     unit = max((node.processors for node in nodes.values()), default=1) if by_nodes else queue.processor_quantum
     neighbours = {name for node in nodes.values() for name in node.queues} | {queue.name}
@@ -213,16 +251,7 @@ def _by_processors(
             changes[start + job.walltime_s] = changes.get(start + job.walltime_s, 0) + reserved
     for one in _each_once(kept):
         _take_kept(changes, one, nodes, holding, now)
-    level = least = free
-    falls: list[Stair] = []
-    for time in sorted(changes):
-        level += changes[time]
-        if level < least:
-            falls.append((time - now, least))
-            least = level
-    falls.append((UNLIMITED, least))
-    falls.reverse()
-    return falls
+    return free, changes
 
 
 def _behind(start: float, head: BatchJobView, nodes: dict[str, NodeView], kept: list[_Kept]) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from ejbd.manager import effects as fx
 from ejbd.manager.effects import Effect, Effects
 from ejbd.manager.rules.ends import concluding, deaths, ending
-from ejbd.manager.rules.evolving import steps
+from ejbd.manager.rules.evolving import replacing, steps
 from ejbd.manager.rules.learning import gaps, measuring, overheads, retrying, standby
 from ejbd.manager.rules.linked import elements
 from ejbd.manager.rules.placements import (
@@ -32,7 +32,7 @@ Rule = Callable[..., Effects[Any]]
 OF_JOB: dict[type[Effect], Rule] = {
     fx.Conclude: concluding.conclude,
     fx.Evolve: steps.evolve,
-    fx.ReplaceTail: steps.replace_tail,
+    fx.ReplaceTail: replacing.replace_tail,
     fx.NoteDeaths: deaths.note_deaths,
     fx.NoteMemory: deaths.note_memory,
     fx.NoteRefusal: deaths.note_refusal,

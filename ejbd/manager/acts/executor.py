@@ -30,7 +30,7 @@ from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts import drains
 from ejbd.manager.facts.attempts import is_attempt
-from ejbd.manager.facts.batchjob import passing, pbsvariables, standing, subjobrequests, variables
+from ejbd.manager.facts.batchjob import begins, passing, pbsvariables, standing, subjobrequests, variables
 from ejbd.manager.facts.batchjob.exithook import hook_for
 from ejbd.manager.facts.batchjob.fitting import request_of
 from ejbd.manager.facts.context import Context
@@ -331,7 +331,9 @@ class Executor:
         free_to_go = j0 and self.settings.traits.excludes_by_name
         kept_off = () if free_to_go else drains.kept_off(view, subjob.processors, job.queue, must=not j0)
         options = (*request.options, *(() if j0 else self._charged_to(world)))
-        return replace(request, hold=j0 and job.held, exclude=(*kept_off, *request.exclude), options=options)
+        begin_in_s = begins.begin_in_s(job.spec, subjob, self.clock())
+        request = replace(request, hold=j0 and job.held, begin_in_s=begin_in_s, options=options)
+        return replace(request, exclude=(*kept_off, *request.exclude))
 
     def _charged_to(self, world: JobWorld) -> list[str]:
         """Words that charge a subjob to what its queue has for them. Slurm takes the last of two."""
@@ -400,16 +402,18 @@ class Executor:
         if not targets:
             return
         identity, batch_ids = next(iter(targets.items()))
-        begins, stays = intent.kind == IntentKind.BEGIN, intent.kind == IntentKind.STAY
-        if begins:
+        lets, stays = intent.kind == IntentKind.BEGIN, intent.kind == IntentKind.STAY
+        if lets:
             reach(CrashPoint.BEGIN_BEFORE_CALL)
         try:
-            if begins or stays:
-                await self.batch.update(identity, batch_ids[intent.id], begins=begins)
+            if (ahead_s := await self.store.read(lambda s: self._begins_in(s, intent))) is not None:
+                await self.batch.update(identity, batch_ids[intent.id], begin_in_s=ahead_s)
+            elif lets or stays:
+                await self.batch.update(identity, batch_ids[intent.id], begins=lets)
             else:
                 await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
         except BatchError as error:
-            message, again = error.sentence(), error.transient or (begins and intent.attempts < LETTING_BEGIN)
+            message, again = error.sentence(), error.transient or (lets and intent.attempts < LETTING_BEGIN)
             if again:
                 await self.record([intent.id], lambda s: intents.repeat_later(s, [intent.id], message, self.clock()))
             elif stays:
@@ -421,9 +425,18 @@ class Executor:
             reach(CrashPoint.STAY_AFTER_CALL)
             await self.record([intent.id], lambda s: submitted.stays(self.context(s), intent.id))
             return
-        if begins:
+        if lets:
             reach(CrashPoint.BEGIN_AFTER_CALL)
         await self.record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
+
+    def _begins_in(self, session: Session, intent: Intent) -> float | None:
+        """In how many seconds a batch job of an evolving job may begin; None of any other, and of another action."""
+        if intent.kind != IntentKind.BEGIN:
+            return None
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
+        known = subjob.id in begins.begins_of(spec)
+        return begins.begin_in_s(spec, subjob, self.clock()) if known else None
 
 
 def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:

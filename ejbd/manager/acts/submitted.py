@@ -13,6 +13,7 @@ from ejbd.manager.effects import Conclude
 from ejbd.manager.effects.ends import Again, SubmissionRefused
 from ejbd.manager.facts import queues
 from ejbd.manager.facts.attempts import is_attempt
+from ejbd.manager.facts.batchjob.begins import is_guaranteed
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import pause_s
@@ -79,6 +80,7 @@ def refused(ctx: Context, id: int, error: BatchError) -> None:
         bool(job.members),
         said,
         error.of_account,
+        role is SubjobRole.SUBJOB and world.evolving is not None and world.course is None and is_guaranteed(job.spec),
     )
     if not error.transient:
         never_submitted(session, intent, IntentState.FAILED, now, said)

@@ -194,7 +194,7 @@ class SubmissionRefused:
 
     `transient`: the very same may be taken later. `own_fault`: for what this job itself asks for. `attempts`: with this
     one. `failed_starts`: the job's subjobs that came to nothing before. `placed`: the job has other room. `of_account`:
-    for a limit of its user's and account's.
+    for a limit of its user's and account's. `needed`: the job does not begin without it.
     """
 
     role: SubjobRole
@@ -205,6 +205,14 @@ class SubmissionRefused:
     placed: bool
     said: str
     of_account: bool = False
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotGivenBack:
+    """An evolving job has not left a width when its step, and the grace behind it, were over."""
+
+    said: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +235,7 @@ End = (
     | PlaceholderEnded
     | NothingCameOfIt
     | SubmissionRefused
+    | NotGivenBack
     | CancelAsked
 )
 

@@ -58,6 +58,12 @@ class JobWorld(JobRows):
         return Course.from_json(stored) if "starts_s" in stored else None
 
     @property
+    def plan(self) -> Course | None:
+        """The course that an evolving job is to have, by what was known when its widths were queued."""
+        stored = (self.job.spec.get("evolving") or {}).get("planned")
+        return None if stored is None else Course.from_json(stored)
+
+    @property
     def as_one(self) -> bool:
         """Whether it is started and moved whole, in the very shape of J0, and never over-subscribed."""
         return bool((self.job.spec.get("wants") or {}).get("shape"))

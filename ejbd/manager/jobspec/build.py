@@ -13,7 +13,7 @@ from ejbd.manager.jobspec import again, pbsfiles, shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.endsignal import read_signal
-from ejbd.manager.jobspec.evolving import read_profile, walltime_of
+from ejbd.manager.jobspec.evolving import read_profile, stored, walltime_of
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.indices import Indices
@@ -201,7 +201,7 @@ def read(request: JobRequest) -> Reading:
         qsub=pbs.shared,
         signal=settings["signal"].value or "" if end_signal is not None else "",
         mail=mail,
-        evolving={"steps": profile.to_json()} if profile is not None else None,
+        evolving=stored(profile, settings),
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")

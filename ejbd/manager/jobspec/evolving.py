@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ejbd.core.evolving.profiles import Profile, parse_profile, time_words
 from ejbd.core.walltime import MINUTE_S
@@ -43,6 +44,19 @@ def read_profile(settings: Mapping[str, Given], layout: Layout, walltime_s: floa
     if "ejb:elastic" in settings and values.elastic(settings["ejb:elastic"]) is False:
         raise invalid(given.where, "a job that is passed through has one width", "leave out --elastic off")
     return profile
+
+
+def stored(profile: Profile | None, settings: Mapping[str, Given]) -> dict[str, Any] | None:
+    """What a job keeps of its profile. Raises EjbError (INVALID) for best effort without one."""
+    best = settings.get("ejb:best-effort")
+    best_effort = best is not None and values.switch(best)
+    if profile is None:
+        if best is not None and best_effort:
+            raise invalid(
+                best.where, "best effort is about the widths of a profile, and there is none", "add --profile"
+            )
+        return None
+    return {"steps": profile.to_json(), **({"best_effort": True} if best_effort else {})}
 
 
 def walltime_of(profile: Profile) -> float:

@@ -42,6 +42,7 @@ class Overrides:
     app: str | None = None
     walltime: str | None = None
     profile: str | None = None
+    best_effort: bool | None = None
     restartable: bool | None = None
     rerunnable: bool | None = None
     hold: bool | None = None
@@ -61,6 +62,8 @@ class Overrides:
             yield given_setting(word, text, f"--setting {shortened(word)}")
         if self.restartable is not None:
             yield Given("ejb:restartable", "yes" if self.restartable else "no", "--restartable")
+        if self.best_effort is not None:
+            yield Given("ejb:best-effort", "yes" if self.best_effort else "no", "--best-effort")
         if self.rerunnable is not None:
             yield Given("ejb:rerunnable", "yes" if self.rerunnable else "no", "--rerunnable")
         if self.hold:

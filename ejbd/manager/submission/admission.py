@@ -20,7 +20,7 @@ from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
-from ejbd.manager.facts.room.evolving import check_evolving
+from ejbd.manager.facts.room.evolving import check_evolving, told_at_submission
 from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
 from ejbd.manager.jobspec.ownwords import check_words
 from ejbd.manager.rules.linked import dependencies, elements
@@ -95,7 +95,7 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
     check_words(words, first, ctx.queue_settings(first))
     if spec.evolving is not None:
         check_evolving(spec, engine, spec.needs.omax or ctx.queue_settings(first).parameters.omax, moves=not as_one)
-        why = f"{why}; its widths are asked for when they come: they are not reserved ahead"
+        why = f"{why}; {told_at_submission(spec, ctx.settings.limits.give_back_grace_s)}"
     if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
         _check_shape(found, spec)
     return Admission(job.elastic_spec(), queue, True, engine, why)

@@ -51,7 +51,7 @@ def plan(
     if taken.elastic:
         world = _unstored(ctx, taken, user, walltimes)
         evolves = world.evolving is not None
-        made = foreseen(world, slots) if evolves else ask(world, Situation.WAIT, room).answer()
+        made = foreseen(world) if evolves else ask(world, Situation.WAIT, room).answer()
         decision = made.to_json()
     return taken, {
         "queue": queue,

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
+from sqlalchemy import select
+
 from ejbd.core.decision import Decision, DecisionKind
-from ejbd.core.evolving.course import Course, base_of, profile_from_json
+from ejbd.core.evolving.course import base_of, profile_from_json
+from ejbd.core.evolving.profiles import time_words
+from ejbd.core.evolving.refit import fitted_whole
 from ejbd.core.evolving.space import FreeSpace
+from ejbd.core.needs import seen_by
 from ejbd.core.progress import degree
-from ejbd.core.shapes import UNLIMITED, BackfillSlot
+from ejbd.core.room.windows import free_ahead
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.batchjob.begins import begins_of, is_guaranteed
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.jobspec import JobSpec
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import JobState, SubjobState
+from ejbd.wire.kinds import SubjobRole
 
 
 def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool) -> None:
@@ -35,20 +43,84 @@ def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool) -> Non
         raise EjbError(Code.UNSUPPORTED, what, where="profile", hint="widen that step, or allow more with --omax")
 
 
-def foreseen(world: JobWorld, slots: Sequence[BackfillSlot]) -> Decision:
-    """What a dry run shows of an evolving job: its profile, fitted into what is free now and nothing planned takes."""
-    profile, now = world.evolving, world.ctx.now
-    ends = [(now + slot.duration_s, slot.processors) for slot in slots]  # the longest first, with the fewest places
-    falls = [(end, less - more) for (end, more), less in zip(ends, [0, *(few for _, few in ends)], strict=False)]
-    changes = [(end, fall) for end, fall in falls if end < UNLIMITED]
-    space = FreeSpace.of_releases(ends[-1][1] if ends else 0, now, changes)
-    fitted = space.fit(profile) if profile is not None else None
-    if profile is None or fitted is None:
-        why = "what is free now does not hold its profile: its widths follow once J0 starts"
+def space_of(world: JobWorld) -> FreeSpace | None:
+    """What is free of a job's queue from now on, in places of the job; None where nothing is known of it.
+
+    By planned ends and planned starts of all others, and by the begins of other evolving jobs' widths. What the job
+    holds beside J0 counts as free, J0 does not.
+    """
+    ctx, needs = world.ctx, world.needs
+    if ctx.view is None:
+        return None
+    own = {subjob.tag: subjob for subjob in world.open_subjobs}
+    seen = seen_by(ctx.view, needs)
+    others = replace(seen, jobs=tuple(job for job in seen.jobs if job.mark not in own))
+    found = free_ahead(others, world.job.queue.partition(",")[0], ctx.now)
+    if found is None:
+        return None
+    free, changes = found
+    held = [s for s in own.values() if s.role == SubjobRole.SUBJOB and s.state == SubjobState.RUNNING]
+    space = FreeSpace.of_releases(free + sum(needs.places(s.processors) for s in held), ctx.now, changes)
+    for begin_s, end_s, processors in _unlisted(world, {job.mark for job in ctx.view.jobs}):
+        space.take(max(begin_s, ctx.now), end_s, -(-processors // needs.processors))
+    space.levels = [max(0, level) for level in space.levels]  # less than nothing is free where plans overlap
+    return space
+
+
+def _unlisted(world: JobWorld, listed: set[str]) -> list[tuple[float, float, int]]:
+    """Widths of other evolving jobs that no view shows yet: begin, end and processors."""
+    query = select(Subjob, Job.spec).join(Job, Subjob.job_id == Job.id)
+    query = query.where(
+        Job.queue == world.job.queue,
+        Job.id != world.job.id,
+        Subjob.role == SubjobRole.SUBJOB,
+        Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING)),
+        Subjob.releasing.is_(False),
+    )
+    found = []
+    for subjob, spec in world.ctx.session.execute(query):
+        begin_s = begins_of(spec).get(subjob.id)
+        if begin_s is not None and subjob.tag not in listed:
+            found.append((begin_s, begin_s + subjob.walltime_s, subjob.processors))
+    return found
+
+
+def foreseen(world: JobWorld) -> Decision:
+    """What a dry run shows of an evolving job: its profile, fitted into what is free from now on."""
+    profile, now, space = world.evolving, world.ctx.now, space_of(world)
+    course = fitted_whole(profile, space) if profile is not None and space is not None else None
+    if course is None:
+        why = "what is known to be free does not hold its profile: its widths follow once J0 starts"
         return Decision(DecisionKind.NOTHING, world.job.id, now, why)
-    course = replace(Course.beginning(profile, fitted.start_s), starts_s=fitted.starts_s, end_s=fitted.completion_s)
-    why = "all its widths fit into what is free now, as long as nothing else takes it"
+    late_s = course.starts_s[0] - now
+    when = "now" if late_s <= world.ctx.settings.poll_s else f"in {time_words(round(late_s))}"
+    why = f"all its widths fit from {when} on, {asked_how(world)}; {grace_words(world)}"
     return Decision(DecisionKind.NOTHING, world.job.id, now, why, timeline=course.timeline(now))
+
+
+def asked_how(world: JobWorld) -> str:
+    """How sure its widths are, in some words."""
+    if is_guaranteed(world.job.spec):
+        return "and each is queued with its begin before the job begins"
+    return "as long as nothing else takes them: best effort"
+
+
+def told_at_submission(spec: JobSpec, after_s: float) -> str:
+    """What a job with a profile is told as it comes in."""
+    evolving = spec.evolving or {}
+    how = "asked for as it comes" if evolving.get("best_effort") else "queued with its begin before the job begins"
+    return f"each of its widths is {how}; one that is not left {after_s:g} s and a move after its last step ends it"
+
+
+def grace_s(world: JobWorld) -> float:
+    """How long after the end of a step a width may still be held: a move, and as long as the site allows."""
+    configured = world.ctx.queue_settings(world.job.queue).parameters.lambda_s  # no measurement makes it shorter
+    return world.ctx.settings.limits.give_back_grace_s + configured
+
+
+def grace_words(world: JobWorld) -> str:
+    """What a job is told beforehand."""
+    return f"a width that is not left {grace_s(world):.0f} s after its last step ends the job"
 
 
 def in_words(world: JobWorld) -> str:
@@ -57,7 +129,7 @@ def in_words(world: JobWorld) -> str:
     if profile is None:
         return ""
     if course is None:
-        return f"its widths are {profile.words()}, and begin once {base_of(profile)} places are there"
+        return _before(world)
     at = course.step_at(now)
     held = [s for s in world.open_subjobs if s.id in world.job.members]
     width = sum(world.needs.places(s.processors) for s in held)
@@ -66,4 +138,23 @@ def in_words(world: JobWorld) -> str:
     if at + 1 == len(course.starts_s):
         return f"{told}; the last one, to its end in {max(0.0, course.end_s - now):.0f} s"
     behind = course.profile.steps[at + 1].processors
-    return f"{told}; {behind} in {course.starts_s[at + 1] - now:.0f} s"
+    less = f"; {grace_words(world)}" if behind < planned else ""
+    return f"{told}; {behind} in {course.starts_s[at + 1] - now:.0f} s{less}"
+
+
+def _before(world: JobWorld) -> str:
+    """Of a job that has not begun."""
+    profile, plan, j0 = world.evolving, world.plan, world.placeholder
+    if profile is None:
+        return ""
+    told = f"its widths are {profile.words()}, and begin once {base_of(profile)} places are there"
+    if plan is None:
+        return told
+    queued = [s for s in world.open_subjobs if s.role == SubjobRole.SUBJOB and s.state != SubjobState.PLANNED]
+    told += f"; {len(queued)} of {len(plan.increments)} increments are queued"
+    late_s = plan.starts_s[0] - world.ctx.now
+    if late_s > 0:
+        told += f", and all of it fits in {late_s:.0f} s"
+    if world.job.state == JobState.WAITING and j0 is not None and j0.state == SubjobState.RUNNING:
+        told += ": the places are there, and it begins when every width is queued"
+    return told

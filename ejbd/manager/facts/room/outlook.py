@@ -32,8 +32,8 @@ def planned(world: JobWorld) -> PlannedTimeline:
     if not job.elastic:
         rigid = next((subjob for subjob in world.open_subjobs if subjob.role == SubjobRole.RIGID), None)
         return _rigid(rigid, now) if rigid is not None else ()
-    if world.course is not None:
-        return world.course.timeline(now)
+    if (course := world.course or world.plan) is not None:
+        return course.timeline(now)
     if world.awaited:
         found = from_now(_decided(world), now)  # subjobs that were asked for are in the plan that asked for them
         if found:

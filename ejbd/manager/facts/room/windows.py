@@ -97,6 +97,9 @@ class Room:
         return less_what_is_coming(found, _in_places(_coming(ctx, queue), needs))
 
 
+TOO_EARLY = "BeginTime"  # as Slurm says it
+
+
 def _in_places(taken: Iterable[tuple[int, float]], needs: Needs) -> list[tuple[int, float]]:
     """Processors and seconds as places and seconds."""
     return [(-(-processors // needs.processors), seconds) for processors, seconds in taken]
@@ -115,5 +118,6 @@ def _coming(ctx: Context, queue: str) -> list[tuple[int, float]]:
         Subjob.role == SubjobRole.SUBJOB,
         Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING)),
         Subjob.releasing.is_(False),
+        Subjob.reason != TOO_EARLY,  # what begins later is a planned start of the view
     )
     return [(processors, usable_s) for processors, usable_s in ctx.session.execute(coming)]

@@ -21,6 +21,7 @@ from ejbd.manager.effects.ends import (
     Final,
     GoesOn,
     LeadFailed,
+    NotGivenBack,
     NothingCameOfIt,
     Outcome,
     OutputRefused,
@@ -93,6 +94,8 @@ def outcome(end: End, limits: Limits) -> Outcome:
             return Again(pause_s(failed_starts + 1, first_s=limits.start_grace_s))
         case SubmissionRefused():
             return _of_submission(end, limits)
+        case NotGivenBack(said):
+            return Final(JobState.FAILED, said)
         case CancelAsked(said):
             return Final(JobState.CANCELLED, said)
         case _ as never:
@@ -134,6 +137,8 @@ def _of_placeholder(end: PlaceholderEnded, limits: Limits) -> Outcome:
 def _of_submission(end: SubmissionRefused, limits: Limits) -> Outcome:
     if end.transient:
         return Again(pause_s(end.attempts), end.said)
+    if end.needed:
+        return Final(JobState.FAILED, f"a width that it has later is refused: {end.said}")
     if end.role is SubjobRole.SUBJOB:
         return Again(pause_s(end.failed_starts + 1, first_s=limits.start_grace_s), end.said)
     return GoesOn() if end.placed else Final(JobState.FAILED, end.said)

@@ -36,6 +36,7 @@ from ejbd.manager.effects import (
     tell,
 )
 from ejbd.manager.facts import auto
+from ejbd.manager.facts.batchjob.begins import is_guaranteed
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
@@ -110,7 +111,9 @@ class Decider:
         j0 = world.placeholder
         if job.members or j0 is None or j0.state == SubjobState.RUNNING:
             return False, None
-        if self._not_now(world) or world.evolving is not None:
+        if world.evolving is not None:
+            return job.held or not is_guaranteed(job.spec), None
+        if self._not_now(world):
             return True, None
         try:
             question, decision = answered(world, Situation.WAIT, self.room)
@@ -169,6 +172,8 @@ class Decider:
         job = world.job
         yield AskWhole()
         yield MoveJob(job, JobState.WAITING)
+        if job.elastic and world.evolving is not None and world.ctx.view is not None:
+            yield Evolve()  # what it needs later is queued with it
 
     def _wait(self, world: JobWorld) -> Effects[None]:
         job = world.job

@@ -1,0 +1,144 @@
+"""What being elastic costs a job that has no use for it: on an idle Slurm, beside `sbatch`.
+
+    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 5] [--poll 5] [--pause 20]
+
+The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and
+by `ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All
+processors are free, so that J0 is all that an elastic job ever gets. The hops: from the start of the command until
+Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's end until its
+processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by these three
+together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each elastic
+job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from harness import ROOT, folder, machine, spread
+from tests.fakes.daemon import Daemon
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
+
+NODES, PROCESSORS = 8, 16
+PATIENCE_S = 90.0
+RANK = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static double now(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); return t.tv_sec + t.tv_nsec / 1e9; }
+int main(int argc, char **argv)
+{
+    double begun = now();
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", argv[1], getenv("SLURM_PROCID"));
+    FILE *stamp = fopen(path, "w");
+    return fprintf(stamp, "%.6f %.6f", begun, now()) < 0 || fclose(stamp);
+}
+"""
+QUEUES = """
+[queues.default]
+elasticity = "on"
+min_processors = 1
+"""
+HOPS = ("until submitted", "start until ranks", "end until free", "all three")
+
+
+def until(ready: Callable[[], bool], what: str) -> float:
+    """When it was first seen to be so, by the machine's clock; raises RuntimeError where it never is."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"in vain: {what}")
+        time.sleep(0.01)
+    return time.time()
+
+
+def one(argv: list[str], environment: Mapping[str, str], cluster: SlurmCluster, where: Path, ranks: int) -> list[float]:
+    """Seconds of each hop of one job."""
+    stamps = where / "stamps"
+    stamps.mkdir()
+    begun = time.time()
+    subprocess.run(argv, env=environment, cwd=where, check=True, capture_output=True, timeout=60)
+    until(lambda: len(list(stamps.iterdir())) == ranks, f"{ranks} ranks run")
+    busy = ("squeue", "--noheader", "--states=PENDING,RUNNING,COMPLETING", "--format=%i")
+    free = until(lambda: not cluster.run(*busy).strip(), "its processors are free")
+    times = [[float(word) for word in stamp.read_text().split()] for stamp in stamps.iterdir()]
+    for stamp in stamps.iterdir():
+        stamp.unlink()
+    stamps.rmdir()
+    log = (cluster.directory / "log" / "slurmctld.log").read_text(errors="replace")
+    submitted = logged(log, r"_slurm_rpc_submit_batch_job: JobId=") - begun
+    started = max(t[0] for t in times) - logged(log, r"(?:Started|Allocate) JobId=")
+    freed = free - max(t[1] for t in times)
+    return [submitted, started, freed, submitted + started + freed]
+
+
+def logged(log: str, pattern: str) -> float:
+    """When Slurm's controller last did something, by its log: milliseconds."""
+    return datetime.fromisoformat(re.findall(rf"^\[([^\]]+)\] .*?{pattern}", log, re.MULTILINE)[-1]).timestamp()
+
+
+def measure(
+    cluster: SlurmCluster, where: Path, ranks: int, runs: int, poll_s: float, pause_s: float
+) -> dict[str, list[list[float]]]:
+    """Seconds of each hop of each run, by way of submission."""
+    (where / "rank.c").write_text(RANK)
+    subprocess.run(["cc", "-O2", "-o", str(where / "rank"), str(where / "rank.c")], check=True, timeout=60)
+    options = f"#SBATCH --ntasks={ranks}\n#SBATCH --time=5\n#SBATCH --output=/dev/null\n"
+    (where / "job.sh").write_text(f"#!/bin/bash\n{options}srun {where}/rank {where}/stamps\n")
+    daemon = Daemon(where, f'batch = "slurm"\npoll_s = {poll_s}\n{QUEUES}', {"SLURM_CONF": str(cluster.conf)})
+    daemon.start()
+    try:
+        ejb = str(Path(sys.executable).with_name("ejb"))
+        ours = {**os.environ, "EJB_SOCKET": str(daemon.state / "ejbd.sock"), "PYTHONPATH": str(ROOT)}
+        ways = {
+            "sbatch": (["sbatch", "job.sh"], cluster.environment),
+            "passed through": ([ejb, "submit", "--elastic=off", "job.sh"], ours),
+            "elastic": ([ejb, "submit", "--elastic=on", "job.sh"], ours),
+        }
+        found: dict[str, list[list[float]]] = {way: [] for way in ways}
+        for number in range(runs + 1):
+            for way, (argv, environment) in ways.items():
+                if way == "elastic":
+                    time.sleep(pause_s)
+                seconds = one(argv, environment, cluster, where, ranks)
+                if number:  # the first fills caches
+                    found[way].append(seconds)
+        return found
+    finally:
+        daemon.client.close()
+        daemon.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 32, 128])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--poll", type=float, default=5.0)
+    parser.add_argument("--pause", type=float, default=20.0)
+    options = parser.parse_args()
+    print(machine())
+    if reason := missing_slurm():
+        print(f"skipped: {reason}")
+        return
+    for ranks in options.ranks:
+        with slurm_cluster(NODES, PROCESSORS) as cluster, folder() as where:
+            found = measure(cluster, where, ranks, options.runs, options.poll, options.pause)
+        print(f"\n{ranks} ranks (s)")
+        for way, rows in found.items():
+            told = "  ".join(f"{hop} {spread(hop_s)}" for hop, hop_s in zip(HOPS, zip(*rows, strict=True), strict=True))
+            later = statistics.median(row[-1] for row in rows) - statistics.median(row[-1] for row in found["sbatch"])
+            print(f"{way:<16}{told}  later than sbatch {later:+.2f}")
+
+
+if __name__ == "__main__":
+    main()
