@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -411,6 +414,14 @@ def _known_batch(name: str) -> str:
         raise PydanticCustomError("batch", "{why}", {"why": str(error)}) from None
 
 
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PydanticCustomError("time_zone", "there is no time zone '{name}'", {"name": name}) from None
+    return name
+
+
 class Settings(BaseSettings):
     """The whole configuration. Every folder is made on first use with mode 0700."""
 
@@ -446,6 +457,9 @@ class Settings(BaseSettings):
     tls: TlsSettings = Field(default_factory=TlsSettings)
     oidc: OidcSettings | None = Field(default=None, description="an identity provider with tokens that are taken")
     poll_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    time_zone: Annotated[str, AfterValidator(_known_zone)] = Field(
+        default="", description="by which clock queues have their windows of the week; default: the machine's"
+    )
     worker_python: str = "python3"
     mail_program: str | None = Field(
         default=None,
@@ -536,6 +550,19 @@ class Settings(BaseSettings):
         own = getattr(self, self.batch) if self.batch in OWN else self.batch_kind.settings(**self.batch_settings)
         assert isinstance(own, BaseModel)
         return own
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        """That of the site's calendars."""
+        name = self.time_zone or os.environ.get("TZ", "").removeprefix(":")
+        try:
+            if name:
+                return ZoneInfo(name)
+            machines = Path("/etc/localtime").resolve()
+            with machines.open("rb") as file:
+                return ZoneInfo.from_file(file, str(machines).rpartition("/zoneinfo/")[2])
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return ZoneInfo("UTC")
 
     @property
     def cluster_dir(self) -> Path:

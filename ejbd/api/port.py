@@ -121,6 +121,14 @@ class ManagerPort(Protocol):
         """Change settings of a queue at run time (None: back to the configuration's); one entry of :meth:`queues`."""
         ...
 
+    async def set_queue_window(self, name: str, when: str, changes: dict[str, Any], by: str) -> ToldQueue:
+        """Change settings of a queue in a window of the week (None: out of it); one entry of :meth:`queues`."""
+        ...
+
+    async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
+        """Take out a window of a queue, or all (None); one entry of :meth:`queues`."""
+        ...
+
     async def resume_queue(self, name: str, by: str) -> ToldQueue:
         """Try a paused queue again at once; one entry of :meth:`queues`."""
         ...

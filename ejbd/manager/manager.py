@@ -606,6 +606,18 @@ class Manager:
         await self.store.write(lambda s: queues.set_queue(self._context(s), name, changes, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
+    async def set_queue_window(self, name: str, when: str, changes: dict[str, Any], by: str) -> ToldQueue:
+        """Have settings of a queue hold in a window of the week."""
+        await self._view()
+        await self.store.write(lambda s: run(self._context(s), queues.set_window, name, when, changes, by))
+        return next(q for q in await self.queues() if q["name"] == name)
+
+    async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
+        """Take out a window of a queue, or all of them."""
+        await self._view()
+        await self.store.write(lambda s: run(self._context(s), queues.clear_windows, name, when, by))
+        return next(q for q in await self.queues() if q["name"] == name)
+
     async def resume_queue(self, name: str, by: str) -> ToldQueue:
         """Try a paused queue again at once."""
         await self._view()

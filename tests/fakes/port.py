@@ -19,6 +19,7 @@ from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.numbers import settled
+from ejbd.manager.facts.calendars import ToldQueueWindow
 from ejbd.manager.facts.drains import ToldDrain
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.queues import ToldPause
@@ -96,6 +97,7 @@ class FakeManager:
         self.elasticity = elasticity
         self.paused: list[ToldPause] = []
         self.overrides: dict[str, Any] = {}
+        self.calendar: dict[str, ToldQueueWindow] = {}
         self.reports: list[dict[str, Any]] = []
         self.operations: list[ToldOperation] = []
         self.registered: list[dict[str, Any]] = []
@@ -309,8 +311,30 @@ class FakeManager:
                 "running": 0,
                 "elastic_now": settings["elasticity"] != "off",
                 "paused": self.paused,
+                "calendar": {"time_zone": "UTC", "windows": list(self.calendar.values()), "until_s": None},
             }
         ]
+
+    async def set_queue_window(self, name: str, when: str, changes: dict[str, Any], by: str) -> ToldQueue:
+        if name != "main":
+            raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}")
+        row: ToldQueueWindow = {
+            "when": when,
+            "settings": changes,
+            "in_force": True,
+            "changed_s": 0.0,
+            "changed_by": by,
+        }
+        self.calendar[when] = row
+        return (await self.queues())[0]
+
+    async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
+        gone = [one for one in self.calendar if when in (None, one)]
+        if name != "main" or not gone:
+            raise EjbError(Code.NOT_FOUND, f"queue {name} has no windows")
+        for one in gone:
+            del self.calendar[one]
+        return (await self.queues())[0]
 
     async def resume_queue(self, name: str, by: str) -> ToldQueue:
         if not self.paused:

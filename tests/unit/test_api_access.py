@@ -40,7 +40,14 @@ SUBMIT = {
     *("POST /v1/workflows", "POST /v1/workflows/{workflow}/cancel", "POST /v1/workflows/{workflow}/retry"),
     *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}", "POST /v1/web"),
 }
-OPERATE = {"PATCH /v1/queues/{name}", "POST /v1/queues/{name}/resume", "POST /v1/drains", "POST /v1/drains/cancel"}
+OPERATE = {
+    "PATCH /v1/queues/{name}",
+    "POST /v1/queues/{name}/resume",
+    "PUT /v1/queues/{name}/calendar",
+    "DELETE /v1/queues/{name}/calendar",
+    "POST /v1/drains",
+    "POST /v1/drains/cancel",
+}
 ADMIN = {"POST /v1/doctor", "GET /v1/audit"}
 
 
