@@ -35,6 +35,7 @@ from ejbd.log.stream import Unbreakable
 from ejbd.plugins.batches import broken_batches
 from ejbd.plugins.engines import broken_engines
 from ejbd.plugins.policies import broken_policies
+from ejbd.release.version import told as told_version
 
 if TYPE_CHECKING:
     from ejbd.store.store import Store
@@ -280,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--config", type=Path, help="TOML file (docs/configuration.md); default: built-in settings")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    parser.add_argument("--version", action="version", version=f"ejbd {__version__}")
+    parser.add_argument("--version", action="version", version=told_version("ejbd"))
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("run", help="run in the foreground (the default)")
     doctor = commands.add_parser("doctor", help="check batch commands, spool, clock, engines")

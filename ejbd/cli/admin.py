@@ -9,6 +9,7 @@ import typer
 
 from ejbd.cli.moments import parse_moment
 from ejbd.cli.options import AsJson, MaybeText, client, output
+from ejbd.release.shipped import DEPLOY, EXAMPLES
 
 admin_app = typer.Typer(help="Look after the daemon (administrators).", no_args_is_help=True)
 
@@ -51,6 +52,14 @@ def audit(
         out.table(["AT", "USER", "PROOF", "FOR", "OUTCOME", "ACT"], rows)
 
     out.result(found, human)
+
+
+@admin_app.command("files")
+def files(as_json: AsJson = False) -> None:
+    """Show where the files are that came along: units, settings, alert rules, completion; and the examples."""
+    found = {"deploy": str(DEPLOY), "examples": str(EXAMPLES)}
+    out = output(as_json, False)
+    out.result(found, lambda: out.lines(f"{name:<9} {path}" for name, path in found.items()))
 
 
 def _ended(one: dict[str, Any]) -> str:
