@@ -62,6 +62,14 @@ def files(as_json: AsJson = False) -> None:
     out.result(found, lambda: out.lines(f"{name:<9} {path}" for name, path in found.items()))
 
 
+@admin_app.command("settings")
+def settings() -> None:
+    """Print every setting of ejbd as a TOML file: what it is, its unit, its bounds, its default. No daemon is asked."""
+    from ejbd.cli.settings_file import settings_file
+
+    output(False, False).line(settings_file().removesuffix("\n"))
+
+
 def _ended(one: dict[str, Any]) -> str:
     return f"{one['outcome']} ({one['code']})" if one["code"] else str(one["outcome"])
 

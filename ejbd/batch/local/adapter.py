@@ -271,13 +271,13 @@ def _node_state(processors: int, free: int) -> str:
 
 
 def _jobs(answer: Mapping[str, Any]) -> tuple[BatchJobView, ...]:
-    return tuple(_job(row, answer["head"], answer["shadow_s"]) for row in answer["jobs"])
+    return tuple(_job(row, answer["head"], answer["shadow_s"], answer["time_s"]) for row in answer["jobs"])
 
 
-def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None) -> BatchJobView:
+def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now_s: float) -> BatchJobView:
     state = BatchState(row["state"])
     planned_s = shadow_s if row["id"] == head else None
-    early = state is BatchState.PENDING and row["early"]
+    early = state is BatchState.PENDING and row["begin_s"] > now_s
     return BatchJobView(
         id=row["id"],
         name=row["name"],
