@@ -14,7 +14,7 @@ UNITS = (("_per_s", "a second"), ("_s", "seconds"), ("_bytes", "bytes"), ("_days
 UNSET = "..."  # stands for a value where there is none
 HEAD = """Every setting of ejbd, with its default: take the # of a line away to change it. `ejb admin settings` prints
 this file; docs/configuration.md says more. An environment variable (EJBD_POLL_S, EJBD_LIMITS__LEASE_S) beats it."""
-EMPTY = {"array": [], "object": {}}  # of what the models make anew each time
+EMPTY: dict[str, Any] = {"array": [], "object": {}}  # of what the models make anew each time
 # Tables of which the defaults say nothing: one of each kind, as an example.
 QUEUE = "queues.default"
 BOUNDS = (("exclusiveMinimum", "above"), ("minimum", "at least"), ("exclusiveMaximum", "below"), ("maximum", "at most"))
