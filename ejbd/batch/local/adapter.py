@@ -274,10 +274,10 @@ def _jobs(answer: Mapping[str, Any]) -> tuple[BatchJobView, ...]:
     return tuple(_job(row, answer["head"], answer["shadow_s"], answer["time_s"]) for row in answer["jobs"])
 
 
-def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now_s: float) -> BatchJobView:
+def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now: float) -> BatchJobView:
     state = BatchState(row["state"])
     planned_s = shadow_s if row["id"] == head else None
-    early = state is BatchState.PENDING and row["begin_s"] > now_s
+    early = state is BatchState.PENDING and row.get("begin_s", 0.0) > now  # an older server does not tell it
     return BatchJobView(
         id=row["id"],
         name=row["name"],
