@@ -85,7 +85,8 @@ def by_typer(line: list[str]) -> Typed | None:
             given = {
                 name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value != ()
             }
-            given |= {name: False for name in ("restartable", "rerunnable") if values[name] is False}
+            switches = [option.name for option in OPTIONS if option.kind is Kind.SWITCH]
+            given |= {name: False for name in switches if values[name] is False}
             found.append(Typed(given, words, bool(context.meta[submit_command._IS_COMMAND])))
     except (Exception, SystemExit) as error:
         assert not isinstance(error, EjbError)
