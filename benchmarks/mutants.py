@@ -47,9 +47,9 @@ def copy_of_tree(into: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         source, target = ROOT / name, into / name
-        if source.is_file():
+        if source.is_file() or source.is_symlink():  # a link leads to the copy's own files
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+            shutil.copy2(source, target, follow_symlinks=False)
 
 
 def places(tree: Path, text: str) -> list[Path]:

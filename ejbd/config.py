@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -25,7 +28,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
@@ -306,33 +309,132 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    start_grace_s: Annotated[float, Field(gt=0)] = 60.0  # a subjob that does not start within this is cancelled
-    give_back_grace_s: Annotated[float, Field(gt=0)] = 60.0  # an evolving job that has not left a width by then ends
-    missing_grace_s: Annotated[float, Field(gt=0)] = 60.0  # unlisted and unaccounted for this long: lost
-    worker_silence_s: Annotated[float, Field(gt=0)] = 90.0  # a worker not heard of for this long is lost
-    alone_after_s: Annotated[float, Field(ge=0)] = 60.0  # J0's workers wait so long for a daemon, then begin. 0: never
-    settle_s: Annotated[float, Field(gt=0)] = 10.0  # between two look-ups of a tag that prove its absence
-    checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    warned_grace_s: Annotated[float, Field(gt=0)] = 20.0  # from a warning (TERM) to the end, where nothing says more
-    launch_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    lease_s: Annotated[float, Field(gt=0)] = 15.0
-    heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
-    check_timeout_s: Annotated[float, Field(gt=0)] = 5.0  # asking the batch system about a job to be passed through
-    early_looks: Annotated[int, Field(ge=0, le=100)] = 4  # in a row, since a worker has reported something
-    submit_concurrency: Annotated[int, Field(ge=1, le=64)] = 4
-    submits_per_s: Annotated[float, Field(gt=0, le=1000)] = 20.0  # to the batch system, over any longer time
-    max_setbacks: Annotated[int, Field(ge=0)] = 5
-    max_array_size: Annotated[int, Field(ge=1, le=4_000_001)] = 10_001  # indices of an elastic array are below it
-    array_jobs: Annotated[int, Field(ge=1, le=2000)] = 200  # elements of one array that are jobs at a time
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
-    user_requests_per_s: Annotated[float, Field(gt=0, le=100_000)] = 50.0  # of one user; ten seconds' worth at once
-    user_connections: Annotated[int, Field(ge=1, le=2048)] = 128  # of one user, to each of socket and TCP
-    user_streams: Annotated[int, Field(ge=1, le=2048)] = 32  # of events and output, of one user
-    user_waiting_jobs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000  # of one user, that have not started
-    user_script_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # as Slurm's own max_script_size
-    user_tokens: Annotated[int, Field(ge=1, le=10_000)] = 100  # of one user, that are still good
-    event_retention_days: Annotated[float, Field(gt=0)] = 90.0
-    spool_retention_days: Annotated[float, Field(gt=0)] = 3.0  # of a job that has ended; sooner than its events
+    start_grace_s: Annotated[
+        float, Field(gt=0, description="a subjob that does not start within this is cancelled")
+    ] = 60.0
+    give_back_grace_s: Annotated[
+        float, Field(gt=0, description="an evolving job that has not left a width by then ends")
+    ] = 60.0
+    missing_grace_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="a batch job that is neither listed nor accounted for this long is lost",
+        ),
+    ] = 60.0
+    worker_silence_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="a worker not heard of for this long is lost, and its subjob cancelled",
+        ),
+    ] = 90.0
+    alone_after_s: Annotated[
+        float, Field(ge=0, description="J0's workers wait so long for a daemon, then begin. 0: never")
+    ] = 60.0
+    settle_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="pause between the two look-ups that prove that a submission never arrived",
+        ),
+    ] = 10.0
+    checkpoint_timeout_s: Annotated[
+        float, Field(gt=0, description="a checkpoint that takes longer, and four times longer than usual, has failed")
+    ] = 120.0
+    warned_grace_s: Annotated[
+        float, Field(gt=0, description="from a warning (TERM) to the end, where nothing says more")
+    ] = 20.0
+    launch_timeout_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="ranks that are not up, or workers that have not come, by then are given up; a restart has "
+            "longer where it needs longer (docs/faults.md)",
+        ),
+    ] = 60.0
+    lease_s: Annotated[
+        float, Field(gt=0, description="an operation that is not answered by then is handed out again")
+    ] = 15.0
+    heartbeat_s: Annotated[float, Field(gt=0, description="how often workers call")] = 10.0
+    check_timeout_s: Annotated[
+        float, Field(gt=0, description="asking the batch system about a job to be passed through")
+    ] = 5.0
+    early_looks: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="polls in a row that do not wait for `poll_s`, since a worker has reported that its subjob has "
+            "started or is left. In the long run there is one for every two of the timer's. 0: none",
+        ),
+    ] = 4
+    submit_concurrency: Annotated[int, Field(ge=1, le=64, description="submissions to the batch system at once")] = 4
+    submits_per_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1000,
+            description="submissions to the batch system a second, at most (a burst of one second's worth is let "
+            "through)",
+        ),
+    ] = 20.0
+    max_setbacks: Annotated[int, Field(ge=0, description="failed placements after which a job is given up")] = 5
+    max_array_size: Annotated[
+        int, Field(ge=1, le=4_000_001, description="indices of an elastic array are below it")
+    ] = 10_001
+    array_jobs: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2000,
+            description="elements of one elastic array that are jobs, and so have a J0 in the queue, at a time",
+        ),
+    ] = 200
+    max_body_bytes: Annotated[int, Field(ge=1024, description="larger requests are refused unread")] = 8 * 1024 * 1024
+    user_requests_per_s: Annotated[
+        float, Field(gt=0, le=100_000, description="of one user; ten seconds' worth at once")
+    ] = 50.0
+    user_connections: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2048,
+            description="connections of one user, to each of socket and TCP; the oldest idle one goes for a new one",
+        ),
+    ] = 128
+    user_streams: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2048,
+            description="streams of events and output that one user has open: each is looked at whenever anything "
+            "happens",
+        ),
+    ] = 32
+    user_waiting_jobs: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="jobs of one user that have not started: "
+            "a loop that submits without end costs only its own user",
+        ),
+    ] = 5000
+    user_script_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            description="the longest script, as Slurm's own `max_script_size`",
+        ),
+    ] = 4 * 1024 * 1024
+    user_tokens: Annotated[int, Field(ge=1, le=10_000, description="tokens of one user that are still good")] = 100
+    event_retention_days: Annotated[
+        float, Field(gt=0, description="older finished jobs and their events are deleted")
+    ] = 90.0
+    spool_retention_days: Annotated[
+        float, Field(gt=0, description="of a job that has ended; sooner than its events")
+    ] = 3.0
 
 
 class OidcSettings(BaseModel):
@@ -411,6 +513,14 @@ def _known_batch(name: str) -> str:
         raise PydanticCustomError("batch", "{why}", {"why": str(error)}) from None
 
 
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PydanticCustomError("time_zone", "there is no time zone '{name}'", {"name": name}) from None
+    return name
+
+
 class Settings(BaseSettings):
     """The whole configuration. Every folder is made on first use with mode 0700."""
 
@@ -418,7 +528,10 @@ class Settings(BaseSettings):
         extra="forbid", env_prefix="EJBD_", env_nested_delimiter="__", nested_model_default_partial_update=True
     )
 
-    state_dir: Path = Field(default_factory=default_state_dir)
+    state_dir: Path = Field(
+        default_factory=default_state_dir,
+        description="socket, database, and the default places of the rest; default: $XDG_STATE_HOME/ejbd",
+    )
     spool: Path | None = Field(default=None, description="shared by all nodes; default <state_dir>/spool")
     database_url: str | None = Field(default=None, description="default: SQLite in <state_dir>")
     standby: bool = Field(
@@ -445,13 +558,20 @@ class Settings(BaseSettings):
     )
     tls: TlsSettings = Field(default_factory=TlsSettings)
     oidc: OidcSettings | None = Field(default=None, description="an identity provider with tokens that are taken")
-    poll_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
-    worker_python: str = "python3"
+    poll_s: Annotated[float, Field(gt=0, le=3600, description="time between two polls, at most")] = 5.0
+    time_zone: Annotated[str, AfterValidator(_known_zone)] = Field(
+        default="", description="by which clock queues have their windows of the week; default: the machine's"
+    )
+    worker_python: Annotated[str, Field(description="the Python of workers on the nodes; 3.8 or later")] = "python3"
     mail_program: str | None = Field(
         default=None,
         description='sends the mails of elastic jobs; default: Slurm\'s MailProg, elsewhere none; "": none',
     )
-    batch: Annotated[str, AfterValidator(_known_batch)] = "local"
+    batch: Annotated[
+        str,
+        AfterValidator(_known_batch),
+        Field(description="`local` (an embedded cluster), `slurm`, `pbs`, or what a package offers (docs/plugins.md)"),
+    ] = "local"
     local: LocalSettings = Field(default_factory=LocalSettings)
     slurm: SlurmSettings = Field(default_factory=SlurmSettings)
     pbs: PbsSettings = Field(default_factory=PbsSettings)
@@ -506,8 +626,11 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # The environment beats the file: the file's values come in as init_settings.
-        return env_settings, init_settings
+        # The environment beats the file: the file's values come in as init_settings. Between them are secrets that
+        # systemd hands over (LoadCredential=), in files named as the variables.
+        folder = os.environ.get("CREDENTIALS_DIRECTORY")
+        secrets = [SecretsSettingsSource(settings_cls, folder)] if folder and Path(folder).is_dir() else []
+        return env_settings, *secrets, init_settings
 
     @property
     def spool_dir(self) -> Path:
@@ -536,6 +659,19 @@ class Settings(BaseSettings):
         own = getattr(self, self.batch) if self.batch in OWN else self.batch_kind.settings(**self.batch_settings)
         assert isinstance(own, BaseModel)
         return own
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        """That of the site's calendars."""
+        name = self.time_zone or os.environ.get("TZ", "").removeprefix(":")
+        try:
+            if name:
+                return ZoneInfo(name)
+            machines = Path("/etc/localtime").resolve()
+            with machines.open("rb") as file:
+                return ZoneInfo.from_file(file, str(machines).rpartition("/zoneinfo/")[2])
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return ZoneInfo("UTC")
 
     @property
     def cluster_dir(self) -> Path:

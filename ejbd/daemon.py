@@ -35,6 +35,7 @@ from ejbd.log.stream import Unbreakable
 from ejbd.plugins.batches import broken_batches
 from ejbd.plugins.engines import broken_engines
 from ejbd.plugins.policies import broken_policies
+from ejbd.release.version import told as told_version
 
 if TYPE_CHECKING:
     from ejbd.store.store import Store
@@ -94,6 +95,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     from ejbd.manager.service.watchdog import feed, notify
     from ejbd.store.engine import place
     from ejbd.store.store import Store
+    from ejbd.web.app import install
 
     settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     store = Store(settings.url_of_database)
@@ -118,6 +120,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         await manager.start()
         try:
             app = create_app(manager, partial(examined, config))
+            install(app)
             servers = await serve(app, settings)
             try:
                 if settings.audit is not None or settings.tls.certificate is not None:
@@ -274,6 +277,30 @@ def configure_logging(level: str) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
+KEEPING = {
+    "backup": "copy the database into a new file, while the daemon runs",
+    "restore": "make the database what such a file holds, while no daemon runs",
+    "check": "read the whole database: exit code 1 where something is wrong with it",
+}
+
+
+def _keep(options: argparse.Namespace, settings: Settings) -> int:
+    from ejbd.store import backup
+    from ejbd.store.engine import parse_url, place
+
+    url = parse_url(settings.url_of_database)
+    if options.command == "check":
+        faults = backup.check(url)
+        print(*(faults or [f"{place(url)} is whole"]), sep="\n")
+        return 1 if faults else 0
+    if options.command == "backup":
+        print(f"{options.file}: {backup.backup(url, options.file):,} bytes of {place(url)}")
+    else:
+        backup.restore(url, options.file, replace=options.replace)
+        print(f"{place(url)} is what {options.file} holds; ejbd upgrades its tables when it starts")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code is one of docs/errors.md."""
     parser = argparse.ArgumentParser(
@@ -281,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--config", type=Path, help="TOML file (docs/configuration.md); default: built-in settings")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    parser.add_argument("--version", action="version", version=f"ejbd {__version__}")
+    parser.add_argument("--version", action="version", version=told_version("ejbd"))
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("run", help="run in the foreground (the default)")
     doctor = commands.add_parser("doctor", help="check batch commands, spool, clock, engines")
@@ -293,6 +320,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.add_argument(
         "--mpi", action="store_true", help="try whether ranks of this site's MPI start without mpiexec, and end"
     )
+    keeping = {name: commands.add_parser(name, help=told) for name, told in KEEPING.items()}
+    for name, command in keeping.items():
+        command.add_argument("--config", type=Path, dest="keeping_config")
+        if name != "check":
+            command.add_argument("file", type=Path)
+    keeping["restore"].add_argument("--replace", action="store_true", help="also where the database holds jobs")
     options = parser.parse_args(arguments)
     configure_logging(options.log_level)
     try:
@@ -310,6 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for finding in findings:
                     print(finding)
             return 0 if all(f.good for f in findings) else 1
+        if options.command in KEEPING:
+            return _keep(options, load(options.keeping_config or options.config))
         asyncio.run(run(load(options.config), options.config and options.config.absolute()))
     except EjbError as error:
         print(f"ejbd: {error.sentence()}", file=sys.stderr)

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Request
 
 from ejbd import __version__
 from ejbd.api import (
+    cluster,
     doctor,
     drains,
     events,
@@ -17,6 +18,8 @@ from ejbd.api import (
     openapi,
     problems,
     queues,
+    savings,
+    signin,
     system,
     timelines,
     tokens,
@@ -76,13 +79,14 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.roles = Roles(manager.settings)
     app.state.allowances = Allowances(manager.settings.limits)
     app.state.oidc = Oidc(manager.settings.oidc) if manager.settings.oidc is not None else None
+    app.state.links = signin.Links()
     app.state.closing = asyncio.Event()
     app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
     for module in (
-        *(jobs, worker, events, logs, timelines, history, queues, drains, workflows),
-        *(tokens, doctor, audit, system),
+        *(jobs, worker, events, logs, timelines, history, queues, cluster, savings, drains, workflows),
+        *(tokens, signin, doctor, audit, system),
     ):
         app.include_router(module.router)
     app.add_middleware(Head)

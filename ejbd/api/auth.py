@@ -17,6 +17,7 @@ from fastapi.security import HTTPBearer
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
+from ejbd.api.access.cookies import cookie_of, refuse_beyond_forms
 from ejbd.api.access.needs import needed
 from ejbd.api.access.oidc import Oidc, has_ended, looks_signed
 from ejbd.api.access.roles import Roles, user_name
@@ -148,6 +149,10 @@ async def _principal(request: Request) -> Principal:
             return await _claimant(oidc, roles, token)
         return await _token_holder(request.app.state.holders, roles, request.app.state.manager, token)
     peer: Peer | None = getattr(request.state, "peer", None)
+    if peer is None and (secret := cookie_of(request)) is not None:
+        _refuse_in_the_clear(request)
+        refuse_beyond_forms(request)
+        return await _token_holder(request.app.state.holders, roles, request.app.state.manager, secret, Proof.PAGE)
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
         raise EjbError(Code.UNAUTHENTICATED, "this request does not say which user sends it", hint=hint)
@@ -245,7 +250,9 @@ async def _claimant(oidc: Oidc, roles: Roles, token: str) -> Principal:
     return Principal(claimed.user, role, Proof.OIDC, scope, digest(token), claimed.until_s)
 
 
-async def _token_holder(holders: Holders, roles: Roles, manager: ManagerPort, token: str) -> Principal:
+async def _token_holder(
+    holders: Holders, roles: Roles, manager: ManagerPort, token: str, proof: Proof = Proof.TOKEN
+) -> Principal:
     found = await holders.holder(manager, digest(token))
     if found is None:
         raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint=_MAKE_ONE)
@@ -253,4 +260,4 @@ async def _token_holder(holders: Holders, roles: Roles, manager: ManagerPort, to
     if _has_ended(expires_s):
         raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint=_MAKE_ONE)
     role = await roles.of(user)
-    return Principal(user, role, Proof.TOKEN, Scope(scope).within(role.scope), digest(token))
+    return Principal(user, role, proof, Scope(scope).within(role.scope), digest(token))

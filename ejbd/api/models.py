@@ -636,6 +636,24 @@ class QueuePauseView(Api):
     until_s: Annotated[float, Field(description="when it is tried again")]
 
 
+class QueueWindowView(Api):
+    """Settings that hold in a window of the week."""
+
+    when: Annotated[str, Field(description="days, beginning and end", examples=["mon-fri 20:00-08:00"])]
+    settings: dict[str, Any]
+    in_force: Annotated[bool, Field(description="as of the last poll")]
+    changed_s: float
+    changed_by: str
+
+
+class CalendarView(Api):
+    """The windows of a queue; where two meet, the later one in the list is on top."""
+
+    time_zone: Annotated[str, Field(description="by which clock")]
+    windows: list[QueueWindowView]
+    until_s: Annotated[float | None, Field(description="the next edge at which settings change; null: never")]
+
+
 class QueueView(Api):
     """A queue and its elasticity."""
 
@@ -647,6 +665,7 @@ class QueueView(Api):
     running: int
     elastic_now: bool
     paused: list[QueuePauseView]
+    calendar: CalendarView
 
 
 def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:

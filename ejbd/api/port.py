@@ -15,6 +15,7 @@ from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
+from ejbd.manager.telling.cluster import ToldCluster
 from ejbd.manager.telling.told import ToldCourse, ToldExplanation
 from ejbd.store.store import Store
 
@@ -108,12 +109,24 @@ class ManagerPort(Protocol):
         """The slots that could be used now, for one queue or all. NOT_FOUND where there is no such queue."""
         ...
 
+    async def cluster(self, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+        """What runs and is planned, as this user may see it; with subjobs that ended after `since_s`."""
+        ...
+
     async def queues(self) -> list[ToldQueue]:
         """Every queue with its elasticity."""
         ...
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> ToldQueue:
         """Change settings of a queue at run time (None: back to the configuration's); one entry of :meth:`queues`."""
+        ...
+
+    async def set_queue_window(self, name: str, when: str, changes: dict[str, Any], by: str) -> ToldQueue:
+        """Change settings of a queue in a window of the week (None: out of it); one entry of :meth:`queues`."""
+        ...
+
+    async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
+        """Take out a window of a queue, or all (None); one entry of :meth:`queues`."""
         ...
 
     async def resume_queue(self, name: str, by: str) -> ToldQueue:

@@ -13,6 +13,7 @@ from ejbd.errors import Code, EjbError
 
 router = APIRouter(prefix="/v1", tags=["queues"])
 
+When = Annotated[str, Field(min_length=1, max_length=128, pattern=NAME, examples=["mon-fri 20:00-08:00"])]
 QueueName = Annotated[str, Path(min_length=1, max_length=256, pattern=NAME)]
 
 
@@ -43,6 +44,35 @@ async def set_queue(manager: Manager, caller: Caller, name: QueueName, body: Que
     if not body:
         raise EjbError(Code.INVALID, "no setting is given", hint="docs/rest.md lists them", where="body")
     return QueueView.model_validate(await manager.set_queue(name, body, caller.user))
+
+
+class WindowChanges(Api):
+    """Settings that are to hold in a window of the week; null takes one out of it."""
+
+    when: When
+    settings: QueueChanges
+
+
+class WindowChoice(Api):
+    """Which window is meant; none: all."""
+
+    when: When | None = None
+
+
+@router.put("/queues/{name}/calendar")
+async def set_window(manager: Manager, caller: Caller, name: QueueName, body: WindowChanges) -> QueueView:
+    """Have the settings that are given hold in a window of the week. For operators."""
+    if not body.settings:
+        raise EjbError(Code.INVALID, "no setting is given", hint="docs/rest.md lists them", where="settings")
+    return QueueView.model_validate(await manager.set_queue_window(name, body.when, body.settings, caller.user))
+
+
+@router.delete("/queues/{name}/calendar")
+async def clear_windows(
+    manager: Manager, caller: Caller, name: QueueName, query: Annotated[WindowChoice, Query()]
+) -> QueueView:
+    """Take out a window of a queue, or all of them. For operators."""
+    return QueueView.model_validate(await manager.clear_queue_windows(name, query.when, caller.user))
 
 
 @router.post("/queues/{name}/resume")

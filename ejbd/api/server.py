@@ -262,6 +262,7 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
         for name, server, sock in zip(("unix", "tcp", "tls"), servers, sockets, strict=False)
     ]
     tls_url = urls[1].replace("http:", "https:") if len(urls) > 1 else None
+    app.state.page_url = tls_url or urls[0]
     result = Servers(app, urls[0], tls_url, settings.socket_path, servers, tasks, _identity(settings.socket_path))
     while not all(server.started for server in servers):
         if any(task.done() for task in tasks):

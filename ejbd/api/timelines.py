@@ -10,9 +10,10 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from ejbd.api import views
-from ejbd.api.auth import Caller, Manager
+from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.gantt import svg
 from ejbd.api.models import Api, JobMoves, Timeline
+from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, job_of
 from ejbd.manager.telling import hops
 
@@ -43,6 +44,18 @@ async def moves(manager: Manager, caller: Caller, job: Selector) -> JobMoves:
     return await manager.store.read(look)
 
 
+async def told(manager: ManagerPort, caller: Principal, job: str) -> Timeline:
+    """The same for a page. Raises EjbError as :func:`job_of`."""
+
+    def look(session: Session) -> Timeline:
+        return views.timeline(job_of(session, caller, job), session)
+
+    found = await manager.store.read(look)
+    if found.end_s is None:
+        found.planned = views.planned_view(await manager.planned(found.job))
+    return found
+
+
 @router.get(
     "/{job}/timeline",
     response_model=Timeline,
@@ -53,12 +66,7 @@ async def timeline(
 ) -> Response:
     """What a job did from its submission until now, its subjobs, and what it is planned to do from now on."""
 
-    def look(session: Session) -> Timeline:
-        return views.timeline(job_of(session, caller, job), session)
-
-    found = await manager.store.read(look)
-    if found.end_s is None:
-        found.planned = views.planned_view(await manager.planned(found.job))
+    found = await told(manager, caller, job)
     wanted = query.format or (Format.SVG if SVG in request.headers.get("accept", "") else Format.JSON)
     if wanted is Format.SVG:
         return Response(svg(found), media_type=SVG, headers={"Vary": "Accept"})

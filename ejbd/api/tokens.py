@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.api.auth import ID_LENGTH, Caller, Manager, digest, new_token
 from ejbd.api.models import NAME, Api, NewToken, TokenRequest, Tokens, TokenView
+from ejbd.api.port import ManagerPort
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
 from ejbd.store.transitions import add_event
@@ -29,27 +30,33 @@ async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewTok
     if caller.proof is not Proof.PEER:
         hint = "run `ejb token create` on the daemon's machine, without EJB_TOKEN"
         raise EjbError(Code.FORBIDDEN, "a token makes no tokens: they are made over the unix socket", hint=hint)
+    token, row = await minted(manager, caller.user, body)
+    return NewToken(token=token, **_view(row).model_dump())
+
+
+async def minted(manager: ManagerPort, user: str, wanted: TokenRequest) -> tuple[str, Token]:
+    """A new token of a user, and its row. Raises EjbError (CONFLICT) where the user has too many."""
     token, now, most = new_token(), time.time(), manager.settings.limits.user_tokens
 
     def add(session: Session) -> Token:
-        alive = select(func.count()).select_from(Token).where(Token.user == caller.user, Token.expires_s > now)
+        alive = select(func.count()).select_from(Token).where(Token.user == user, Token.expires_s > now)
         if (session.scalar(alive) or 0) >= most:
             hint = "revoke some: `ejb token list`, `ejb token revoke ID`"
-            raise EjbError(Code.CONFLICT, f"{caller.user} has {most} tokens already", hint=hint)
+            raise EjbError(Code.CONFLICT, f"{user} has {most} tokens already", hint=hint)
         row = Token(
             digest=digest(token),
-            user=caller.user,
-            label=body.label,
+            user=user,
+            label=wanted.label,
             created_s=now,
-            expires_s=now + body.expires_in_s,
-            scope=body.scope,
+            expires_s=now + wanted.expires_in_s,
+            scope=wanted.scope,
         )
         session.add(row)
         told: dict[str, Any] = {"token": row.digest[:ID_LENGTH], "user": row.user, "label": row.label}
         add_event(session, EventKind.TOKEN_CREATED, now, **told, scope=str(row.scope), expires_s=row.expires_s)
         return row
 
-    return NewToken(token=token, **_view(await manager.store.write(add)).model_dump())
+    return token, await manager.store.write(add)
 
 
 class TokenFilter(Api):

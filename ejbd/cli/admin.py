@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ejbd.cli.moments import parse_moment
-from ejbd.cli.options import AsJson, MaybeText, client, output
+from ejbd.cli.options import AsJson, MaybePath, MaybeText, client, output
+from ejbd.release.shipped import DEPLOY, EXAMPLES
 
 admin_app = typer.Typer(help="Look after the daemon (administrators).", no_args_is_help=True)
 
@@ -51,6 +55,57 @@ def audit(
         out.table(["AT", "USER", "PROOF", "FOR", "OUTCOME", "ACT"], rows)
 
     out.result(found, human)
+
+
+@admin_app.command("files")
+def files(as_json: AsJson = False) -> None:
+    """Show where the files are that came along: units, settings, alert rules, completion; and the examples."""
+    found = {"deploy": str(DEPLOY), "examples": str(EXAMPLES)}
+    out = output(as_json, False)
+    out.result(found, lambda: out.lines(f"{name:<9} {path}" for name, path in found.items()))
+
+
+@admin_app.command("settings")
+def settings() -> None:
+    """Print every setting of ejbd as a TOML file: what it is, its unit, its bounds, its default. No daemon is asked."""
+    from ejbd.cli.settings_file import settings_file
+
+    output(False, False).line(settings_file().removesuffix("\n"))
+
+
+Config = Annotated[
+    MaybePath, typer.Option("--config", metavar="FILE", help="Read this ejbd.toml; which database it is.")
+]
+
+
+def _ejbd(command: str, config: Path | None, *words: str) -> None:
+    """Database and settings are the daemon's affair: its own program does it, with its own exit code."""
+    argv = [sys.executable, "-m", "ejbd.daemon", command, *words, *(["--config", str(config)] if config else [])]
+    code = subprocess.run(argv, check=False).returncode
+    if code:
+        raise typer.Exit(code)
+
+
+@admin_app.command("backup")
+def backup(file: Annotated[Path, typer.Argument(help="Write a new file.")], config: Config = None) -> None:
+    """Copy the daemon's database into a new file, as of one moment. The daemon may run meanwhile."""
+    _ejbd("backup", config, str(file))
+
+
+@admin_app.command("restore")
+def restore(
+    file: Annotated[Path, typer.Argument(help="Read what `ejb admin backup` has written.")],
+    config: Config = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Do so where the database holds jobs, too.")] = False,
+) -> None:
+    """Make the daemon's database what a copy holds. No daemon may run on it."""
+    _ejbd("restore", config, str(file), *["--replace"] * replace)
+
+
+@admin_app.command("check")
+def check(config: Config = None) -> None:
+    """Read the daemon's whole database. Exit with 1 where something is wrong with it."""
+    _ejbd("check", config)
 
 
 def _ended(one: dict[str, Any]) -> str:

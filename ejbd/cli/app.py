@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from ejbd import __version__
 from ejbd.cli.options import MaybeText
+from ejbd.release.version import told
 
 EPILOG = (
     "Exit codes: 0 done; 1 a check failed; 2 the request cannot be right; 3 there is no such job, queue or token; "
@@ -39,11 +39,14 @@ MODULES = {
     "drain": "drain",
     "queue": "site",
     "token": "site",
+    "report": "report",
+    "web": "web",
     "admin": "admin",
     "history": "history",
     "profile": "profile",
     "workflow": "workflow",
     "sim": "sim",
+    "demo": "demo",
 }
 
 
@@ -93,7 +96,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"ejb {__version__}")
+        print(told("ejb"))
         raise typer.Exit
 
 
@@ -107,7 +110,7 @@ def ejb(
         MaybeText, typer.Option("--socket", help="Ask the daemon at this unix socket; EJB_SOCKET.")
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version, commit and date.")
     ] = False,
 ) -> None:
     """Run parallel jobs that start early on what is idle, and grow (elastic job bundling)."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from ejbd import __version__
-
 LINKS = ("sbatch", "squeue", "scancel", "scontrol", "sacct", "qsub")  # under which `ejb` does as these do
 _COMPLETING = "_EJB_COMPLETE"  # set by the shell's completion: its words are not in argv
 
@@ -15,7 +13,9 @@ def main() -> None:
     """Entry point."""
     words, name = sys.argv[1:], sys.argv[0].rpartition("/")[2]
     if words == ["--version"] and name not in LINKS and _COMPLETING not in os.environ:
-        print(f"ejb {__version__}")
+        from ejbd.release.version import told
+
+        print(told("ejb"))
         return
     from ejbd.cli.output import current
     from ejbd.errors import EjbError

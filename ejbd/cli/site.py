@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ejbd.cli import completion
+from ejbd.cli.calendars import tell_calendar
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output, printable
 from ejbd.cli.trouble import tell_trouble
@@ -72,9 +73,12 @@ def queue_set(
         list[str],
         typer.Argument(metavar="KEY=VALUE...", help="Set these, e.g. elasticity=on omax=16; KEY= alone resets one."),
     ],
+    when: Annotated[
+        MaybeText, typer.Option("--when", metavar="WINDOW", help="Set them in this window: mon-fri 20:00-08:00.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of a queue at run time (administrators)."""
+    """Change settings of a queue at run time, always or in a window of the week (operators)."""
     out = output(as_json, False)
     changes: dict[str, Any] = {}
     for setting in settings:
@@ -82,7 +86,24 @@ def queue_set(
         if not equals or not key:
             raise EjbError(Code.INVALID, f"{setting!r} is not KEY=VALUE", hint="e.g. elasticity=auto")
         changes[key] = _value(value)
-    found = client(context).request("PATCH", f"/v1/queues/{segment(name)}", body=changes).json()
+    daemon = client(context)
+    if when is None:
+        found = daemon.request("PATCH", f"/v1/queues/{segment(name)}", body=changes).json()
+    else:
+        found = daemon.set_queue_window(name, when, changes)
+    out.result(found, lambda: _queue_table([found], out))
+
+
+@queue_app.command("clear")
+def queue_clear(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Clear windows of this queue.", autocompletion=completion.queues)],
+    when: Annotated[MaybeText, typer.Option("--when", metavar="WINDOW", help="Clear only this window.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take out windows of the week, which `ejb queue set --when` has made (operators)."""
+    out = output(as_json, False)
+    found = client(context).clear_queue_windows(name, when)
     out.result(found, lambda: _queue_table([found], out))
 
 
@@ -92,7 +113,7 @@ def queue_show(
     name: Annotated[str, typer.Argument(help="Show this queue.", autocompletion=completion.queues)],
     as_json: AsJson = False,
 ) -> None:
-    """Show one queue, and why it is paused where it is."""
+    """Show one queue, its windows of the week, and why it is paused where it is."""
     out = output(as_json, False)
     found = client(context).get(f"/v1/queues/{segment(name)}")
     out.result(found, lambda: _queue_table([found], out))
@@ -159,6 +180,7 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
     ]
     out.table(headings, rows, right=frozenset(range(2, 9)))
     for queue in queues:
+        tell_calendar(queue, out)
         for pause in queue["paused"]:
             since, until = clock(pause["since_s"]), clock(pause["until_s"])
             out.line(

@@ -23,6 +23,7 @@ from ejbd.client.messages import (
     pause_s,
     problem,
     request,
+    segment,
     still_away,
     workflow_path,
 )
@@ -233,6 +234,21 @@ class Client:
         return found
 
     # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def set_queue_window(self, queue: str, when: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Have settings of a queue hold in a window of the week (`mon-fri 20:00-08:00`); None takes one out of it.
+
+        For operators. Returns the queue, as of now.
+        """
+        body = {"when": when, "settings": dict(settings)}
+        found: dict[str, Any] = self.request("PUT", f"/v1/queues/{segment(queue)}/calendar", body=body).json()
+        return found
+
+    def clear_queue_windows(self, queue: str, when: str | None = None) -> dict[str, Any]:
+        """Take out a window of a queue, or all of them; for operators. Returns the queue, as of now."""
+        path = f"/v1/queues/{segment(queue)}/calendar"
+        found: dict[str, Any] = self.request("DELETE", path, query={"when": when}).json()
+        return found
 
     def drains(self) -> list[dict[str, Any]]:
         """Nodes that EJB leaves for an operator, as `GET /v1/drains` shows them."""

@@ -142,7 +142,7 @@ def _ring(program: Path, folder: Path, variables: dict[str, str]) -> str:
     """Start the ranks, and wait for their end; what went wrong, or ""."""
     tickets = [secrets.randbits(30) for _ in range(RANKS)]
     (folder / "tickets.json").write_text(json.dumps({"tickets": tickets, "nodes": ["127.0.0.1"]}))
-    words = [sys.executable, "-I", "-S", "-c", PROGRAM, str(resources.files("workers"))]
+    words = [sys.executable, "-I", "-S", "-c", PROGRAM, str(resources.files("ejbd._workers"))]
     children = [subprocess.Popen([*words, "pmi", "--folder", str(folder), "--host", "127.0.0.1"])]
     try:
         until = time.monotonic() + PATIENCE_S

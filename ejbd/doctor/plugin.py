@@ -76,7 +76,7 @@ def build(spool: Path) -> dict[str, Any]:
 
 def sources_sum() -> str:
     """A checksum of the C sources: a plugin that was built from others can be bettered by building it again."""
-    with resources.as_file(resources.files("workers") / "native") as native:
+    with resources.as_file(resources.files("ejbd._workers") / "native") as native:
         return f"{zlib.crc32(b''.join(path.read_bytes() for path in sorted(native.glob('*.[ch]')))):08x}"
 
 
@@ -102,7 +102,7 @@ def _compile(source: str, target: Path, options: list[str]) -> None:
             f"there is no C compiler on PATH to build {target.name}",
             hint="Debian: apt-get install gcc",
         )
-    with resources.as_file(resources.files("workers") / "native") as native:
+    with resources.as_file(resources.files("ejbd._workers") / "native") as native:
         temporary = target.with_suffix(".new")
         shared = ["-shared", "-fPIC", "-O2", "-pthread", *options]
         compile_c(compiler, native / source, temporary, shared, ["-ldl"])
@@ -120,7 +120,11 @@ def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
         words += ["--user", "--map-root-user"]
     mpi = None
     if rank is not None:
-        mpi = {"program": str(rank), "workers": str(resources.files("workers")), "env": mpicheck.rank_environment()}
+        mpi = {
+            "program": str(rank),
+            "workers": str(resources.files("ejbd._workers")),
+            "env": mpicheck.rank_environment(),
+        }
     words += [sys.executable, "-m", "ejbd.doctor.moveprobe", str(bin), str(plugin), json.dumps(mpi)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)

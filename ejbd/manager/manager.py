@@ -78,6 +78,7 @@ from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldWindow
 from ejbd.manager.telling import explaining
+from ejbd.manager.telling.cluster import ToldCluster, told_cluster
 from ejbd.manager.telling.told import ToldCourse, ToldExplanation, told_course
 from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
@@ -595,6 +596,11 @@ class Manager:
             )
         return self.view
 
+    async def cluster(self, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+        """What runs and is planned, as this user may see it; with subjobs that ended after `since_s`."""
+        view = await self._view()
+        return await self.store.read(lambda s: told_cluster(s, view, user, sees_all, since_s))
+
     async def queues(self) -> list[ToldQueue]:
         """Every queue with its elasticity."""
         view = await self._view()
@@ -602,6 +608,18 @@ class Manager:
 
     async def set_queue(self, name: str, changes: dict[str, Any], by: str) -> ToldQueue:
         await self.store.write(lambda s: queues.set_queue(self._context(s), name, changes, by))
+        return next(q for q in await self.queues() if q["name"] == name)
+
+    async def set_queue_window(self, name: str, when: str, changes: dict[str, Any], by: str) -> ToldQueue:
+        """Have settings of a queue hold in a window of the week."""
+        await self._view()
+        await self.store.write(lambda s: run(self._context(s), queues.set_window, name, when, changes, by))
+        return next(q for q in await self.queues() if q["name"] == name)
+
+    async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
+        """Take out a window of a queue, or all of them."""
+        await self._view()
+        await self.store.write(lambda s: run(self._context(s), queues.clear_windows, name, when, by))
         return next(q for q in await self.queues() if q["name"] == name)
 
     async def resume_queue(self, name: str, by: str) -> ToldQueue:

@@ -32,8 +32,8 @@ class LocalSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     directory: Path | None = Field(default=None, description="default: <state_dir>/cluster")
-    nodes: Annotated[int, Field(ge=1, le=4096)] = 8
-    processors_per_node: Annotated[int, Field(ge=1, le=1024)] = 4
+    nodes: Annotated[int, Field(ge=1, le=4096, description="nodes that this machine plays")] = 8
+    processors_per_node: Annotated[int, Field(ge=1, le=1024, description="virtual processors of each")] = 4
 
 
 class SlurmSettings(BaseModel):
@@ -43,8 +43,8 @@ class SlurmSettings(BaseModel):
 
     conf: Path | None = Field(default=None, description="SLURM_CONF; default: as in the daemon's environment")
     bin: Path | None = Field(default=None, description="folder of sbatch, squeue, ...; default: PATH")
-    timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
-    submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
+    timeout_s: Annotated[float, Field(gt=0, le=600, description="of every query")] = 20.0
+    submit_timeout_s: Annotated[float, Field(gt=0, le=600, description="of a submission")] = 30.0
 
 
 class PbsSettings(BaseModel):
@@ -66,8 +66,8 @@ class PbsSettings(BaseModel):
     longest_name: Annotated[
         int, Field(ge=8, le=230, description="characters that the name of a job may have; 15 everywhere")
     ] = 15
-    timeout_s: Annotated[float, Field(gt=0, le=600)] = 20.0
-    submit_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
+    timeout_s: Annotated[float, Field(gt=0, le=600, description="of every query")] = 20.0
+    submit_timeout_s: Annotated[float, Field(gt=0, le=600, description="of a submission")] = 30.0
     change_timeout_s: Annotated[float, Field(gt=0, le=600, description="of qalter, which Torque lets hang")] = 5.0
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, Usage, program
 from ejbd.errors import Code, EjbError
-from workers.ejb_worker.launch_options import LAUNCHERS, Usage, program
 
 _COUNTS = ("-n", "-np", "--n", "--np", "-c", "--ntasks")
 RANKS = "{ranks}"

@@ -22,9 +22,9 @@ class SingleWriter:
         self._url = url
         self._fd: int | None = None
 
-    def take(self, connection: Connection) -> None:
-        """Raises EjbError (conflict) if another process has it. Repeatable."""
-        if is_sqlite(self._url):
+    def take(self, connection: Connection | None) -> None:
+        """Raises EjbError (conflict) if another process has it. Repeatable. SQLite needs no connection for it."""
+        if connection is None or is_sqlite(self._url):
             self._lock_file()
             return
         taken = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({ADVISORY_KEY})").scalar_one()

@@ -532,6 +532,25 @@ class QueueOverride(Base):
     changed_by: Mapped[str] = mapped_column(String(256))
 
 
+class QueueWindow(Base):
+    """Settings of a queue that hold in a window of the week, on top of the others; ejbd/core/calendar.py.
+
+    Where windows meet, the one that was made last is on top.
+    """
+
+    __tablename__ = "queue_windows"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    queue: Mapped[str] = mapped_column(String(256))
+    when: Mapped[str] = mapped_column(String(64))  # as ejbd.core.calendar writes it
+    settings: Mapped[dict[str, Any]]
+    in_force: Mapped[bool] = mapped_column(Boolean)  # as of the last poll, or of the last change of the calendar
+    changed_s: Mapped[float]
+    changed_by: Mapped[str] = mapped_column(String(256))
+
+    __table_args__ = (UniqueConstraint("queue", "when"), {"sqlite_autoincrement": True})
+
+
 class QueuePause(Base):
     """A queue where submissions or starts (`what`) fail; ejbd/manager/rules/queues/queuepause.py.
 

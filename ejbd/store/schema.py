@@ -38,6 +38,11 @@ def revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def knows(found: str) -> bool:
+    """Whether this version has that revision."""
+    return found in _revisions()[0]
+
+
 def _migrate(url: URL, wanted: str, step: Callable[[Config], None]) -> None:
     config = _config()
     engine = migration_engine(url)

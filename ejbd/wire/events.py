@@ -472,11 +472,25 @@ class ClockSet(TypedDict):
 
 
 class QueueChanged(TypedDict):
-    """The settings that were changed at run time (null: back to the configuration's)."""
+    """The settings that were changed at run time (null: back to the configuration's). `when`: in this window alone."""
 
     queue: str
     by: str
     changes: dict[str, Any]
+    when: NotRequired[str]
+
+
+class QueueWindow(TypedDict):
+    """Windows that have `begun` or `ended`, and of the `settings` that windows set what is in force now.
+
+    It is in force until `until_s` (null: for good).
+    """
+
+    queue: str
+    begun: list[str]
+    ended: list[str]
+    settings: dict[str, Any]
+    until_s: float | None
 
 
 class QueuePaused(TypedDict):
@@ -640,6 +654,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.QUEUE_CHANGED: Told("settings of a queue were changed", QueueChanged),
     K.QUEUE_PAUSED: Told("nothing is asked of a queue for a while", QueuePaused),
     K.QUEUE_RESUMED: Told("a paused queue is tried again", QueueResumed),
+    K.QUEUE_WINDOW: Told("other settings of a queue are in force, by its windows of the week", QueueWindow),
     K.DRAIN_ASKED: Told("an operator wants nodes to be free by a time", DrainAsked),
     K.DRAIN_FREE: Told("no elastic job is left on the nodes that are drained", DrainFree),
     K.DRAIN_CANCELLED: Told("nodes are used again", DrainCancelled),

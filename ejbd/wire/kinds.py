@@ -237,6 +237,7 @@ class EventKind(StrEnum):
     QUEUE_CHANGED = "queue.changed"
     QUEUE_PAUSED = "queue.paused"
     QUEUE_RESUMED = "queue.resumed"
+    QUEUE_WINDOW = "queue.window"
     DRAIN_ASKED = "drain.asked"
     DRAIN_FREE = "drain.free"
     DRAIN_CANCELLED = "drain.cancelled"

@@ -52,3 +52,4 @@ class Proof(StrEnum):
     PEER = "peer"  # the kernel says which user is at the other end of the unix socket
     TOKEN = "token"  # a bearer token of EJB's own
     OIDC = "oidc"  # a token that the site's identity provider has signed
+    PAGE = "page"  # a token of EJB's own, in the cookie of a browser that has signed in by a link

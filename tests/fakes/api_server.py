@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ejbd.api.app import create_app
 from ejbd.api.server import Servers, serve
 from ejbd.config import Limits, Settings
+from ejbd.web.app import install
 from tests.fakes.port import FakeManager, new_store
 
 T = TypeVar("T")
@@ -30,7 +31,9 @@ class ApiServer:
         self.servers: Servers = self.run(self._serve())
 
     async def _serve(self) -> Servers:
-        return await serve(create_app(self.manager, self._examine), self.settings)
+        app = create_app(self.manager, self._examine)
+        install(app)
+        return await serve(app, self.settings)
 
     async def _examine(self, build_plugin: bool, mpi: bool) -> list[dict[str, Any]]:
         return [{"subject": "spool", "good": False, "text": "/shared: not there" + ", mpi" * mpi}]

@@ -144,6 +144,7 @@ class LiveWorld:
         self.settings = Settings(
             state_dir=folder,
             poll_s=5.0,
+            time_zone="UTC",
             limits=Limits(start_grace_s=30, missing_grace_s=30, settle_s=5, worker_silence_s=60),
             queues={"default": QueueSettings(**(given | queue))},
         )

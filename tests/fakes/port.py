@@ -16,8 +16,10 @@ from sqlalchemy.orm import Session
 from ejbd.batch.process import CommandCount
 from ejbd.config import QueueSettings, Settings
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
+from ejbd.core.view import ClusterView
 from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.numbers import settled
+from ejbd.manager.facts.calendars import ToldQueueWindow
 from ejbd.manager.facts.drains import ToldDrain
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.queues import ToldPause
@@ -30,6 +32,7 @@ from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.submission.intake import Accepted
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldSlot, ToldWindow
+from ejbd.manager.telling.cluster import ToldCluster, told_cluster
 from ejbd.manager.telling.told import ToldCourse, ToldDecision, ToldExplanation
 from ejbd.store import queries
 from ejbd.store.models import Event, IdempotencyKey, Job, Subjob, Workflow, WorkflowStage
@@ -88,11 +91,13 @@ class FakeManager:
     def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
         self.settings = settings
         self.drained: ToldDrain | None = None
+        self.view: ClusterView | None = None
         self.store = store
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
         self.paused: list[ToldPause] = []
         self.overrides: dict[str, Any] = {}
+        self.calendar: dict[str, ToldQueueWindow] = {}
         self.reports: list[dict[str, Any]] = []
         self.operations: list[ToldOperation] = []
         self.registered: list[dict[str, Any]] = []
@@ -288,6 +293,12 @@ class FakeManager:
             }
         ]
 
+    async def cluster(self, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+        if self.view is None:
+            raise EjbError(Code.BATCH_UNAVAILABLE, "the batch system does not answer", transient=True)
+        view = self.view
+        return await self.store.read(lambda session: told_cluster(session, view, user, sees_all, since_s))
+
     async def queues(self) -> list[ToldQueue]:
         settings = {**QueueSettings().model_dump(mode="json"), "elasticity": self.elasticity, **self.overrides}
         return [
@@ -300,8 +311,30 @@ class FakeManager:
                 "running": 0,
                 "elastic_now": settings["elasticity"] != "off",
                 "paused": self.paused,
+                "calendar": {"time_zone": "UTC", "windows": list(self.calendar.values()), "until_s": None},
             }
         ]
+
+    async def set_queue_window(self, name: str, when: str, changes: dict[str, Any], by: str) -> ToldQueue:
+        if name != "main":
+            raise EjbError(Code.NOT_FOUND, f"there is no queue {name!r}")
+        row: ToldQueueWindow = {
+            "when": when,
+            "settings": changes,
+            "in_force": True,
+            "changed_s": 0.0,
+            "changed_by": by,
+        }
+        self.calendar[when] = row
+        return (await self.queues())[0]
+
+    async def clear_queue_windows(self, name: str, when: str | None, by: str) -> ToldQueue:
+        gone = [one for one in self.calendar if when in (None, one)]
+        if name != "main" or not gone:
+            raise EjbError(Code.NOT_FOUND, f"queue {name} has no windows")
+        for one in gone:
+            del self.calendar[one]
+        return (await self.queues())[0]
 
     async def resume_queue(self, name: str, by: str) -> ToldQueue:
         if not self.paused:

@@ -33,13 +33,21 @@ READ = {
     *("GET /v1/events", "GET /v1/events/stream", "GET /v1/history", "GET /v1/history/law", "GET /v1/windows"),
     *("GET /v1/workflows", "GET /v1/workflows/{workflow}", "GET /v1/workflows/{workflow}/report"),
     *("POST /v1/workflows/check", "GET /v1/queues", "GET /v1/queues/{name}", "GET /v1/drains", "GET /v1/tokens"),
+    *("GET /v1/cluster", "GET /v1/savings"),
 }
 SUBMIT = {
     *(f"POST /v1/jobs/{{job}}/{what}" for what in ("cancel", "hold", "release", "signal", "number", "evolve")),
     *("POST /v1/workflows", "POST /v1/workflows/{workflow}/cancel", "POST /v1/workflows/{workflow}/retry"),
-    *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}"),
+    *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}", "POST /v1/web"),
 }
-OPERATE = {"PATCH /v1/queues/{name}", "POST /v1/queues/{name}/resume", "POST /v1/drains", "POST /v1/drains/cancel"}
+OPERATE = {
+    "PATCH /v1/queues/{name}",
+    "POST /v1/queues/{name}/resume",
+    "PUT /v1/queues/{name}/calendar",
+    "DELETE /v1/queues/{name}/calendar",
+    "POST /v1/drains",
+    "POST /v1/drains/cancel",
+}
 ADMIN = {"POST /v1/doctor", "GET /v1/audit"}
 
 
@@ -183,5 +191,5 @@ def test_tokens_of_others_are_for_administrators(server: ApiServer) -> None:
 
 
 def test_proofs_and_roles_have_each_their_word() -> None:
-    assert {proof.value for proof in Proof} == {"peer", "token", "oidc"}
+    assert {proof.value for proof in Proof} == {"peer", "token", "oidc", "page"}
     assert [role.scope for role in Role] == [Scope.SUBMIT, Scope.OPERATE, Scope.ADMIN]

@@ -31,6 +31,7 @@ from ejbd.store.models import Job
 from tests.fakes.api_server import ApiServer
 from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB
 from tests.fakes.proving import Proving
+from tests.fakes.web import cluster_view
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +84,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.server = ApiServer(folder)
+        self.server.manager.view = cluster_view()
         with httpx.Client(transport=httpx.HTTPTransport(uds=self.server.socket), base_url="http://ejbd") as client:
             job = {"cwd": "/", "command": ["x"], "overrides": {"time": "5"}}
             assert client.post("/v1/jobs", json=job).status_code == 201

@@ -48,7 +48,9 @@ def loaded_by(line: list[str], folder: Path) -> set[str]:
 
 def test_the_version_is_told_by_what_is_there_anyway(tmp_path: Path) -> None:
     loaded = loaded_by(["--version"], tmp_path)
-    assert {name for name in loaded if name.startswith("ejbd")} == {"ejbd", "ejbd.cli", "ejbd.cli.main"}
+    assert {name for name in loaded if name.startswith("ejbd")} == {
+        *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.release", "ejbd.release.version")
+    }
     assert not loaded & HEAVY and "http.client" not in loaded
 
 
@@ -83,7 +85,8 @@ def by_typer(line: list[str]) -> Typed | None:
             given = {
                 name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value != ()
             }
-            given |= {name: False for name in ("restartable", "rerunnable") if values[name] is False}
+            switches = [option.name for option in OPTIONS if option.kind is Kind.SWITCH]
+            given |= {name: False for name in switches if values[name] is False}
             found.append(Typed(given, words, bool(context.meta[submit_command._IS_COMMAND])))
     except (Exception, SystemExit) as error:
         assert not isinstance(error, EjbError)

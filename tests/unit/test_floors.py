@@ -35,7 +35,7 @@ FLOORS = (
 )
 
 # Of the store's transitions a rule may name topics, and nothing that writes.
-TOPICS = {"INTENTS_TOPIC", "LEFT_TOPIC", "NEW_JOBS_TOPIC", "STARTED_TOPIC", "job_topic"}
+TOPICS = {"INTENTS_TOPIC", "LEFT_TOPIC", "NEW_JOBS_TOPIC", "QUEUES_TOPIC", "STARTED_TOPIC", "job_topic"}
 STATEMENTS = {"delete", "insert", "update"}
 WRITERS = {"add", "add_all", "delete", "flush", "merge", "begin_nested", "commit", "rollback"}  # of a session
 

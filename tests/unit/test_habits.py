@@ -40,7 +40,7 @@ CLEAN = (
     *("README.md", "CONTRIBUTING.md", "benchmarks", "deploy", "docs", "examples", "workers"),
     *("ejbd/accounting", "ejbd/api", "ejbd/batch", "ejbd/cli", "ejbd/client", "ejbd/core", "ejbd/doctor"),
     *("ejbd/files", "ejbd/log", "ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/sim", "ejbd/store"),
-    *("ejbd/studies", "ejbd/wire", "ejbd/workflow"),
+    *("ejbd/studies", "ejbd/web", "ejbd/wire", "ejbd/workflow"),
     *("ejbd/__init__.py", "ejbd/config.py", "ejbd/daemon.py", "ejbd/errors.py"),
 )
 """Rooms that are free of these words: a room that becomes so is added here."""

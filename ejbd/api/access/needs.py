@@ -6,6 +6,7 @@ import re
 
 from ejbd.wire.rights import Scope
 
+PAGES = "/web/"
 _LOOKS = frozenset({"GET", "HEAD"})
 _ONLY_LOOKED_AT = frozenset({"/v1/jobs/plan", "/v1/workflows/check"})  # posted, but nothing is kept
 _OPERATORS = re.compile(r"/v1/(queues|drains)(/.*)?")
@@ -13,10 +14,12 @@ _ADMINISTRATORS = re.compile(r"/v1/(doctor|audit)")
 
 
 def needed(method: str, path: str) -> Scope:
-    """The least scope with which a request may be made.
+    """The least scope with which a request may be made. A page asks what REST's address of the same name asks.
 
     Which users' jobs, tokens and histories it may be about is up to the handler, by the same scope.
     """
+    if path.startswith(PAGES):
+        path = "/v1/" + path.removeprefix(PAGES)
     if _ADMINISTRATORS.fullmatch(path):
         return Scope.ADMIN
     if only_looks(method, path):

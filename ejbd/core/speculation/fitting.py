@@ -22,6 +22,7 @@ from ejbd.core.speculation.laws import (
     LogNormal,
     TruncatedNormal,
     Weibull,
+    has_scipy,
 )
 
 FEWEST_RUNS = 10  # that ended by themselves; with fewer the user's request stands
@@ -64,7 +65,10 @@ class _Data:
 
 
 def fit(runs: Sequence[Run]) -> Fitted:
-    """The law of these runs. Raises ValueError where none has come to its own end, or a time is not above 0."""
+    """The law of these runs. Raises ValueError where none has come to its own end, or a time is not above 0.
+
+    Without scipy it is always that of the runs as they were seen.
+    """
     if any(not 0.0 < run.time_s < math.inf or not run.weight > 0.0 for run in runs):
         raise ValueError("run times and weights are above 0")
     seen = empirical(runs)
@@ -79,7 +83,7 @@ def fit(runs: Sequence[Run]) -> Fitted:
         scale,
     )
     mean = float(np.average(data.ended, weights=data.weights))
-    if len(ended) < 3 or float(np.ptp(data.ended)) <= _SAME * mean:
+    if not has_scipy() or len(ended) < 3 or float(np.ptp(data.ended)) <= _SAME * mean:
         return Fitted(seen, "empirical", len(ended), len(cut), (), 0.0)
     tried: list[tuple[float, str, Law]] = []
     for form, fitter in _FITTERS.items():

@@ -6,17 +6,24 @@ and are conditioned on lying there; `high` may be infinite.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 LONGEST_S = 1e9  # that is taken as a time
 FARTHEST = 1e-4  # what a law without an upper end is cut off at: the probability beyond
 _STEPS = 512  # of an integral over a law
+
+
+@cache
+def has_scipy() -> bool:
+    """Whether laws can be fitted here, and be beta laws: the daemon alone does without."""
+    return importlib.util.find_spec("scipy") is not None
 
 
 class Law(ABC):
@@ -197,6 +204,10 @@ class Beta(Law):
     beta: float
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if not has_scipy():
+            raise ValueError("a beta law is computed by scipy, which is not installed: pip install 'ejb[sim]'")
 
     def survival(self, time_s: float) -> float:
         from scipy.special import betainc

@@ -20,7 +20,7 @@ from ejbd.manager.facts.subscribers import Subscribers
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.hands.spool import Spool
 from ejbd.store.changes import WriterSession
-from ejbd.store.models import Job, QueueOverride
+from ejbd.store.models import Job, QueueOverride, QueueWindow
 from ejbd.store.transitions import QUEUES_TOPIC, WAKE
 
 
@@ -91,18 +91,28 @@ class Context:
         return self.now - max(since_s, self.up_since)
 
     def queue_settings(self, name: str) -> QueueSettings:
-        """The TOML file's settings of a queue with what was changed at run time on top."""
+        """The TOML file's settings of a queue, what was changed at run time, and on top the windows in force."""
         if self._queues is None:
-            self._queues = self.overridden.settings
+            # What this very transaction has changed is not in memory yet.
+            changed = QUEUES_TOPIC in self.session.info.get(WAKE, ())
+            self._queues = None if changed else self.overridden.settings
         if self._queues is None:
             self._queues = {
                 queue: self.settings.queue_settings(queue).having(changed)
                 for queue, changed in self.session.execute(select(QueueOverride.name, QueueOverride.settings))
             }
+            held = select(QueueWindow.queue, QueueWindow.settings).where(QueueWindow.in_force)
+            for queue, changed in self.session.execute(held.order_by(QueueWindow.id)):
+                below = self._queues.get(queue) or self.settings.queue_settings(queue)
+                self._queues[queue] = below.having(changed)
             # What a transaction reads that may be undone, or that others have overtaken, is for itself only.
             if isinstance(self.session, WriterSession) and QUEUES_TOPIC not in self.session.info.get(WAKE, ()):
                 self.overridden.settings = self._queues
         return self._queues.get(name) or self.settings.queue_settings(name)
+
+    def read_queues_again(self) -> None:
+        """Since this very transaction has changed their settings."""
+        self._queues = None
 
     @cached_property
     def history(self) -> History:

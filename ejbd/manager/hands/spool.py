@@ -258,7 +258,7 @@ def build_worker() -> bytes:
     """
     source = io.BytesIO()
     modules = tuple(one.module for one in site_engines().values())
-    package = resources.files("workers") / "ejb_worker"
+    package = resources.files("ejbd._workers") / "ejb_worker"
     with zipfile.ZipFile(source, "w") as archive:
         for name, data in _sources(package, "ejb_worker"):
             if name == SITE_ENGINES:

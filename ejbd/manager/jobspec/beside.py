@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workers.ejb_worker.launch_options import LAUNCHERS
+from ejbd._workers.ejb_worker.launch_options import LAUNCHERS
 
 LOOKING = frozenset(
     {

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program
 from ejbd.manager.jobspec.again import UNSEEN, InTheWay
 from ejbd.manager.jobspec.beside import Beside, is_assignment, only_looks, without_wrappers
 from ejbd.manager.jobspec.findings import Refusal
-from workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program
 
 # Launchers that EJB does not speak for: their ranks would stay where the script runs.
 _FOREIGN = frozenset(

@@ -19,6 +19,7 @@ from ejbd.manager.facts.listing.roster import Roster, Specs
 from ejbd.manager.poll.reconciling import Reconciler
 from ejbd.manager.poll.round import Round
 from ejbd.manager.rules.looks import drains
+from ejbd.manager.rules.queues import calendars
 
 STEP_S = 0.01  # after which a step ends with the piece that it is at; a piece takes some milliseconds
 
@@ -56,6 +57,8 @@ class Tick:
             self.longest_s = max(self.longest_s, time.monotonic() - begun)
 
     def _all(self) -> Iterator[None]:
+        ctx = self._context()
+        carry_out(ctx, calendars.turn(ctx))
         reconciler = Reconciler(self._context, self._view, self._roster, self._outcomes)
         yield from reconciler.pieces()
         ctx = self._context()

@@ -13,9 +13,12 @@ from ejbd.core.room.windows import why_they_end, windows
 from ejbd.core.shapes import UNLIMITED, BackfillSlot
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import Code, EjbError
+from ejbd.manager.effects import Effects
+from ejbd.manager.facts import calendars
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.promises import Promises
 from ejbd.manager.facts.queues import pauses_of
+from ejbd.manager.rules.queues import calendars as queue_calendars
 from ejbd.manager.submission.admission import queue_allows
 from ejbd.manager.submission.told import ToldClosed, ToldQueue, ToldSlot, ToldWindow
 from ejbd.plugins.policies import queue_policies
@@ -38,6 +41,7 @@ def queues(ctx: Context, view: ClusterView) -> list[ToldQueue]:
             "running": sum(1 for j in view.jobs if j.queue in view.names_of(q.name) and j.state is BatchState.RUNNING),
             "elastic_now": queue_allows(ctx, q.name, q.total_processors)[0],
             "paused": pauses_of(ctx.session, q.name, default=q.default),
+            "calendar": calendars.told(ctx, q.name),
         }
         for q in view.queues
     ]
@@ -117,6 +121,27 @@ def set_queue(ctx: Context, name: str, changes: dict[str, Any], by: str) -> dict
     ctx.session.flush()
     add_event(ctx.session, EventKind.QUEUE_CHANGED, ctx.now, queue=name, by=by, changes=changes)
     return configured.having(checked).model_dump(mode="json")
+
+
+def set_window(ctx: Context, name: str, when: str, changes: dict[str, Any], by: str) -> Effects[None]:
+    """Have settings of a queue hold in a window of the week. None takes one out of it.
+
+    Raises EjbError (INVALID, NOT_FOUND, CONFLICT).
+    """
+    if ctx.view is not None:
+        _refuse_unknown(ctx.view, name)
+    window = queue_calendars.read(when)
+    row = next((row for row in calendars.windows_of(ctx.session, name) if row.when == str(window)), None)
+    wanted = queue_calendars.of_window(row, changes)
+    checked = _checked(calendars.outside(ctx, name), wanted, set(changes), f"queue {name}")
+    yield from queue_calendars.put(ctx, name, window, checked, changes, by)
+
+
+def clear_windows(ctx: Context, name: str, when: str | None, by: str) -> Effects[None]:
+    """Take out a window of a queue, or all of them. Raises EjbError (INVALID, NOT_FOUND)."""
+    if ctx.view is not None:
+        _refuse_unknown(ctx.view, name)
+    yield from queue_calendars.clear(ctx, name, queue_calendars.read(when) if when is not None else None, by)
 
 
 def _refuse_unknown(view: ClusterView, queue: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from ejbd.manager.facts.calendars import ToldCalendar
 from ejbd.manager.facts.queues import ToldPause
 
 
@@ -56,6 +57,7 @@ class ToldQueue(TypedDict):
     running: int
     elastic_now: bool
     paused: list[ToldPause]
+    calendar: ToldCalendar
 
 
 class ToldPlaceholder(TypedDict):

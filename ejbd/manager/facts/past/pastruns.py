@@ -64,6 +64,9 @@ def groups(session: Session, user: str | None, application: str | None, limit: i
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+UNFITTED = ", as they were seen: no law is fitted without scipy (pip install 'ejb[learned]')"
+
+
 @dataclass(frozen=True, slots=True)
 class Learned:
     """What the runs of an application show. `fitted` None: too little, and `why`."""
@@ -79,6 +82,7 @@ def learned(application: Application, rows: Sequence[PastRun]) -> Learned:
     """The law of these runs, the newest first. It takes some milliseconds, and longer the first time."""
     from ejbd.core.speculation.empirical import Run
     from ejbd.core.speculation.fitting import FEWEST_RUNS, fit
+    from ejbd.core.speculation.laws import has_scipy
 
     samples = tuple(Run(row.run_s, row.outcome != "completed", 0.5 ** (at / HALF)) for at, row in enumerate(rows))
     ended = sum(not sample.censored for sample in samples)
@@ -88,7 +92,9 @@ def learned(application: Application, rows: Sequence[PastRun]) -> Learned:
         return Learned(application, tuple(rows), samples, None, why)
     found = fit(samples)
     cut = f" and {found.censored} that were cut short" if found.censored else ""
-    return Learned(application, tuple(rows), samples, found, f"by {found.runs} runs{cut}")
+    return Learned(
+        application, tuple(rows), samples, found, f"by {found.runs} runs{cut}{'' if has_scipy() else UNFITTED}"
+    )
 
 
 def newest(session: Session, of: Application) -> list[PastRun]:

@@ -1,0 +1,64 @@
+"""The cookie of a browser that has signed in, and what keeps other pages from using it.
+
+The cookie holds a token of EJB's own: it is listed, revoked and run out as any other. With it everything can be looked
+at that its user may see; changes are made by the page's own forms alone, which carry :func:`form_mark`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ejbd.api.access.needs import PAGES
+from ejbd.errors import Code, EjbError
+
+SIGNED_IN_S = 12 * 3600.0
+_LOOKS = frozenset({"GET", "HEAD"})
+
+
+def cookie_name(request: Request) -> str:
+    """With the port in it: browsers share cookies between all ports of one name, as of two tunnels on localhost."""
+    return f"ejb_session_{request.url.port or 0}"
+
+
+def cookie_of(request: Request) -> str | None:
+    """The token in the cookie; None without one."""
+    return request.cookies.get(cookie_name(request)) or None
+
+
+def set_cookie(request: Request, response: Response, token: str) -> None:
+    """Out of reach of scripts, and sent by pages of this site alone."""
+    secure = request.url.scheme == "https"
+    options = {"path": "/", "httponly": True, "secure": secure}
+    response.set_cookie(cookie_name(request), token, max_age=int(SIGNED_IN_S), samesite="strict", **options)  # type: ignore[arg-type]
+
+
+def drop_cookie(request: Request, response: Response) -> None:
+    """The browser forgets it."""
+    response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="strict")
+
+
+def form_mark(token: str) -> str:
+    """What a form carries: a page that cannot read the cookie cannot know it."""
+    return hashlib.sha256(b"ejb form\0" + token.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def refuse_beyond_forms(request: Request) -> None:
+    """Raise EjbError (FORBIDDEN) where a cookie is sent with a change that none of the page's own forms makes.
+
+    The form's mark is looked at where its body is read (:mod:`ejbd.web.forms`).
+    """
+    if request.method in _LOOKS:
+        return
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if not request.url.path.startswith(PAGES) or site not in ("same-origin", "none"):
+        hint = "scripts use a token: `ejb token create`"
+        raise EjbError(Code.FORBIDDEN, "a browser that has signed in changes things by the page's forms", hint=hint)
+
+
+def is_form_mark(token: str | None, shown: str) -> bool:
+    """Whether a form was made for this cookie."""
+    return token is not None and hmac.compare_digest(form_mark(token).encode(), shown.encode())

@@ -1,0 +1,196 @@
+"""What runs on the cluster and what is planned there, as one user may see it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypedDict
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView
+from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.states import TERMINAL_SUBJOB, EpochState
+from ejbd.wire.hostlists import fold
+from ejbd.wire.kinds import J0_ROLES
+
+MOST_PAST = 5000  # subjobs that have ended
+
+
+class BarKind(StrEnum):
+    """What processors are held, or planned, for."""
+
+    ELASTIC = "elastic"  # a batch job of EJB's
+    J0 = "j0"  # a place holder that waits, where the batch system means to start it
+    OTHER = "other"  # a batch job that is not EJB's
+    PLANNED = "planned"  # another one that waits, where the batch system means to start it
+    RESERVATION = "reservation"  # a site's, or a drain
+
+
+class ToldBar(TypedDict):
+    """Processors over time. `job`, `name` and `user` are empty where the caller may not see the job.
+
+    `start_s`, `end_s`: seconds since the epoch; `end_s` None: without an end, or not known. `degree` is that of
+    over-subscription, 0 where no rank runs. `nodes` is a list as `n[1-3]`, empty where it is not known.
+    """
+
+    kind: BarKind
+    job: str
+    name: str
+    user: str
+    processors: int
+    nodes: str
+    start_s: float
+    end_s: float | None
+    degree: int
+    mine: bool
+
+
+class ToldNodes(TypedDict):
+    """Nodes that stand beside each other and are alike."""
+
+    nodes: str
+    count: int
+    processors: int
+    usable: bool
+    state: str
+
+
+class ToldCluster(TypedDict):
+    """The cluster as the last poll saw it."""
+
+    at_s: float
+    processors: int
+    free: int
+    nodes: list[ToldNodes]
+    bars: list[ToldBar]
+
+
+def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool, since_s: float) -> ToldCluster:
+    """What runs and is planned, and EJB's subjobs that ended after `since_s`.
+
+    Jobs of others are processors that are held, without a name: unless `sees_all` nothing else of them is told.
+    """
+    of_batch = _subjobs(session, since_s)
+    degrees = _degrees(session)
+    bars: list[ToldBar] = []
+    shown: set[str] = set()
+
+    def bar(
+        kind: BarKind,
+        nodes: Iterable[str],
+        processors: int,
+        start_s: float,
+        end_s: float | None,
+        job: Job | None = None,
+    ) -> ToldBar:
+        seen = job is not None and (sees_all or job.user == user)
+        kind = kind if seen or kind not in (BarKind.ELASTIC, BarKind.J0) else _OF_OTHERS[kind]
+        return {
+            "kind": kind,
+            "job": job.id if job is not None and seen else "",
+            "name": job.name if job is not None and seen else "",
+            "user": job.user if job is not None and seen else "",
+            "processors": processors,
+            "nodes": _folded(tuple(nodes)),
+            "start_s": start_s,
+            "end_s": end_s,
+            "degree": degrees.get(job.id, 0) if job is not None and seen else 0,
+            "mine": job is not None and job.user == user,
+        }
+
+    for one in view.jobs:
+        ours = of_batch.get(one.base_id)
+        if ours is not None:
+            shown.add(ours[0].id)
+        found = _bar_of(one, view, ours)
+        if found is None:
+            continue
+        kind, nodes, start_s, end_s = found
+        made = bar(kind, nodes, one.processors, start_s, end_s, ours[1] if ours is not None else None)
+        if ours is None and sees_all:
+            made["job"], made["name"], made["user"] = one.id, one.name, one.user
+        bars.append(made)
+    for subjob, job in of_batch.values():
+        if subjob.id not in shown and subjob.start_s is not None and subjob.state in TERMINAL_SUBJOB:
+            past = bar(BarKind.ELASTIC, map(str, subjob.nodes), subjob.processors, subjob.start_s, subjob.end_s, job)
+            bars.append({**past, "degree": 0})
+    for kept in view.site_reservations:
+        end_s = kept.end_s if math.isfinite(kept.end_s) else None
+        about = bar(BarKind.RESERVATION, kept.nodes, kept.processors or 0, kept.start_s, end_s)
+        bars.append({**about, "name": kept.what})
+    usable = [node for node in view.nodes if node.usable]
+    return {
+        "at_s": view.time_s,
+        "processors": sum(node.processors for node in view.nodes),
+        "free": sum(node.free for node in usable),
+        "nodes": _nodes(view.nodes),
+        "bars": bars,
+    }
+
+
+_OF_OTHERS = {BarKind.ELASTIC: BarKind.OTHER, BarKind.J0: BarKind.PLANNED}
+
+
+def _bar_of(
+    one: BatchJobView, view: ClusterView, ours: tuple[Subjob, Job] | None
+) -> tuple[BarKind, tuple[str, ...], float, float | None] | None:
+    if one.state.holds_processors:
+        kind = BarKind.ELASTIC if ours is not None and ours[1].elastic else BarKind.OTHER
+        return kind, one.nodes, one.start_s if one.start_s is not None else view.time_s, one.end_s
+    if one.state is not BatchState.PENDING or one.planned_start_s is None:
+        return None
+    end_s = None if one.walltime_s is None else one.planned_start_s + one.walltime_s
+    is_j0 = ours is not None and ours[0].role in J0_ROLES
+    return BarKind.J0 if is_j0 else BarKind.PLANNED, one.planned_nodes, one.planned_start_s, end_s
+
+
+def _subjobs(session: Session, since_s: float) -> dict[str, tuple[Subjob, Job]]:
+    """EJB's subjobs that have not ended, or ended of late, by their batch jobs' ids."""
+    lately = or_(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.end_s >= since_s)
+    rows = select(Subjob, Job).join(Job, Job.id == Subjob.job_id).where(Subjob.batch_id.is_not(None), lately)
+    rows = rows.order_by(Subjob.created_s.desc()).limit(MOST_PAST)
+    found: dict[str, tuple[Subjob, Job]] = {}
+    for subjob, job in session.execute(rows):
+        found.setdefault(subjob.batch_id or "", (subjob, job))
+    return found
+
+
+def _degrees(session: Session) -> dict[str, int]:
+    rows = select(Epoch.job_id, Epoch.size, Epoch.processors).where(Epoch.state == EpochState.RUNNING)
+    return {row.job_id: math.ceil(row.size / max(1, row.processors)) for row in session.execute(rows)}
+
+
+def _nodes(nodes: Iterable[NodeView]) -> list[ToldNodes]:
+    """In the order of their names, alike ones together."""
+    found: list[ToldNodes] = []
+    names: list[str] = []
+    like: tuple[int, bool, str] | None = None
+    for node in [*sorted(nodes, key=lambda one: natural(one.name)), None]:
+        this = None if node is None else (node.processors, node.usable, node.state)
+        if like is not None and this != like:
+            told = _folded(tuple(names))
+            found.append(
+                {"nodes": told, "count": len(names), "processors": like[0], "usable": like[1], "state": like[2]}
+            )
+            names = []
+        if node is not None:
+            names.append(node.name)
+        like = this
+    return found
+
+
+@lru_cache(4096)
+def _folded(names: tuple[str, ...]) -> str:
+    """Kept: from poll to poll most jobs hold the nodes that they held, and 5,000 nodes take a second to fold."""
+    return fold(names)
+
+
+@lru_cache(65_536)
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """n9 before n10."""
+    return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name))

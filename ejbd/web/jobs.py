@@ -1,0 +1,107 @@
+"""The list of jobs, with filters that stand in the address, and a job's own page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ejbd.api import jobs, timelines
+from ejbd.api.auth import Caller, Manager
+from ejbd.api.events import EventFilter, job_events
+from ejbd.api.gantt import svg
+from ejbd.api.models import JobDetail
+from ejbd.api.selecting import Selector
+from ejbd.web.render import html
+from ejbd.wire.states import JobState
+
+SHOWN = 100
+EVENTS = 200
+
+router = APIRouter(prefix="/web/jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the address says, as the form shows it again."""
+
+    which: str
+    queue: str
+    name: str
+    user: str
+    mine: bool
+    limit: int
+
+    def address(self, **more: object) -> str:
+        """The same list, from another job on."""
+        asked = {"which": self.which, "queue": self.queue, "name": self.name, "user": self.user}
+        words = {key: value for key, value in {**asked, **more}.items() if value}
+        words |= {"mine": "true"} if self.mine else {}
+        words |= {"limit": str(self.limit)} if self.limit != SHOWN else {}
+        return "/web/jobs" + (f"?{urlencode(words)}" if words else "")
+
+
+Text = Annotated[str, Query(max_length=256)]
+
+
+@router.get("")
+async def listed(
+    request: Request,
+    manager: Manager,
+    caller: Caller,
+    which: Text = "",
+    queue: Text = "",
+    name: Text = "",
+    user: Text = "",
+    mine: bool = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = SHOWN,
+    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> Response:
+    """Jobs, newest first. `which` is a state, `living` or `ended`."""
+    filters = Filters(which, queue, name, user, mine, limit)
+    query = jobs.JobFilter(
+        state=tuple(state for state in JobState if state.value == which),
+        alive={"living": True, "ended": False}.get(which),
+        queue=queue or None,
+        name=name or None,
+        user=user or None,
+        mine=mine,
+        limit=limit,
+        before=before,
+    )
+    page = await jobs.list_jobs(manager, caller, query)
+    older = None if page.next is None else filters.address(before=page.next)
+    states = ["living", "ended", *JobState]
+    return html("jobs.html", (request, caller), page=page, filters=filters, states=states, older=older)
+
+
+@router.get("/{job}")
+async def shown(request: Request, manager: Manager, caller: Caller, job: Selector) -> Response:
+    """One job: plan and past, explained in words, its moves, its events."""
+    detail = await jobs.show(manager, caller, job)
+    explained = await jobs.explain(manager, caller, detail.id)
+    line = await timelines.told(manager, caller, detail.id)
+    moves = await timelines.moves(manager, caller, detail.id)
+    events = await job_events(manager, caller, detail.id, EventFilter(limit=10_000))
+    return html(
+        "job.html",
+        (request, caller),
+        job=detail,
+        explained=explained,
+        picture=svg(line),
+        moves=moves.moves,
+        events=events.events[-EVENTS:][::-1],
+        commands=commands(detail),
+        over=detail.state.over,
+    )
+
+
+def commands(job: JobDetail) -> list[str]:
+    """The commands of `ejb` that show and do the same, to be copied."""
+    words = ["status", "explain", "timeline", "logs -f", "events"]
+    if not job.state.over:
+        words += ["wait", "release" if job.held else "hold", "cancel"]
+    return [f"ejb {word} {job.id}" for word in words]

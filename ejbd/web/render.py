@@ -1,0 +1,75 @@
+"""From typed values to HTML: the templates, and how times and lengths are written in them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import Request
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from ejbd import __version__
+from ejbd.api.access.cookies import cookie_of, form_mark
+from ejbd.api.auth import Principal
+from ejbd.web.gantt import about
+from ejbd.wire.kinds import EventKind
+from ejbd.wire.rights import Scope
+
+
+def moment(at_s: float | None) -> Markup:
+    """A time: UTC in the page, which its script turns into the reader's zone."""
+    if at_s is None or not math.isfinite(at_s):
+        return Markup("–")
+    at = datetime.fromtimestamp(at_s, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.strftime("%Y-%m-%dT%H:%M:%SZ"), at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """`2 d 3 h`, `5 min 20 s`: the two largest units."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    sign, left = ("−" if seconds < 0 else ""), round(abs(seconds))
+    if left < 60:
+        return f"{sign}{abs(seconds):.3g} s"
+    parts: list[str] = []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return sign + " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def figure(value: float | None) -> str:
+    """A number with its thousands apart."""
+    return "–" if value is None else f"{value:,.0f}".replace(",", " ") if abs(value) >= 100 else f"{value:.3g}"
+
+
+def share(value: float) -> str:
+    return f"{value:.0%}"
+
+
+ENVIRONMENT = Environment(
+    loader=PackageLoader("ejbd.web"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+ENVIRONMENT.filters |= {"moment": moment, "duration": duration, "figure": figure, "share": share, "about": about}
+ENVIRONMENT.globals |= {"version": __version__, "kinds": " ".join(kind.value for kind in EventKind), "caller": None}
+
+
+def html(template: str, asked: tuple[Request, Principal] | None, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page; `asked`: the request and its user, of a page that is for a user."""
+    if asked is not None:
+        request, caller = asked
+        mark = form_mark(cookie_of(request) or "")
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        steers = caller.scope.covers(Scope.SUBMIT)
+        values |= {"caller": caller, "mark": mark, "here": here, "steers": steers}
+    return HTMLResponse(ENVIRONMENT.get_template(template).render(**values), status)

@@ -1,0 +1,156 @@
+// What the page does by itself: times in the reader's zone, news as they come, output as it comes, copying.
+"use strict";
+
+(() => {
+  const REST_MS = 3000; // between two looks that news cause, at least
+  const SHARE = 100; // and so many times as long as the last look took: a page costs the daemon less than 1 % of a core
+  const SLOW_MS = 30000; // and where there are none: what other jobs do makes no event
+  const AGAIN_MS = 5000;
+  const MOST_OUTPUT = 262144; // characters that are kept of an output
+
+  const form = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    hour12: false, timeZoneName: "short",
+  });
+
+  function localTimes(root) {
+    for (const one of root.querySelectorAll("time[datetime]:not([data-local])")) {
+      const at = new Date(one.dateTime);
+      if (!Number.isNaN(at.getTime())) {
+        one.title = one.textContent;
+        one.textContent = form.format(at);
+        one.dataset.local = "";
+      }
+    }
+    for (const one of root.querySelectorAll("text[data-at]")) {
+      const at = new Date(Number(one.dataset.at) * 1000);
+      const day = { weekday: "short", day: "2-digit" };
+      const words = { hour: "2-digit", minute: "2-digit", hour12: false, ...(one.dataset.day ? day : {}) };
+      one.textContent = new Intl.DateTimeFormat(undefined, words).format(at);
+    }
+  }
+
+  // -- news: the daemon's own stream of events ----------------------------------------------------------------------
+
+  const told = document.getElementById("connection");
+  let last = null;
+  let looked = 0;
+  let took = 0;
+  let timer = 0;
+
+  function say(text, gone) {
+    if (told && told.textContent !== text) {
+      told.textContent = text;
+      told.classList.toggle("gone", gone);
+    }
+  }
+
+  function look() {
+    timer = 0;
+    if (document.visibilityState === "hidden") return;
+    looked = Date.now();
+    document.body.dispatchEvent(new CustomEvent("ejb:news"));
+  }
+
+  function soon() {
+    const rest = Math.min(SLOW_MS, Math.max(REST_MS, SHARE * took));
+    if (!timer) timer = setTimeout(look, Math.max(200, looked + rest - Date.now()));
+  }
+
+  function listen() {
+    const source = new EventSource("/v1/events/stream" + (last === null ? "" : "?after=" + last));
+    const heard = (event) => {
+      if (event.lastEventId) last = event.lastEventId;
+      soon();
+    };
+    for (const kind of (document.body.dataset.kinds || "").split(" ")) source.addEventListener(kind, heard);
+    let away = true; // what happened between the page and its stream is in neither: one look more shows it
+    source.onopen = () => {
+      say("live", false);
+      if (away) soon();
+      away = false;
+    };
+    source.onerror = () => {
+      away = true;
+      say("the daemon does not answer; what is shown may be old", true);
+      if (source.readyState === EventSource.CLOSED) setTimeout(listenAgain, AGAIN_MS);
+    };
+    window.addEventListener("pagehide", () => source.close(), { once: true });
+  }
+
+  function listenAgain() {
+    listen();
+    soon();
+  }
+
+  // -- what a reader has opened, scrolled or begun to use stays as it is when the page looks anew --------------------
+
+  const kept = { open: [], left: {} };
+  document.body.addEventListener("htmx:beforeSwap", () => {
+    kept.open = [...document.querySelectorAll("#live details[open][id]")].map((one) => one.id);
+    kept.left = {};
+    for (const one of document.querySelectorAll("#live .wide[id]")) kept.left[one.id] = one.scrollLeft;
+  });
+  document.body.addEventListener("htmx:afterSwap", () => {
+    for (const id of kept.open) document.getElementById(id)?.setAttribute("open", "");
+    for (const id of Object.keys(kept.left)) {
+      const one = document.getElementById(id);
+      if (one) one.scrollLeft = kept.left[id];
+    }
+    localTimes(document);
+  });
+  document.body.addEventListener("htmx:afterRequest", () => { took = Date.now() - looked; });
+  document.body.addEventListener("htmx:responseError", (event) => {
+    if (event.detail.xhr.status === 401) say("signed out: load the page anew", true);
+  });
+
+  // -- output, as the job writes it ----------------------------------------------------------------------------------
+
+  async function follow(place) {
+    const decoder = new TextDecoder();
+    let offset = 0;
+    for (;;) {
+      let wait = 2000;
+      if (document.visibilityState !== "hidden" && place.closest("details")?.open !== false) {
+        try {
+          const answer = await fetch(place.dataset.log + "&offset=" + offset);
+          if (answer.ok) {
+            const bytes = new Uint8Array(await answer.arrayBuffer());
+            if (bytes.length) {
+              const below = place.scrollTop + place.clientHeight >= place.scrollHeight - 4;
+              place.textContent = (place.textContent + decoder.decode(bytes, { stream: true })).slice(-MOST_OUTPUT);
+              if (below) place.scrollTop = place.scrollHeight;
+              wait = 200;
+            }
+            offset = Number(answer.headers.get("X-EJB-Next-Offset"));
+            if (answer.headers.get("X-EJB-Complete") === "true") return;
+          } else {
+            const problem = await answer.json().catch(() => ({}));
+            if (!place.textContent && problem.detail) place.textContent = "(" + problem.detail + ")";
+            wait = 10000;
+          }
+        } catch {
+          wait = AGAIN_MS;
+        }
+      }
+      await new Promise((done) => setTimeout(done, wait));
+    }
+  }
+
+  localTimes(document);
+  for (const place of document.querySelectorAll("[data-log]")) follow(place);
+  for (const button of document.querySelectorAll("button.copy")) {
+    if (!navigator.clipboard) continue; // an address that is not encrypted, and not this machine
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "copied";
+    });
+  }
+  if (document.getElementById("live")) {
+    listen();
+    setInterval(() => { if (Date.now() - looked > SLOW_MS) look(); }, 5000);
+    document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") soon(); });
+    looked = Date.now();
+  }
+})();

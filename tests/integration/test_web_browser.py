@@ -1,0 +1,118 @@
+"""The page in a browser: who sees what, the switch, hostile names, many nodes, small screens, and what axe says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fakes.api_server import ApiServer
+from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
+from tests.fakes.web import batch_job, cluster_view, link, runs, submit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web-browser")]
+PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if reason := missing_browser():
+        pytest.skip(reason)
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    made = ApiServer(tmp_path_factory.mktemp("web"), settings={"operators": ["otto"]})
+    made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
+    made.servers.app.state.pictures.good_s = 0.0
+    yield made
+    made.close()
+
+
+def test_users_see_their_own_jobs_and_operators_all(browser: Browser, server: ApiServer) -> None:
+    submit(server, "ada", "adas-work")
+    submit(server, "bob", "bobs-work")
+    seen = {}
+    for user in ("ada", "bob", "otto"):
+        with reader(browser, link(server, user)) as page:
+            page.goto(server.servers.url + "/web/jobs")
+            text = page.inner_text("main")
+            seen[user] = {name for name in ("adas-work", "bobs-work") if name in text}
+    assert seen == {"ada": {"adas-work"}, "bob": {"bobs-work"}, "otto": {"adas-work", "bobs-work"}}
+
+
+def test_an_operator_turns_elasticity_off_and_on_by_the_switch(browser: Browser, server: ApiServer) -> None:
+    with reader(browser, link(server, "ada")) as page:
+        page.goto(server.servers.url + "/web/queues")
+        assert page.locator("form.switch").count() == 0
+    with reader(browser, link(server, "otto")) as page:
+        page.goto(server.servers.url + "/web/queues")
+        for choice in ("off", "on"):
+            with page.expect_navigation():
+                page.locator(f"form.switch button[value={choice}]").click()
+            assert page.locator("form.switch button[aria-pressed=true]").inner_text() == choice
+            assert server.manager.overrides["elasticity"] == choice
+
+
+def test_a_job_is_cancelled_by_keyboard(browser: Browser, server: ApiServer) -> None:
+    job = submit(server, "ada", "unwanted")
+    with reader(browser, link(server, "ada")) as page:
+        page.goto(f"{server.servers.url}/web/jobs/{job}")
+        page.locator("details.sure summary").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        assert page.locator(".now .state").inner_text() == "cancelled"
+
+
+def test_a_hostile_name_stays_text(browser: Browser, server: ApiServer) -> None:
+    job = submit(server, "ada", HOSTILE)
+    runs(server, job, "88", ["n3"], 8)
+    server.manager.view = cluster_view(jobs=(batch_job("88", ["n3"], 8),))
+    with reader(browser, link(server, "ada")) as page:
+        for path in ("/web/jobs", f"/web/jobs/{job}", "/"):
+            page.goto(server.servers.url + path)
+            assert HOSTILE in (page.text_content("main") or "")
+            assert page.locator("main img, main script").count() == 0
+
+
+def test_five_thousand_nodes_are_readable_and_lead_to_single_ones(browser: Browser, server: ApiServer) -> None:
+    jobs = [batch_job(str(at), [f"n{at + 1}", f"n{at + 2}"], 32) for at in range(0, 1000, 2)]
+    server.manager.view = cluster_view(5000, jobs=tuple(jobs))
+    with reader(browser, link(server, "otto")) as page:
+        page.goto(server.servers.url + "/")
+        assert page.locator("svg.gantt .lane").count() == 60
+        page.locator("svg.gantt a").first.click()
+        page.wait_for_url("**/?*last=84*")
+        # 84 nodes are two a lane still; the group of these leads to each.
+        page.locator("svg.gantt a[href*='first']").first.click()
+        page.wait_for_url("**/?*last=2")
+        assert page.locator("svg.gantt .lane").count() == 2
+
+
+def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
+    browser: Browser, server: ApiServer
+) -> None:
+    job = submit(server, "ada", "heat")
+    runs(server, job, "88", ["n3"], 8)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8)))
+    with reader(browser, link(server, "otto"), viewport={"width": 360, "height": 740}, color_scheme="light") as page:
+        for path in (*PAGES, f"/web/jobs/{job}"):
+            page.goto(server.servers.url + path)
+            assert found_by_axe(page) == [], path
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 360, f"{path} is {wide} wide"
+        page.emulate_media(color_scheme="dark")
+        for path in ("/", f"/web/jobs/{job}"):
+            page.goto(server.servers.url + path)
+            assert found_by_axe(page) == [], f"{path}, dark"
+    with reader(browser, server.servers.url + "/") as page:  # not signed in
+        assert found_by_axe(page) == []

@@ -1,0 +1,256 @@
+"""The page: signing in, rights, forms, headers, and what stands on it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from ejbd.api.signin import GOOD_S, Links
+from ejbd.core.view import BatchState
+from ejbd.errors import EjbError
+from ejbd.store.models import Subjob
+from ejbd.wire.rights import Scope
+from tests.fakes.api_server import ApiServer
+from tests.fakes.web import batch_job, cluster_view, link, mark, runs, signed_in, submit
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
+PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    made = ApiServer(tmp_path_factory.mktemp("web"), settings={"operators": ["otto"]})
+    made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
+    made.servers.app.state.pictures.good_s = 0.0
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ada(server: ApiServer) -> Iterator[httpx.Client]:
+    with signed_in(server, "ada") as client:
+        yield client
+
+
+@pytest.fixture
+def otto(server: ApiServer) -> Iterator[httpx.Client]:
+    with signed_in(server, "otto") as client:
+        yield client
+
+
+def post(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
+    return client.post(path, data={"mark": mark(client), **fields})
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_without_a_sign_in_a_page_says_how_to_sign_in(server: ApiServer, path: str) -> None:
+    answer = httpx.get(server.servers.url + path)
+    assert answer.status_code == 401
+    assert "ejb web" in answer.text and answer.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_has_a_script_or_style_of_its_own_or_an_outside_address(ada: httpx.Client, path: str) -> None:
+    answer = ada.get(path)
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy and "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*src=\"/web/static/)|<style|\sstyle=|\son[a-z]+=|javascript:", answer.text)
+    outside = re.findall(r"(?:src|href|action|hx-get)=\"(?!/|#)[^\"]*\"", answer.text)
+    assert outside == []
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_link_is_good_once_and_its_cookie_is_out_of_reach(server: ApiServer) -> None:
+    address = link(server, "ada")
+    first = httpx.get(address)
+    cookie = first.headers["set-cookie"]
+    assert first.status_code == 200 and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
+    again = httpx.get(address)
+    assert again.status_code == 401 and "set-cookie" not in again.headers and "used already" in again.text
+
+
+def test_a_link_runs_out() -> None:
+    now = 0.0
+    links = Links(lambda: now)
+    key = links.new("ada", Scope.SUBMIT)
+    now = GOOD_S + 1
+    with pytest.raises(EjbError, match="run out"):
+        links.take(key)
+
+
+def test_only_the_unix_socket_makes_links(server: ApiServer, ada: httpx.Client) -> None:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd") as peer:
+        made = peer.post("/v1/web", json={}).json()
+        assert made["url"] == server.servers.url + made["path"]
+        token = peer.post("/v1/tokens", json={}).json()["token"]
+    assert ME in httpx.get(made["url"]).text
+    refused = httpx.post(server.servers.url + "/v1/web", json={}, headers={"Authorization": f"Bearer {token}"})
+    assert refused.status_code == 403
+    assert ada.post("/v1/web", json={}).status_code == 403
+
+
+def test_the_browsers_token_is_listed_and_revoked_as_any_other(server: ApiServer) -> None:
+    with signed_in(server, "nina") as client:
+        assert [one["label"] for one in client.get("/v1/tokens").json()["tokens"]] == ["web page"]
+        assert post(client, "/web/out").status_code == 303
+        assert client.get("/web/jobs").status_code == 401
+
+
+def test_each_user_sees_what_rest_would_show(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
+    job = submit(server, "bob", "bobs-secret")
+    assert "bobs-secret" not in ada.get("/web/jobs").text
+    assert "bobs-secret" in otto.get("/web/jobs").text
+    assert otto.get(f"/web/jobs/{job}").status_code == 200
+    for path in (f"/web/jobs/{job}", f"/v1/jobs/{job}"):
+        assert ada.get(path).status_code == 404
+    assert post(ada, f"/web/jobs/{job}/cancel").status_code == 404
+    assert ada.get("/web/jobs", params={"user": "bob"}).status_code == 403
+
+
+def test_a_cookie_changes_nothing_without_the_pages_own_form(server: ApiServer, ada: httpx.Client) -> None:
+    job = submit(server, "ada", "mine")
+    path = f"/web/jobs/{job}/cancel"
+    assert ada.post(path).status_code == 403
+    assert ada.post(path, data={"mark": "0" * 32}).status_code == 403
+    assert ada.post(path, json={"mark": mark(ada)}).status_code == 403
+    assert ada.post(path, data={"mark": mark(ada)}, headers={"Sec-Fetch-Site": "same-site"}).status_code == 403
+    assert ada.post(f"/v1/jobs/{job}/cancel").status_code == 403
+    assert ada.delete("/v1/tokens/" + "0" * 16).status_code == 403
+    with signed_in(server, "ada") as other:
+        assert ada.post(path, data={"mark": mark(other)}).status_code == 403
+    assert ada.get(f"/v1/jobs/{job}").json()["state"] == "received"
+    assert post(ada, path).headers["location"] == f"/web/jobs/{job}"
+    assert ada.get(f"/v1/jobs/{job}").json()["state"] == "cancelled"
+
+
+def test_a_job_is_held_and_released(server: ApiServer, ada: httpx.Client) -> None:
+    job = submit(server, "ada", "held")
+    assert post(ada, f"/web/jobs/{job}/hold").status_code == 303
+    assert "Release" in ada.get(f"/web/jobs/{job}").text
+    assert post(ada, f"/web/jobs/{job}/release").status_code == 303
+    assert "Hold" in ada.get(f"/web/jobs/{job}").text
+
+
+def test_a_sign_in_for_looking_has_no_forms_that_act(server: ApiServer) -> None:
+    job = submit(server, "ada", "looked-at")
+    with signed_in(server, "ada", Scope.READ) as client:
+        assert f"/web/jobs/{job}/cancel" not in client.get(f"/web/jobs/{job}").text
+        assert post(client, f"/web/jobs/{job}/cancel").status_code == 403
+
+
+def test_the_switch_is_for_operators(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
+    assert "/web/queues/main/set" not in ada.get("/web/queues").text
+    assert post(ada, "/web/queues/main/set", elasticity="off").status_code == 403
+    assert post(otto, "/web/queues/main/set", elasticity="nonsense").status_code == 422
+    assert post(otto, "/web/queues/main/set", elasticity="off").status_code == 303
+    assert otto.get("/v1/queues/main").json()["settings"]["elasticity"] == "off"
+    assert post(otto, "/web/queues/main/set", elasticity="").status_code == 303
+    assert otto.get("/v1/queues/main").json()["overridden"] == []
+
+
+def test_the_checks_are_for_administrators(server: ApiServer, otto: httpx.Client) -> None:
+    assert post(otto, "/web/doctor").status_code == 403
+    with signed_in(server, ME) as admin:
+        assert "BAD: spool" in post(admin, "/web/doctor").text
+
+
+def test_a_hostile_name_stays_text(server: ApiServer, ada: httpx.Client) -> None:
+    job = submit(server, "ada", HOSTILE)
+    runs(server, job, "88", ["n3"], 8)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8)))
+    for path in ("/web/jobs", f"/web/jobs/{job}", "/"):
+        text = ada.get(path).text
+        assert "&lt;script&gt;alert(1)" in text
+        assert "<script>alert" not in text and "<img" not in text and "49" not in re.findall(r">(\d+)<", text)
+
+
+def test_filters_stay_in_the_address(server: ApiServer, ada: httpx.Client) -> None:
+    submit(server, "ada", "wanted")
+    submit(server, "ada", "unwanted")
+    text = ada.get("/web/jobs", params={"name": "wanted", "which": "living", "limit": 1}).text
+    assert ">wanted<" in text and ">unwanted<" not in text
+    assert 'hx-get="/web/jobs?name=wanted&amp;which=living&amp;limit=1"' in text
+    submit(server, "ada", "wanted")
+    text = ada.get("/web/jobs", params={"name": "wanted", "limit": 1}).text
+    older = re.search(r'href="(/web/jobs\?[^"]*before=\d+[^"]*)"', text)
+    assert older is not None and ">wanted<" in ada.get(older[1].replace("&amp;", "&")).text
+
+
+def test_jobs_of_others_are_processors_without_a_name(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
+    job = submit(server, "bob", "bobs-elastic")
+    runs(server, job, "99", ["n4"], 8)
+    waits = batch_job("100", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 60, planned_nodes=("n5",))
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("99", ["n4"], 8), waits))
+    seen = ada.get("/v1/cluster").json()
+    assert {bar["kind"] for bar in seen["bars"]} == {"other", "planned", "reservation"}
+    assert not any(bar["job"] or bar["user"] for bar in seen["bars"])
+    for secret in ("secret-77", "eve", "bobs-elastic", job):
+        assert secret not in ada.get("/").text
+    kinds = {bar["job"]: (bar["kind"], bar["user"]) for bar in otto.get("/v1/cluster").json()["bars"]}
+    assert kinds[job] == ("elastic", "bob") and kinds["77"] == ("other", "eve")
+
+
+def test_many_nodes_are_grouped_and_each_group_leads_to_its_own_picture(server: ApiServer, ada: httpx.Client) -> None:
+    jobs = [batch_job(str(at), [f"n{at + 1}", f"n{at + 2}"], 32) for at in range(0, 1000, 2)]
+    server.manager.view = cluster_view(5000, jobs=tuple(jobs))
+    text = ada.get("/").text
+    assert len(text) < 300_000
+    groups = re.findall(r'href="(/\?first=\d+&amp;last=\d+)"', text)
+    assert len(groups) == 60 and groups[0] == "/?first=0&amp;last=84"
+    near = ada.get("/?first=0&last=50").text
+    assert near.count('class="lane"') == 50 and 'class="bar other"' in near
+    server.manager.view = cluster_view()
+
+
+@pytest.mark.parametrize("query", ["back=0", "ahead=nan", "first=-1", "shift=1e9", "last=x"])
+def test_a_time_or_place_that_cannot_be_is_told_in_a_page(ada: httpx.Client, query: str) -> None:
+    answer = ada.get(f"/?{query}")
+    assert answer.status_code == 422
+    assert "Back to the first page" in answer.text
+
+
+def test_health_says_faults_first(server: ApiServer, ada: httpx.Client) -> None:
+    assert "The daemon does its work" in ada.get("/web/health").text
+    server.manager.ok = False
+    assert "cannot do its work" in ada.get("/web/health").text
+    server.manager.ok = True
+
+
+def test_savings_are_by_day_and_user_with_what_is_worse_first(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    end = 1_700_000_000.0
+    common = {"state": "completed", "end_s": end, "start_s": end - 200, "work_s": 100.0}
+    for user, promised in (("ada", end + 500), ("bob", end - 160)):
+        job = submit(server, user, "saved", **common, rigid_start_s=promised)
+        runs(server, job, f"5{len(user)}{promised:.0f}", ["n9"], 4)
+        server.run(server.store.write(lambda session, job=job: _ended(session, job, end)))  # type: ignore[misc]
+    submit(server, "ada", "failed", state="failed", end_s=end, start_s=end - 5)
+    query = {"since_s": end - 10, "until_s": end + 10}
+    own = ada.get("/v1/savings", params=query).json()
+    assert [(row["key"], row["jobs"], row["uncounted"]) for row in own["rows"]] == [("2023-11-14", 1, 1)]
+    assert own["total"]["saved_s"] == 600.0  # promised at +500, 100 s of work
+    assert own["total"]["charged_processor_s"] == 4 * 200 and own["total"]["alone_processor_s"] == 8 * 100
+    everyone = otto.get("/v1/savings", params={**query, "by": "day,user"}).json()
+    assert [row["key"] for row in everyone["rows"]] == ["2023-11-14 ada", "2023-11-14 bob"]
+    assert (everyone["total"]["later"], everyone["total"]["later_s"]) == (1, 60.0)
+    assert everyone["total"]["saved_s"] == 540.0
+    lines = otto.get("/v1/savings", params={**query, "by": "day,user", "format": "csv"}).text.splitlines()
+    assert lines[0].startswith("day,user,jobs,saved_s") and lines[2].startswith("2023-11-14,bob,1,-60.0")
+    assert ada.get("/v1/savings?since_s=5&until_s=4").status_code == 422
+    assert "ended later than J0" in otto.get("/web/savings?days=3660").text
+
+
+def _ended(session: Session, job: str, end_s: float) -> None:
+    rows = update(Subjob).where(Subjob.job_id == job)
+    session.execute(rows.values(state="ended", start_s=end_s - 200, end_s=end_s))
