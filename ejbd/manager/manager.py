@@ -719,7 +719,7 @@ def _with_files(session: Session) -> dict[str, str]:
     """Jobs that are not over and of which the batch system has had something, each with its user."""
     query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
     found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
-    return dict(found.tuples().all())
+    return {row.id: row.user for row in found}
 
 
 async def _every(period_s: float, what: Callable[[], Awaitable[None]]) -> None:

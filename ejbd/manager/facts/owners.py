@@ -29,7 +29,7 @@ class Owners:
         ordered = sorted(jobs)
         for at in range(0, len(ordered), AT_ONCE):
             found = session.execute(select(Job.id, Job.user).where(Job.id.in_(ordered[at : at + AT_ONCE])))
-            self._users.update(found.tuples().all())
+            self._users.update({row.id: row.user for row in found})
 
     def verified(self, view: ClusterView) -> ClusterView:
         """The view, in which a batch job with the tag of another user's job is a stranger's, without a mark."""

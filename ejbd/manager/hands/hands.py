@@ -141,7 +141,8 @@ class UsersHands(Hands):
         return spool
 
     def users_of(self, session: Session, jobs: Collection[str]) -> dict[str, str]:
-        return dict(session.execute(select(Job.id, Job.user).where(Job.id.in_(jobs))).tuples().all())
+        rows = session.execute(select(Job.id, Job.user).where(Job.id.in_(jobs)))
+        return {row.id: row.user for row in rows}
 
     def begin(self, expected: Iterable[str]) -> None:
         self._worker = build_worker()
