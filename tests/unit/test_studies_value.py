@@ -42,7 +42,8 @@ def value(source: Source) -> Value:
 def test_it_is_what_a_queue_does_unless_somebody_says_otherwise() -> None:
     parameters = live_setting({}, 8, False).parameters
     usual = {name: one.queue_default for name, one in declared(BundlingParameters).items()}
-    assert {name: getattr(parameters, name) for name in usual} == {**usual, "delta": DELTA}
+    usual |= {"delta": DELTA, "fair_half_life_s": 0.0}  # turns between users are told apart (docs/policies.md)
+    assert {name: getattr(parameters, name) for name in usual} == usual
     told = live_setting({"omax": 2, "delta": 1.5}, 4, True)
     assert (told.parameters.omax, told.parameters.delta, told.choice.min_processors, told.trimmed) == (2, 1.5, 4, True)
 
