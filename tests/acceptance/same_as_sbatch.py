@@ -218,7 +218,8 @@ def pair(folder: Path, cluster: SlurmCluster, settings: Mapping[str, str] | None
         (programs / name).write_text(textwrap.dedent(STAND_IN).format(python=sys.executable))
         (programs / name).chmod(0o755)
     toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{FAST}'
-    toml = toml.replace("[queues.default]", "[queues.default]\nmin_processors = 1")  # scripts of one rank, too
+    # Scripts of one rank, too. The guard would learn from the short ones that no run lasts here, and borrow nothing.
+    toml = toml.replace("[queues.default]", '[queues.default]\nmin_processors = 1\nguard = "off"')
     daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf), **(settings or {})})
     daemon.start()
     assert not daemon.ended(), daemon.log.read_text()

@@ -93,7 +93,8 @@ def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path
         until(
             lambda: any(k in daemon.kinds(job) for k in ("decision.move_to_placeholder", "decision.keep_subjobs")),
             "J0's start was not decided on",
-            60,
+            120,
+            daemon.trace(job),
         )
         final = daemon.wait(job, timeout_s=180)
         assert final["state"] == "completed", final
