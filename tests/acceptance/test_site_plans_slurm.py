@@ -141,7 +141,7 @@ def test_an_operator_gets_nodes_free_and_a_job_goes_on_beside_them(cluster: Slur
         daemon.wait_event(job, "epoch.running")
         assert {node for s in daemon.job(job)["subjobs"] for node in s["nodes"]} == {"n1", "n2"}
         cluster.run("scancel", *blocks)
-        said = ejb(daemon, "drain", "n[1-2]", "--by", "now+8")
+        said = ejb(daemon, "drain", "n[1-2]", "--by", "now+20")
         assert f"elastic jobs there: {job}" in said, said
         until(lambda: "no elastic job is there" in ejb(daemon, "drain"), "it stays", 60, daemon.trace(job))
         ran = [e["data"]["subjobs"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
