@@ -32,6 +32,7 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Chromium's own sandbox refuses root.
         words = ["--no-sandbox"] if os.geteuid() == 0 else []
+        words += ["--disable-dev-shm-usage"]  # /dev/shm of a container is small
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=words)
         try:
             yield browser
