@@ -8,9 +8,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
@@ -25,6 +26,8 @@ ELASTIC = """
 elasticity = "on"
 """
 NODES, PROCESSORS = 8, 4
+W = TypeVar("W")
+F = TypeVar("F")
 
 
 def machine() -> str:
@@ -35,6 +38,17 @@ def machine() -> str:
 def spread(values: Sequence[float], unit: str = "") -> str:
     """Median with the least and the greatest."""
     return f"{statistics.median(values):.4g}{unit} ({min(values):.4g} to {max(values):.4g})"
+
+
+def by_turns(ways: Mapping[str, W], runs: int, measure: Callable[[str, W], F]) -> dict[str, list[F]]:
+    """What each way comes to, so many times by turns; a round before that fills caches."""
+    found: dict[str, list[F]] = {name: [] for name in ways}
+    for number in range(runs + 1):
+        for name, way in ways.items():
+            figure = measure(name, way)
+            if number:
+                found[name].append(figure)
+    return found
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from harness import ROOT, folder, machine, spread
+from harness import ROOT, by_turns, folder, machine, spread
 from tests.fakes.daemon import Daemon
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
@@ -105,15 +105,13 @@ def measure(
             "passed through": ([ejb, "submit", "--elastic=off", "job.sh"], ours),
             "elastic": ([ejb, "submit", "--elastic=on", "job.sh"], ours),
         }
-        found: dict[str, list[list[float]]] = {way: [] for way in ways}
-        for number in range(runs + 1):
-            for way, (argv, environment) in ways.items():
-                if way == "elastic":
-                    time.sleep(pause_s)
-                seconds = one(argv, environment, cluster, where, ranks)
-                if number:  # the first fills caches
-                    found[way].append(seconds)
-        return found
+
+        def hops(way: str, command: tuple[list[str], Mapping[str, str]]) -> list[float]:
+            if way == "elastic":
+                time.sleep(pause_s)
+            return one(*command, cluster, where, ranks)
+
+        return by_turns(ways, runs, hops)
     finally:
         daemon.client.close()
         daemon.stop()

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import ELASTIC, ROOT, folder, machine, spread
+from harness import ELASTIC, ROOT, by_turns, folder, machine, spread
 from tests.fakes.daemon import Daemon
 from tests.integration.batch_counts import occupy
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -55,13 +55,7 @@ def measure(cluster: SlurmCluster, where: Path, runs: int) -> dict[str, list[Cos
             "ejb --version": ([ejb, "--version"], ours),
             "python -c pass": ([sys.executable, "-c", "pass"], os.environ),
         }
-        found: dict[str, list[Cost]] = {name: [] for name in commands}
-        for number in range(runs + 1):
-            for name, (argv, environment) in commands.items():
-                cost = timed(argv, environment, where)
-                if number:  # the first fills caches
-                    found[name].append(cost)
-        return found
+        return by_turns(commands, runs, lambda _, command: timed(*command, where))
     finally:
         daemon.client.close()
         daemon.stop()

@@ -26,7 +26,7 @@ CLASSES = ("mine", "elastic", "other", "j0", "planned", "reservation")
 """In the order in which they are put on each other, from the ground up."""
 
 
-@lru_cache(4096)
+@lru_cache(16_384)
 def _names_in(nodes: str) -> tuple[str, ...]:
     """Kept, as they are folded; empty for what is no list of nodes."""
     try:

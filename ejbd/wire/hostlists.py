@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 MOST_HOSTS = 65_536  # as many as Slurm takes in one list
 _RANGES = re.compile(r"\[([^][]*)\]")
+_NUMBERS = re.compile(r"([0-9]+)")
 _WORDS = re.compile(r"(?:\[[^][]*\]|[^][,])+")
 
 
@@ -35,6 +37,12 @@ def fold(nodes: Iterable[str]) -> str:
 def folded(nodes: Iterable[str]) -> NodeSet:
     """These nodes, to be held against a list of which only they are to be written out. Raises NodeSetException."""
     return NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)
+
+
+@lru_cache(65_536)
+def natural(node: str) -> tuple[tuple[int, str], ...]:
+    """The order of node names by their numbers: n2 before n10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.split(node))
 
 
 def _how_many(text: str) -> int:

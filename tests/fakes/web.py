@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 from sqlalchemy.orm import Session
@@ -31,6 +32,18 @@ def link(server: ApiServer, user: str, scope: Scope = Scope.ADMIN) -> str:
     """The address that signs a browser in as this user, as `ejb web` would print it for that user."""
     key = server.servers.app.state.links.new(user, scope)
     return f"{server.servers.url}/web/in?key={key}"
+
+
+@contextlib.contextmanager
+def page_server(folder: Path) -> Iterator[ApiServer]:
+    """A server with an operator, otto, and a small cluster; each look draws the picture anew."""
+    made = ApiServer(folder, settings={"operators": ["otto"]})
+    made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
+    made.servers.app.state.pictures.good_s = 0.0
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @contextlib.contextmanager

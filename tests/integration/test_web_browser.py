@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
-from tests.fakes.web import batch_job, cluster_view, link, runs, submit
+from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,11 +29,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    made = ApiServer(tmp_path_factory.mktemp("web"), settings={"operators": ["otto"]})
-    made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
-    made.servers.app.state.pictures.good_s = 0.0
-    yield made
-    made.close()
+    with page_server(tmp_path_factory.mktemp("web")) as made:
+        yield made
 
 
 def test_users_see_their_own_jobs_and_operators_all(browser: Browser, server: ApiServer) -> None:

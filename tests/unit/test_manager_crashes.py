@@ -34,8 +34,11 @@ pytestmark = pytest.mark.database
 Life = Callable[[Path, Store, Trap], Awaitable[None]]
 
 
-async def submitted(operator: Operator, **spec: object) -> str:
-    """A job, asked for until it is answered, always with the same key."""
+SAME_KEY = "the-one-submission"  # of every user: a key is its user's own
+
+
+async def submitted(operator: Operator, user: str = "ada", **spec: object) -> str:
+    """A job of a user, asked for until it is answered, always with the same key."""
     live = operator.live
     given = {
         "name": "heat",
@@ -48,7 +51,7 @@ async def submitted(operator: Operator, **spec: object) -> str:
         "engine": "application",
     }
     reading = Reading(JobSpec(**(given | spec)))  # type: ignore[arg-type]
-    return (await operator.ask(lambda: live.manager.submit(reading, "ada", "the-one-submission", "hash"))).id
+    return (await operator.ask(lambda: live.manager.submit(reading, user, SAME_KEY, "hash"))).id
 
 
 ONCE_AND_TWICE = {

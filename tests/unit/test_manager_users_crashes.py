@@ -10,35 +10,16 @@ import pytest
 from sqlalchemy import select
 
 from ejbd.manager.crashpoints import CrashPoint
-from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Intent, Job
 from ejbd.store.store import Store
 from tests.fakes.crashes import Operator, Trap, caught_by
 from tests.fakes.many import ManyWorld
-from tests.unit.test_manager_crashes import CANCELLATION, SUBMISSION, TICK, WORKER, new_store, times
+from tests.unit.test_manager_crashes import CANCELLATION, SUBMISSION, TICK, WORKER, new_store, submitted, times
 
 pytestmark = pytest.mark.database
 
 POINTS = (*SUBMISSION, *CANCELLATION, *TICK, *WORKER, CrashPoint.END_AFTER_ASKING)
 USERS = ("alice", "bob")
-SAME_KEY = "the-one-submission"  # of both: a key is its user's own
-
-
-async def submitted(operator: Operator, user: str, **spec: object) -> str:
-    """A job of a user, asked for until it is answered."""
-    live = operator.live
-    given = {
-        "name": "heat",
-        "kind": JobKind.COMMAND,
-        "argv": ("./heat",),
-        "processes": 16,
-        "walltime_s": 100.0,
-        "cwd": str(live.folder),
-        "output": "ejb-%j.out",
-        "engine": "application",
-    }
-    reading = Reading(JobSpec(**(given | spec)))  # type: ignore[arg-type]
-    return (await operator.ask(lambda: live.manager.submit(reading, user, SAME_KEY, "hash"))).id
 
 
 async def both_run_and_end(folder: Path, store: Store, trap: Trap) -> None:

@@ -19,7 +19,7 @@ from ejbd.errors import EjbError
 from ejbd.store.models import Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
-from tests.fakes.web import batch_job, cluster_view, link, mark, runs, signed_in, submit
+from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
@@ -28,11 +28,8 @@ ME = pwd.getpwuid(os.geteuid()).pw_name
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    made = ApiServer(tmp_path_factory.mktemp("web"), settings={"operators": ["otto"]})
-    made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
-    made.servers.app.state.pictures.good_s = 0.0
-    yield made
-    made.close()
+    with page_server(tmp_path_factory.mktemp("web")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -94,9 +94,10 @@ class Context:
         """The TOML file's settings of a queue, what was changed at run time, and on top the windows in force."""
         if self._queues is None:
             # What this very transaction has changed is not in memory yet.
-            changed = QUEUES_TOPIC in self.session.info.get(WAKE, ())
-            self._queues = None if changed else self.overridden.settings
-        if self._queues is None:
+            changes_here = QUEUES_TOPIC in self.session.info.get(WAKE, ())
+            self._queues = None if changes_here else self.overridden.settings
+            if self._queues is not None:
+                return self._queues.get(name) or self.settings.queue_settings(name)
             self._queues = {
                 queue: self.settings.queue_settings(queue).having(changed)
                 for queue, changed in self.session.execute(select(QueueOverride.name, QueueOverride.settings))
@@ -106,7 +107,7 @@ class Context:
                 below = self._queues.get(queue) or self.settings.queue_settings(queue)
                 self._queues[queue] = below.having(changed)
             # What a transaction reads that may be undone, or that others have overtaken, is for itself only.
-            if isinstance(self.session, WriterSession) and QUEUES_TOPIC not in self.session.info.get(WAKE, ()):
+            if isinstance(self.session, WriterSession) and not changes_here:
                 self.overridden.settings = self._queues
         return self._queues.get(name) or self.settings.queue_settings(name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,11 +11,10 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import Epoch, Event, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState, JobState, LaunchState, OperationState, SubjobState
+from ejbd.wire.hostlists import natural
 from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
-
-_NUMBERS = re.compile(r"([0-9]+)")
 
 
 @dataclass
@@ -89,7 +87,7 @@ class JobRows:
                 .where(Worker.job_id == self.job.id, Worker.alive)
                 .order_by(Worker.subjob_id, Worker.registered_s, Worker.id)
             )
-            self._workers = sorted(self.ctx.session.scalars(query), key=lambda w: (w.subjob_id, _natural(w.node)))
+            self._workers = sorted(self.ctx.session.scalars(query), key=lambda w: (w.subjob_id, natural(w.node)))
         return self._workers
 
     def workers_of(self, subjob: str) -> list[Worker]:
@@ -173,8 +171,3 @@ class JobRows:
         if epoch.state == EpochState.RUNNING:
             return set(epoch.members) != set(self.job.members)
         return epoch.state in (EpochState.LAUNCHING, EpochState.STOPPING, EpochState.STOPPED)
-
-
-def _natural(node: str) -> list[tuple[int, str]]:
-    """The order of node names by their numbers: n2 before n10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.split(node)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
@@ -15,7 +14,7 @@ from sqlalchemy.orm import Session
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState
-from ejbd.wire.hostlists import fold
+from ejbd.wire.hostlists import fold, natural
 from ejbd.wire.kinds import J0_ROLES
 
 MOST_PAST = 5000  # subjobs that have ended
@@ -184,13 +183,7 @@ def _nodes(nodes: Iterable[NodeView]) -> list[ToldNodes]:
     return found
 
 
-@lru_cache(4096)
+@lru_cache(16_384)
 def _folded(names: tuple[str, ...]) -> str:
     """Kept: from poll to poll most jobs hold the nodes that they held, and 5,000 nodes take a second to fold."""
     return fold(names)
-
-
-@lru_cache(65_536)
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """n9 before n10."""
-    return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name))
