@@ -58,7 +58,8 @@ class Touched:
 class Principal:
     """The user that asks. `scope`: how far this request may go, the narrower of the user's role and of the token.
 
-    `token`: the digest of what they showed; None of a peer. `until_s`: its end, where that stands in the token.
+    `token`: the digest of what they showed; None of a peer. `until_s`: its end, where that stands in the token. `gid`:
+    the group of a peer's process.
     """
 
     user: str
@@ -67,6 +68,7 @@ class Principal:
     scope: Scope
     token: str | None = None
     until_s: float | None = None
+    gid: int | None = None
     touched: Touched = field(default_factory=Touched, compare=False)
 
     @property
@@ -158,7 +160,7 @@ async def _principal(request: Request) -> Principal:
         raise EjbError(Code.UNAUTHENTICATED, "this request does not say which user sends it", hint=hint)
     user = user_name(peer.uid)
     role = await roles.of(user)
-    return Principal(user, role, Proof.PEER, role.scope)
+    return Principal(user, role, Proof.PEER, role.scope, gid=peer.gid)
 
 
 def _refuse_in_the_clear(request: Request) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ejbd.api.access.allowance import Allowances
+from ejbd.api.access.groups import refuse_another_group
 from ejbd.api.auth import Principal
 from ejbd.api.models import JobCreated, JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
@@ -76,6 +77,7 @@ async def submitted(
     manager: ManagerPort, allowances: Allowances, caller: Principal, body: JobSubmission, key: str | None
 ) -> JobCreated:
     """Store a job; durable when this returns. Raises EjbError where it is refused."""
+    refuse_another_group(caller, manager.settings)
     await allowances.submission(caller, manager, body)
     reading, digest = await read_submission(body)
     taken = await manager.submit(reading, caller.user, key, digest)

@@ -10,6 +10,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.api.access.groups import refuse_another_group
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.jobs import IdempotencyKey
 from ejbd.api.models import MOST_WORDS, NAME, Api, Body, Limit
@@ -166,6 +167,7 @@ async def submit(
     key: IdempotencyKey = None,
 ) -> WorkflowView:
     """Store a workflow. It is durable when this answers."""
+    refuse_another_group(caller, manager.settings)
     await request.app.state.allowances.workflow(caller, manager)
     id, created = await manager.submit_workflow(body.asked(), caller.user, key)
     response.status_code = 201 if created else 200

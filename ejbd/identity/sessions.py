@@ -12,7 +12,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,16 +27,27 @@ from ejbd.identity.spools import SpoolPattern
 PATIENCE_S = 10.0  # for an answer about files; batch commands have their own time-outs
 KEPT_S = 15.0  # a session without work is ended; ejb-as itself would do it after a minute
 MOST_REQUESTS = 5000  # of a session; ejb-as takes twice as many
+SILENT_S = (15.0, 60.0, 300.0)  # a user is not asked for so long where its sessions do not answer
 _ONCE = frozenset({"submit"})  # what must not be asked again where the answer was lost
 Answer = dict[str, Any]
 
 
 class NoAnswer(EjbError):
-    """The session broke before the answer came: what was asked for may have been done."""
+    """The session broke before the answer came: what was asked for may have been done. `in_time`: it broke by itself,
+    and was not given up for its silence."""
 
-    def __init__(self, user: str, verb: str, why: str) -> None:
+    def __init__(self, user: str, verb: str, why: str, *, in_time: bool = True) -> None:
+        self.in_time = in_time
         message = f"the answer of ejb-as for {user} ({verb}) did not come: {why}"
         super().__init__(Code.INTERNAL, message, transient=True, hint="its lines in syslog say more")
+
+
+class UsersSessionsAway(EjbError):
+    """What is amiss with one user's sessions alone, which that user can stop: nothing was done."""
+
+    def __init__(self, user: str, why: str) -> None:
+        hint = f"look at the processes of {user} on the daemon's machine, and at the file system of the spool"
+        super().__init__(Code.INTERNAL, f"ejb-as does nothing for {user} now: {why}", transient=True, hint=hint)
 
 
 def not_reached(why: str) -> EjbError:
@@ -74,8 +86,20 @@ class _Session:
             threading.Thread(target=self.child.wait, name="ejb-as-end", daemon=True).start()
 
 
+@dataclass(slots=True)
+class _Trouble:
+    """Answers of one user's sessions that did not come in time, in a row, and until when it is not asked."""
+
+    times: int = 0
+    until_s: float = 0.0
+
+
 class Helper:
-    """`command` (nothing: `socket_path`) leads to ejb-as. Blocking and asynchronous calls; from any thread."""
+    """`command` (nothing: `socket_path`) leads to ejb-as. Blocking and asynchronous calls; from any thread.
+
+    A session runs as its user, and so that user can stop or kill it. One user has a quarter of the sessions at most,
+    and a user is not asked for a while where its sessions do not answer, so that no other user waits for that one.
+    """
 
     def __init__(self, socket_path: Path, command: Sequence[str], spool: str, sessions: int = 16) -> None:
         self.spools = SpoolPattern(spool)
@@ -84,6 +108,10 @@ class Helper:
         self._room = threading.BoundedSemaphore(sessions)
         self._lock = threading.Lock()
         self._idle: dict[str, list[_Session]] = {}
+        self._of_user = max(1, sessions // 4)
+        self._at_work: Counter[str] = Counter()
+        self._changed = threading.Condition(self._lock)
+        self._silent: dict[str, _Trouble] = {}
         self._threads = ThreadPoolExecutor(sessions, thread_name_prefix="ejb-as")
 
     @classmethod
@@ -94,14 +122,16 @@ class Helper:
         """What ejb-as answers, within `answer_s`.
 
         Raises EjbError where it refuses (FORBIDDEN) or is not reached (INTERNAL, nothing was done), NoAnswer where that
-        is not known, and OSError where the operating system refused the user.
+        is not known, UsersSessionsAway where this user's sessions are in trouble (nothing was done), and OSError where
+        the operating system refused the user.
         """
-        if not self._room.acquire(timeout=answer_s):
-            raise not_reached("all its sessions are at work")
-        try:
-            answer = self._answer(user, verb, {"verb": verb, **fields}, answer_s)
-        finally:
-            self._room.release()
+        with self._share_of(user, answer_s):
+            if not self._room.acquire(timeout=answer_s):
+                raise not_reached("all its sessions are at work")
+            try:
+                answer = self._answer(user, verb, {"verb": verb, **fields}, answer_s)
+            finally:
+                self._room.release()
         if answer.get("ok") is True:
             return answer
         if isinstance(number := answer.get("errno"), int):
@@ -151,13 +181,41 @@ class Helper:
             session.close()
         self._threads.shutdown(wait=False)
 
+    @contextlib.contextmanager
+    def _share_of(self, user: str, timeout_s: float) -> Iterator[None]:
+        """One of the sessions that this user may have. Raises UsersSessionsAway."""
+        with self._changed:
+            trouble = self._silent.get(user)
+            if trouble is not None and (left_s := trouble.until_s - time.monotonic()) > 0:
+                raise UsersSessionsAway(user, f"its sessions did not answer in time; tried again in {left_s:.0f} s")
+            if not self._changed.wait_for(lambda: self._at_work[user] < self._of_user, timeout_s):
+                raise UsersSessionsAway(user, f"all {self._of_user} sessions that it may have are at work")
+            self._at_work[user] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._at_work[user] -= 1
+                if not self._at_work[user]:
+                    del self._at_work[user]
+                self._changed.notify_all()
+
+    def _was_silent(self, user: str) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._silent = {name: one for name, one in self._silent.items() if now - one.until_s < SILENT_S[-1]}
+            trouble = self._silent.setdefault(user, _Trouble())
+            if now >= trouble.until_s:  # of several that were under way together the first counts
+                trouble.until_s = now + SILENT_S[min(trouble.times, len(SILENT_S) - 1)]
+                trouble.times += 1
+
     def _answer(self, user: str, verb: str, request: Mapping[str, Any], timeout_s: float) -> Answer:
         kept = self._kept(user)
         if kept is not None:
             try:
                 return self._answer_in(kept, user, verb, request, timeout_s)
-            except NoAnswer:
-                if verb in _ONCE:
+            except NoAnswer as error:
+                if verb in _ONCE or not error.in_time:
                     raise
         return self._answer_in(self._begun(user, timeout_s), user, verb, request, timeout_s)
 
@@ -168,7 +226,12 @@ class Helper:
             answer = session.ask(request, timeout_s)
         except (OSError, ValueError) as error:
             session.close()
-            raise NoAnswer(user, verb, str(error)) from None
+            if silent := isinstance(error, TimeoutError):
+                self._was_silent(user)
+            raise NoAnswer(user, verb, str(error), in_time=not silent) from None
+        if user in self._silent:
+            with self._lock:
+                self._silent.pop(user, None)
         if session.requests < MOST_REQUESTS:
             with self._lock:
                 self._idle.setdefault(user, []).append(session)
@@ -199,6 +262,10 @@ class Helper:
             raise not_reached(error.strerror or str(error)) from None
         try:
             answer = session.ask({"user": user}, timeout_s)
+        except TimeoutError:
+            session.close()
+            self._was_silent(user)
+            raise UsersSessionsAway(user, "a new session did not answer in time") from None
         except (OSError, ValueError) as error:
             session.close()
             raise not_reached(str(error)) from None

@@ -57,6 +57,7 @@ class UsersBatch(MemoryBatch):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.strange: list[str] = []
+        self.trouble: dict[str, BatchError] = {}  # what a submission of this user's comes to
 
     async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
         found = await super().find(identity, tags)
@@ -65,6 +66,9 @@ class UsersBatch(MemoryBatch):
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         if request.output is not None and f"/users/{identity.user}/" not in f"{request.output}{request.script}":
             self.strange.append(f"{request.tag} for {identity.user}: {request.output}")
+        if identity.user in self.trouble:
+            self._call(f"submit {request.tag}", identity)
+            raise self.trouble[identity.user]
         return await super().submit(identity, request)
 
     def _call(self, what: str, identity: Identity | None = None) -> None:

@@ -13,7 +13,7 @@ from ejbd.batch.base import with_tag
 from ejbd.batch.process import HERE, CommandCount, CommandResult, Commands, CommandTimedOut, Surroundings
 from ejbd.batch.slurm.commands import Sbatch
 from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
-from ejbd.identity.sessions import Answer, Helper, NoAnswer
+from ejbd.identity.sessions import Answer, Helper, NoAnswer, UsersSessionsAway
 from ejbd.options.sbatch import BY_LETTER, Argument, matching
 
 
@@ -129,9 +129,9 @@ class HelpedActs:
                 raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}") from error
             raise BatchError(error.message, transient=True) from error
         except EjbError as error:
-            # What it refuses is the user's own matter, and nothing that the queue does wrong.
-            refused = error.code is Code.FORBIDDEN
-            raise BatchError(error.message, transient=error.transient, hint=error.hint, of_account=refused) from error
+            # What it refuses, and what keeps this user's sessions, is the user's own matter, and no fault of the queue.
+            own = error.code is Code.FORBIDDEN or isinstance(error, UsersSessionsAway)
+            raise BatchError(error.message, transient=error.transient, hint=error.hint, of_account=own) from error
         except OSError as error:
             raise BatchError(f"{name} cannot be started: {error.strerror}", transient=False) from error
         result = _result(name, answer)

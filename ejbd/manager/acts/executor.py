@@ -372,8 +372,12 @@ class Executor:
     # -- cancel, hold, release ----------------------------------------------------------------------------------------
 
     async def _cancel(self, cancellations: Sequence[Intent]) -> None:
-        for identity, batch_ids in (await self.begin_to_cancel(cancellations)).items():
-            await self.cancel_of(identity, batch_ids)
+        targets = await self.begin_to_cancel(cancellations)
+        # Side by side: where the command of one user does not end, no other user waits for it.
+        outcomes = await asyncio.gather(*(self.cancel_of(*one) for one in targets.items()), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def begin_to_cancel(self, cancellations: Sequence[Intent]) -> dict[Identity, dict[int, str]]:
         """Mark them as executing; user -> intent -> batch job, of those that are still to be carried out."""

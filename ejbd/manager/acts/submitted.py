@@ -55,7 +55,7 @@ def unknown(ctx: Context, id: int, message: str) -> None:
     intent = session.get_one(Intent, id)
     move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
     job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-    carry_out(ctx, queuepause.failed(ctx, job, Failing.SUBMISSIONS, message))
+    carry_out(ctx, queuepause.not_answered(ctx, job, message))
     intent.not_before_s = now + ctx.settings.limits.settle_s
     intent.absences = 0
     wake(session, INTENTS_TOPIC)  # no task waits yet for the end of this pause

@@ -10,8 +10,11 @@ from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
 from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.context import Context
-from ejbd.store.models import Job, QueuePause
+from ejbd.store.models import Intent, Job, QueuePause
+from ejbd.store.states import IntentState
+from ejbd.wire.kinds import IntentKind
 
+DIFFERENT_USERS = 3  # that wait for an answer, until it is no longer taken for the doing of one of them
 DIFFERENT_JOBS = 2  # of that many it is the queue's fault, as far as one can tell
 
 
@@ -86,12 +89,19 @@ def kept_back(session: Session, now: float) -> KeptBack:
     return KeptBack(wholly, but_for_new, min((row.until_s for row in rows if row.until_s is not None), default=None))
 
 
-def starts_of(ctx: Context, job: Job) -> str:
-    """For which user's jobs a queue is paused where subjobs of `job` come to nothing ("": for all).
+def own_part(ctx: Context, job: Job) -> str:
+    """For which user's jobs a queue is paused where subjobs of `job` come to nothing, or no answer comes ("": for all).
 
     Where each user's jobs run as that user, a user's own files or program may be the reason.
     """
     return whose_is(job) if ctx.hands.by_user else ""
+
+
+def users_without_answer(session: Session, queue: str) -> set[str]:
+    """Users with submissions to a queue of which it is not known now whether they were taken."""
+    query = select(Job.user).join(Intent, Intent.job_id == Job.id)
+    unknown = query.where(Job.queue == queue, Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.UNKNOWN)
+    return set(session.scalars(unknown.distinct()))
 
 
 def start_pauses(session: Session) -> dict[tuple[str, str], float]:

@@ -42,7 +42,7 @@ from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.listing.roster import JobRow
 from ejbd.manager.facts.placing import movability as moving
-from ejbd.manager.facts.queues import start_pauses, starts_of
+from ejbd.manager.facts.queues import own_part, start_pauses
 from ejbd.manager.facts.room.asking import answered, ask, resumes
 from ejbd.manager.facts.room.windows import Room, margins
 from ejbd.manager.facts.times import work_now
@@ -146,7 +146,7 @@ class Decider:
         """Whether subjobs of this job's queue have come to nothing so often that none is asked for now."""
         if self._start_pauses is None:
             self._start_pauses = start_pauses(self.ctx.session)
-        return self.ctx.now < self._start_pauses.get((job.queue, starts_of(self.ctx, job)), 0.0)
+        return self.ctx.now < self._start_pauses.get((job.queue, own_part(self.ctx, job)), 0.0)
 
     def decide(self, world: JobWorld) -> Effects[None]:
         """One job: what its policy says, then whatever its application can do now."""
@@ -256,7 +256,7 @@ class Decider:
             )
             taken.append((subjob.processors, subjob.usable_s))
         self.room.take(world, taken)
-        paused = (job.queue, starts_of(self.ctx, job))
+        paused = (job.queue, own_part(self.ctx, job))
         if self._start_pauses and paused in self._start_pauses:
             self._start_pauses[paused] = yield TryStart(job)
 

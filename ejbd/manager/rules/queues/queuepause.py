@@ -10,8 +10,9 @@ Two things can fail, each on its own account:
 
 The pause begins with the third failure in a row. A refusal that is the job's own fault (an option, an account, a size
 that is not allowed) is none of the queue's. A limit of a user's in an account (`whose`) pauses the queue for that user
-and account alone. Nor is a subjob that did not start in time the queue's fault: its window may have been taken. While
-one job alone was refused, the first submission of another is not held up.
+and account alone. So does a submission without an answer where each job runs as its own user. Nor is a subjob that did
+not start in time the queue's fault: its window may have been taken. While one job alone was refused, the first
+submission of another is not held up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from ejbd.manager.effects.ends import End, NothingCameOfIt, Outcome, Placeholder
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import PAUSES_S, QUEUE_PAUSE_S, SUBMISSION_PAUSE_S, pause_s
-from ejbd.manager.facts.queues import DIFFERENT_JOBS, Failing, starts_of, whose_is
+from ejbd.manager.facts.queues import (
+    DIFFERENT_JOBS,
+    DIFFERENT_USERS,
+    Failing,
+    own_part,
+    users_without_answer,
+    whose_is,
+)
 from ejbd.store.models import Job, QueuePause
 from ejbd.store.states import SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC
@@ -45,13 +53,13 @@ def note_end(world: JobWorld, end: End, decided: Outcome) -> Effects[None]:
         elif end.role is not SubjobRole.SUBJOB:  # which may be charged to another account, and waits by itself
             yield from failed(ctx, job, Failing.SUBMISSIONS, end.said, whose_is(job))
     elif isinstance(end, NothingCameOfIt) and end.started:
-        yield from failed(ctx, job, Failing.STARTS, end.said, starts_of(ctx, job))
+        yield from failed(ctx, job, Failing.STARTS, end.said, own_part(ctx, job))
     elif isinstance(end, PlaceholderEnded) and _broke(end):
         why = f"{end.id} ended as {end.state} before any rank ran"
-        yield from failed(ctx, job, Failing.STARTS, why, starts_of(ctx, job))
+        yield from failed(ctx, job, Failing.STARTS, why, own_part(ctx, job))
     elif isinstance(end, TimeUsedUp) and not end.began and not end.away:
         why = f"a J0 of {job.id} timed out before any rank ran"
-        yield from failed(ctx, job, Failing.STARTS, why, starts_of(ctx, job))
+        yield from failed(ctx, job, Failing.STARTS, why, own_part(ctx, job))
 
 
 def _broke(end: PlaceholderEnded) -> bool:
@@ -81,6 +89,17 @@ def failed(ctx: Context, job: Job, what: Failing, why: str, part: str = "") -> E
         yield tell(kind, queue=job.queue, what=what.value, whose=part, reason=why, pause_s=pause)
 
 
+def not_answered(ctx: Context, job: Job, why: str) -> Effects[None]:
+    """Whether a submission was taken is not known. Where it ran as the job's user that user may have stopped it.
+
+    So it counts for that user and account alone, unless several users wait to know it: then it counts for all, too.
+    """
+    part = own_part(ctx, job)
+    yield from failed(ctx, job, Failing.SUBMISSIONS, why, part)
+    if part and len(users_without_answer(ctx.session, job.queue)) >= DIFFERENT_USERS:
+        yield from failed(ctx, job, Failing.SUBMISSIONS, why)
+
+
 def succeeded(ctx: Context, job: Job, what: Failing) -> Effects[None]:
     """A submission was taken, or ranks run where they were to start: whatever was wrong with the queue is over."""
     for part in ("", whose_is(job)):
@@ -103,7 +122,7 @@ def may_submit(ctx: Context, job: Job, *, tried: bool) -> Effects[bool]:
 
 def try_start(ctx: Context, job: Job) -> Effects[float]:
     """A queue's pause is over, and subjobs of `job` are its trial. Until when the others wait (absolute seconds)."""
-    row = ctx.session.get(QueuePause, (job.queue, Failing.STARTS.value, starts_of(ctx, job)))
+    row = ctx.session.get(QueuePause, (job.queue, Failing.STARTS.value, own_part(ctx, job)))
     return 0.0 if row is None else (yield from _try_with(row, job, ctx.now))
 
 

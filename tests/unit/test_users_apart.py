@@ -1,0 +1,186 @@
+"""One daemon for many users: what one user meets, or does to what runs for it, keeps no other user waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import select
+
+from ejbd.batch.base import Identity
+from ejbd.batch.process import CommandResult
+from ejbd.batch.slurm.refusals import refusal
+from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
+from ejbd.identity import sessions
+from ejbd.identity.sessions import Helper, NoAnswer, UsersSessionsAway
+from ejbd.store.models import Event, QueuePause
+from ejbd.store.store import Store
+from tests.fakes.many import ManyWorld
+from tests.unit.test_identity import ME, Asked, batch, request
+
+LIMITS = {  # by what is counted: sbatch's own words for a limit on jobs in the queue
+    "user": "AssocMaxSubmitJobLimit",
+    "account": "AssocGrpSubmitJobsLimit",
+    "user in a QOS": "QOSMaxSubmitJobPerUserLimit",
+    "account in a QOS": "MaxSubmitJobsPerAccount",
+    "QOS": "QOSGrpSubmitJobsLimit",
+}
+KILLED = SubmitOutcomeUnknown("Slurm may have taken the job or not: the answer of ejb-as for mallory did not come")
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> ManyWorld:
+    world = ManyWorld(tmp_path, store)
+    world.batch.free = 0
+    return world
+
+
+def asked_for(live: ManyWorld, jobs: list[str]) -> int:
+    return sum(call.startswith("submit ") and call[11:].partition(".")[0] in jobs for call in live.batch.calls)
+
+
+def paused(live: ManyWorld) -> set[str]:
+    """For which users and accounts ("": all)."""
+    return set(live.store.read_sync(lambda s: s.scalars(select(QueuePause.whose).where(QueuePause.until_s > 0)).all()))
+
+
+async def pass_by(live: ManyWorld, seconds: int) -> None:
+    for _ in range(seconds // 5):
+        await live.poll(5)
+
+
+async def goes_on(live: ManyWorld, user: str) -> None:
+    """A job of that user is in the batch system's queue as soon as it was submitted."""
+    job = await live.submit(user=user)
+    assert f"ejb-{job}.0" in {one.name for one in live.batch.live()}
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+async def test_a_limit_that_one_user_stands_on_pauses_no_other_user(live: ManyWorld, limit: str) -> None:
+    """Not even where the limit is of an account or QOS that both share: the other one has the batch system's word."""
+    words = f"sbatch: error: {limit}\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    live.batch.trouble["alice"] = refusal(CommandResult("sbatch", 1, "", words, 0.1), "take the job")
+    jobs = [await live.submit(user="alice", options=("--account=shared", "--qos=long")) for _ in range(6)]
+    await pass_by(live, 120)
+    assert paused(live) == {"alice/shared"}
+    assert asked_for(live, jobs) <= 4 + 3 + 120 / 60, "the batch system is not asked again and again"
+    job = await live.submit(user="bob", options=("--account=shared", "--qos=long"))
+    assert f"ejb-{job}.0" in {one.name for one in live.batch.live()}
+    assert "paused" not in (await live.manager.explain(job))["now"]
+    live.batch.trouble.clear()
+    await pass_by(live, 90)
+    assert {f"ejb-{job}.0" for job in jobs} <= {one.name for one in live.batch.live()} and paused(live) == set()
+
+
+async def test_a_user_that_kills_what_submits_for_it_pauses_no_other_user(live: ManyWorld) -> None:
+    """`ejb-as` and `sbatch` run as the user, and so the user can kill them."""
+    live.batch.trouble["mallory"] = KILLED
+    jobs = [await live.submit(user="mallory") for _ in range(8)]
+    await pass_by(live, 120)
+    assert paused(live) == {"mallory/"}
+    assert asked_for(live, jobs) <= 4 + 3 + 120 / 60
+    await goes_on(live, "bob")
+    assert "for mallory in the default account" in (await live.manager.explain(jobs[-1]))["now"]
+
+
+async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_alone_by_all(live: ManyWorld) -> None:
+    users = ["alice", "bob", "carol", "dave"]
+    live.batch.trouble.update(dict.fromkeys(users, KILLED))
+    for _ in range(3):
+        for user in users:
+            await live.submit(user=user)
+    await pass_by(live, 60)
+    assert "" in paused(live)
+    live.batch.trouble.clear()
+    await pass_by(live, 180)
+    assert paused(live) == set()
+    assert len(live.batch.live()) == 12, "nothing is lost or doubled"
+    resumed = live.store.read_sync(lambda s: list(s.scalars(select(Event.data).where(Event.kind == "queue.resumed"))))
+    assert {event["whose"] for event in resumed} >= {""}
+
+
+async def test_a_cancellation_that_hangs_is_waited_for_by_no_other_user(live: ManyWorld) -> None:
+    jobs = {user: await live.submit(user=user) for user in ("alice", "bob")}
+    cancelled = threading.Event()
+    plain = live.batch.cancel
+
+    async def cancel(identity: object, ids: object) -> None:
+        if getattr(identity, "user", "") == "alice":
+            assert cancelled.is_set(), "that of bob waits for it"
+            raise BatchError("scancel did not end", transient=True)
+        await plain(identity, ids)  # type: ignore[arg-type]
+        cancelled.set()
+
+    async def slow(identity: object, ids: object) -> None:
+        for _ in range(1000):
+            if getattr(identity, "user", "") != "alice" or cancelled.is_set():
+                break
+            await asyncio.sleep(0.01)
+        await cancel(identity, ids)
+
+    live.batch.cancel = slow  # type: ignore[method-assign]
+    for user, job in jobs.items():
+        await live.manager.cancel(job, user)
+    await live.act()
+    assert cancelled.is_set()
+
+
+# -- sessions: one user's do not answer -------------------------------------------------------------------------------
+
+_SESSION = """
+import json, sys, time
+user = json.loads(sys.stdin.readline())["user"]
+print(json.dumps({"ok": True, "spool": f"/scratch/{user}/.ejb"}), flush=True)
+for line in sys.stdin:
+    while user == "mallory":
+        time.sleep(0.05)
+        try:
+            open(sys.argv[1]).close()
+        except FileNotFoundError:
+            break
+    print('{"ok": true}', flush=True)
+"""
+
+
+@pytest.fixture
+def helper(tmp_path: Path) -> Iterator[Helper]:
+    """As if the processes of mallory's sessions were stopped as long as there is the file `stopped`."""
+    (tmp_path / "stopped").touch()
+    made = Helper(
+        Path(), [sys.executable, "-IS", "-c", _SESSION, str(tmp_path / "stopped")], "/scratch/%u/.ejb", sessions=8
+    )
+    yield made
+    (tmp_path / "stopped").unlink(missing_ok=True)
+    made.close()
+
+
+def test_sessions_that_one_user_has_stopped_are_a_part_of_all_and_not_asked_again_at_once(
+    helper: Helper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(20) as threads:
+        waiting = [threads.submit(helper.ask, "mallory", "prepare", answer_s=2.0) for _ in range(20)]
+        assert [helper.ask(user, "prepare")["ok"] for user in ("alice", "bob", "carol")] == [True] * 3
+        failed = [one.exception(timeout=60) for one in waiting]
+    assert sum(isinstance(error, NoAnswer) for error in failed) >= 1
+    assert all(isinstance(error, NoAnswer | UsersSessionsAway) for error in failed), failed
+    with pytest.raises(UsersSessionsAway, match=r"tried again in \d+ s"):
+        helper.ask("mallory", "prepare")
+    assert helper.ask("alice", "prepare")["ok"]
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + sessions.SILENT_S[0])
+    monkeypatch.setattr(sessions, "time", later)
+    (tmp_path / "stopped").unlink()
+    assert helper.ask("mallory", "prepare")["ok"] and not helper._silent and not helper._at_work
+
+
+def test_what_keeps_one_users_sessions_is_no_fault_of_the_queue(tmp_path: Path) -> None:
+    slurm = batch(Asked(UsersSessionsAway(ME, "they are stopped")), tmp_path)
+    with pytest.raises(BatchError) as failed:
+        asyncio.run(slurm.submit(Identity(ME), request()))
+    assert failed.value.of_account and failed.value.transient and isinstance(failed.value, EjbError)
