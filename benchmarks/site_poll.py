@@ -77,9 +77,9 @@ def configure(where: Path, nodes: int, idle: int) -> None:
     (where / "slurm.conf").write_text("\n".join(lines) + "\n")
 
 
-def add_users(where: Path, users: int) -> None:
+def add_users(where: Path, users: int, first: int = FIRST_UID) -> None:
     passwd = where / "passwd"
-    names = "".join(f"u{uid}:x:{uid}:{uid}::/:/bin/sh\n" for uid in range(FIRST_UID, FIRST_UID + users))
+    names = "".join(f"u{uid}:x:{uid}:{uid}::/:/bin/sh\n" for uid in range(first, FIRST_UID + users))
     passwd.write_text(Path("/etc/passwd").read_text() + names)
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "--bind", str(passwd), "/etc/passwd"], check=True)

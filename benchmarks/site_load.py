@@ -1,0 +1,234 @@
+"""A whole site on one daemon: 2,000 users poll and submit, in front of a Slurm of 5,000 nodes with 20,000 jobs.
+
+    python benchmarks/site_load.py [--seconds 300] [--nodes 5000] [--jobs 20000] [--users 2000] [--idle 4]
+        [--polls 60] [--submissions 4] [--clients 16]
+
+As root, in a mount namespace of its own (`site_poll.py`, which has the Slurm too: a real slurmctld, CLOUD nodes that
+boot for ever). `ejbd` runs as a service user and acts for each user through `ejb-as`. Each user has a token. `--polls`
+looks a second (lists and single jobs by turns) and `--submissions` a second are made by users drawn at random, over
+`--clients` connections. Told are: latencies as the clients saw them, the daemon's memory and CPU time, slurmctld's
+share of a core, and what was lost. Nothing may be: every job that was answered for is one batch job of its user's.
+`--seconds 60 --jobs 2000` is a short one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from ejbd.api.auth import digest
+from ejbd.store.models import Token
+from ejbd.store.store import Store
+from harness import folder, machine
+from helper_cost import free_port
+from site_poll import FIRST_UID, add_users, bring_up, configure, process_cpu_s, submit
+from tests.fakes.daemon import Daemon, until
+from tests.fakes.socketunit import PYTHON, SocketUnit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from clusters.processes import daemons, end_processes
+from clusters.programs import run
+
+SERVICE = f"u{FIRST_UID - 1}"
+TAGGED_S = 300.0  # until Slurm has every job that was answered for
+Answer = tuple[str, float, int]  # what, seconds, status
+
+
+@dataclass
+class Seen:
+    """What all clients saw. `jobs`: id -> user, as answered."""
+
+    answers: list[Answer] = field(default_factory=list)
+    jobs: dict[str, str] = field(default_factory=dict)
+    late: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def token(user: str) -> str:
+    return f"ejb_of-{user}"
+
+
+def prepared(where: Path, users: int, port: int) -> tuple[Daemon, SocketUnit]:
+    """The daemon's folder with every user's token in its database, and the helper."""
+    names = [f"u{uid}" for uid in range(FIRST_UID, FIRST_UID + users)]
+    homes = where / "homes"
+    homes.mkdir(mode=0o755)
+    for number, name in enumerate(names):
+        (homes / name).mkdir(mode=0o700)
+        os.chown(homes / name, FIRST_UID + number, FIRST_UID + number)
+    conf = {"SLURM_CONF": str(where / "slurm.conf")}
+    (where / "helper").mkdir(mode=0o755)
+    programs = {"path": os.environ["PATH"], "environment": conf}
+    unit = SocketUnit(where / "helper", SERVICE, f"{homes}/%u/.ejb", **programs)
+    own = where / "daemon"
+    own.mkdir(mode=0o711)
+    toml = f"""batch = "slurm"
+identity = "helper"
+poll_s = 10
+listen = "127.0.0.1:{port}"
+worker_python = "{PYTHON}"
+[helper]
+socket = "{unit.path}"
+spool = "{homes}/%u/.ejb"
+[queues.default]
+elasticity = "on"
+"""
+    daemon = Daemon(own, toml, conf, user=SERVICE)
+    daemon.state.mkdir()
+    store = Store(f"sqlite:///{daemon.state / 'ejbd.sqlite'}")
+    store.upgrade()
+    now = time.time()
+    row = {"label": "", "created_s": now, "expires_s": now + 86400, "scope": "submit"}
+    store.write_sync(lambda s: s.add_all(Token(digest=digest(token(name)), user=name, **row) for name in names))
+    store.close()
+    for path in (own, daemon.config, daemon.state, *daemon.state.iterdir()):
+        os.chown(path, FIRST_UID - 1, FIRST_UID - 1)
+    return daemon, unit
+
+
+def client(port: int, users: int, kinds: Sequence[tuple[float, str]], begun: float, seen: Seen, number: int) -> None:
+    """Its part of the requests, each at its time. One that comes late is made at once, and counted."""
+    dice = random.Random(number)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    script = "#!/bin/sh\n#SBATCH --ntasks=64\n#SBATCH --time=60\n#SBATCH --output=/dev/null\nsrun true\n"
+    body = json.dumps({"cwd": "/", "script": script, "env": {"PATH": os.defpath}})
+    for at, kind in kinds:
+        wait = begun + at - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        user = f"u{FIRST_UID + dice.randrange(users)}"
+        headers = {"Authorization": f"Bearer {token(user)}", "Content-Type": "application/json"}
+        method, path, sent = "GET", "/v1/jobs?limit=20", None
+        if kind == "submit":
+            method, path, sent = "POST", "/v1/jobs", body
+        elif kind == "job":
+            with seen.lock:
+                known = dice.choice(list(seen.jobs.items())) if seen.jobs else None
+            if known is not None:
+                path, headers["Authorization"] = f"/v1/jobs/{known[0]}", f"Bearer {token(known[1])}"
+        asked = time.monotonic()
+        connection.request(method, path, sent, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        took = time.monotonic() - asked
+        with seen.lock:
+            seen.answers.append((kind, took, answer.status))
+            seen.late += wait < -1.0
+            if answer.status == 201:
+                seen.jobs[str(json.loads(text)["id"])] = user
+    connection.close()
+
+
+def loaded(options: argparse.Namespace, port: int) -> Seen:
+    dice, seen = random.Random(7), Seen()
+    looks, jobs = int(options.polls * options.seconds), int(options.submissions * options.seconds)
+    kinds = [(dice.uniform(0, options.seconds), ("list", "job")[n % 2]) for n in range(looks)]
+    kinds = sorted(kinds + [(dice.uniform(0, options.seconds), "submit") for _ in range(jobs)])
+    begun = time.monotonic()
+    threads = [
+        threading.Thread(target=client, args=(port, options.users, kinds[n :: options.clients], begun, seen, n))
+        for n in range(options.clients)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    return seen
+
+
+def lost(where: Path, seen: Seen) -> tuple[int, int, int]:
+    """Jobs that Slurm does not have, that it has twice, and that are another user's there."""
+
+    def rows() -> list[tuple[str, str]]:
+        listing = run(where, "squeue", "--noheader", "--states=all", "--format=%u %k").splitlines()
+        found = [(user, words.split()[-1]) for user, _, words in (line.partition(" ") for line in listing) if words]
+        return [(user, tag) for user, tag in found if tag.startswith("ejb-") and tag.endswith(".0")]
+
+    until(lambda: len({tag for _, tag in rows()}) >= len(seen.jobs), "not all jobs came to Slurm", TAGGED_S)
+    found = rows()
+    counts = Counter(tag for _, tag in found)
+    owners = {tag.removeprefix("ejb-").removesuffix(".0"): user for user, tag in found}
+    missing = sum(f"ejb-{job}.0" not in counts for job in seen.jobs)
+    wrong = sum(owners.get(job, user) != user for job, user in seen.jobs.items())
+    return missing, sum(count > 1 for count in counts.values()), wrong
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def measure(where: Path, options: argparse.Namespace) -> int:
+    port = free_port()
+    daemon, unit = prepared(where, options.users, port)
+    daemon.start()
+    try:
+        assert daemon.process is not None and not daemon.ended(), daemon.log.read_text()[-3000:]
+        process, controller = psutil.Process(daemon.process.pid), daemons(where)["slurmctld"]
+        until(lambda: int(daemon.client.get("/v1/health").json()["polls"]) > 0, "no poll", 120)
+        cpu, theirs, begun = sum(process.cpu_times()[:4]), process_cpu_s(controller), time.monotonic()
+        seen = loaded(options, port)
+        passed = time.monotonic() - begun
+        theirs = (process_cpu_s(controller) - theirs) / passed
+        ours, memory = (sum(process.cpu_times()[:4]) - cpu) / passed, process.memory_info().rss / 2**20
+        missing, double, wrong = lost(where, seen)
+        known = daemon.client.get("/v1/health").json()
+    finally:
+        daemon.client.close()
+        daemon.stop()
+        unit.close()
+    statuses = Counter(status for _, _, status in seen.answers)
+    print(f"{len(seen.answers)} requests in {passed:.0f} s, by status {dict(statuses)}, {seen.late} over 1 s late")
+    for kind in ("list", "job", "submit"):
+        took = [s * 1e3 for what, s, _ in seen.answers if what == kind]
+        figures = f"p50 {quantile(took, 0.5):.1f} ms, p99 {quantile(took, 0.99):.0f} ms, longest {max(took):.0f} ms"
+        print(f"{kind:<8}{len(took):>6}  {figures}")
+    print(f"daemon  {memory:.0f} MiB, {ours:.2f} of a core with its commands; slurmctld {theirs:.2f} of a core")
+    print(f"jobs    {len(seen.jobs)} answered for: {missing} lost, {double} twice, {wrong} as another user")
+    print(f"health  {known.get('status', known)}")
+    return int(bool(missing or double or wrong) or set(statuses) - {200, 201} != set())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    counts = {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 4, "clients": 16}
+    for name, count in counts.items():
+        parser.add_argument(f"--{name}", type=int, default=count)
+    for name, figure in {"seconds": 300.0, "polls": 60.0, "submissions": 4.0}.items():
+        parser.add_argument(f"--{name}", type=float, default=figure)
+    parser.add_argument("--unshared", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if os.getuid() != 0:
+        print("skipped: it needs root, for users of its own")
+        return 0
+    if not options.unshared:
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv, "--unshared"])
+    print(machine())
+    with folder() as where:
+        where.chmod(0o755)
+        add_users(where, options.users, first=FIRST_UID - 1)
+        configure(where, options.nodes, options.idle)
+        try:
+            bring_up(where, options.idle)
+            begun = time.monotonic()
+            submit(where, options)
+            print(f"{options.jobs} jobs submitted in {time.monotonic() - begun:.0f} s", flush=True)
+            return measure(where, options)
+        finally:
+            end_processes(where)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
