@@ -187,6 +187,7 @@ def test_a_helper_that_is_killed_at_a_verb(site: Site) -> None:
     def kill() -> None:
         assert site.unit.kill()
 
+    request = ordinary("ejb-1.1", 1, 60, site.users.home(alice), "echo\n")
     files.put(root / "a", b"1")
     files.folder(root / "jobs")
     for again in (
@@ -194,11 +195,11 @@ def test_a_helper_that_is_killed_at_a_verb(site: Site) -> None:
         lambda: files.folder(root / "b"), lambda: files.link(root / "a", "c"), lambda: files.remove(root / "c"),
         lambda: asyncio.run(site.batch.cancel(Identity(alice), ["1"])),
         lambda: asyncio.run(site.batch.update(Identity(alice), "1", hold=False)),
+        lambda: asyncio.run(site.batch.check(Identity(alice), request, 10)),
     ):  # fmt: skip
         kill()
         again()
     assert (root / "a").read_bytes() == b"2"
-    request = ordinary("ejb-1.1", 1, 60, site.users.home(alice), "echo\n")
     kill()
     with pytest.raises(SubmitOutcomeUnknown):
         asyncio.run(site.batch.submit(Identity(alice), request))
