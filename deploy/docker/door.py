@@ -30,7 +30,7 @@ def main(path: str, user: str, program: str) -> None:
             with end:
                 sessions = [one for one in sessions if one.poll() is None]
                 if len(sessions) < MOST:
-                    sessions.append(subprocess.Popen([program], stdin=end, stdout=end, env={}))
+                    sessions.append(subprocess.Popen([program], stdin=end.fileno(), stdout=end.fileno(), env={}))
 
 
 if __name__ == "__main__":

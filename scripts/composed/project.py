@@ -89,7 +89,7 @@ class Project:
 
     def metrics(self) -> tuple[str, ...]:
         """Bring up what looks at the daemon's figures; the services that are up then."""
-        more = METRICS
+        more: tuple[str, ...] = METRICS
         images = self.compose("--profile", "metrics", "config")
         image = next(line.split()[1] for line in images.splitlines() if "grafana/grafana" in line)
         if self.engine.pulled(image):
