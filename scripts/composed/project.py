@@ -162,8 +162,9 @@ class Project:
         return self.ask("bob", *words, "--wrap", "sleep 3600").strip()
 
     def end_others(self) -> None:
-        self.ask("bob", "scancel", "-u", "bob")
-        until("bob's jobs are gone", lambda: not self.ask("bob", "squeue", "-hu", "bob").strip(), 40)
+        mine = ("-u", "bob", "-n", "wrap")  # those of submit_other, by the name that sbatch gives them
+        self.ask("bob", "scancel", *mine)
+        until("bob's jobs are gone", lambda: not self.ask("bob", "squeue", "-h", *mine).strip(), 40)
 
     def node(self, name: str) -> str:
         """What Slurm says of a node."""
