@@ -61,8 +61,9 @@ class Way:
         assert self.daemon.process is not None
         return _cpu_s(self.daemon.process.pid)
 
-    def helpers_cpu_s(self) -> float:
-        return 0.0 if self.unit is None else sum(_cpu_s(one.pid) for one in self.unit.children)
+    def helpers_cpu_s(self) -> dict[int, float]:
+        """By session. One lives for 15 s without work, and so to the end of a burst in which it had some."""
+        return {} if self.unit is None else {one.pid: _cpu_s(one.pid) for one in self.unit.children}
 
     def cancel_all(self, cluster: SlurmCluster) -> None:
         self.daemon.client.post("/v1/jobs/cancel", json={"select": "all"})
@@ -154,7 +155,8 @@ def burst(way: Way, cluster: SlurmCluster, jobs: int) -> Burst:
     answered = time.monotonic() - begun
     until(lambda: in_queue(cluster, way.user) >= jobs, "Slurm has not all of them", 180)
     queued = time.monotonic() - begun
-    return Burst(answered, queued, way.cpu_s() - before, way.helpers_cpu_s() - helpers)
+    used = sum(max(0.0, now - helpers.get(pid, 0.0)) for pid, now in way.helpers_cpu_s().items())
+    return Burst(answered, queued, way.cpu_s() - before, used)
 
 
 def main() -> None:

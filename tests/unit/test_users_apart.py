@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -106,30 +106,25 @@ async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_al
     assert {event["whose"] for event in resumed} >= {""}
 
 
-async def test_a_cancellation_that_hangs_is_waited_for_by_no_other_user(live: ManyWorld) -> None:
+@pytest.mark.parametrize("what", ["cancel", "update"])
+async def test_an_act_that_hangs_is_waited_for_by_no_other_user(live: ManyWorld, what: str) -> None:
     jobs = {user: await live.submit(user=user) for user in ("alice", "bob")}
-    cancelled = threading.Event()
-    plain = live.batch.cancel
+    done = asyncio.Event()
+    plain = getattr(live.batch, what)
 
-    async def cancel(identity: object, ids: object) -> None:
-        if getattr(identity, "user", "") == "alice":
-            assert cancelled.is_set(), "that of bob waits for it"
-            raise BatchError("scancel did not end", transient=True)
-        await plain(identity, ids)  # type: ignore[arg-type]
-        cancelled.set()
+    async def slow(identity: Identity, *given: Any, **named: Any) -> None:
+        if identity.user == "bob":
+            await plain(identity, *given, **named)
+            done.set()
+            return
+        await asyncio.wait_for(done.wait(), 60)  # what bob asked for does not wait for this
+        raise BatchError("it did not end", transient=True)
 
-    async def slow(identity: object, ids: object) -> None:
-        for _ in range(1000):
-            if getattr(identity, "user", "") != "alice" or cancelled.is_set():
-                break
-            await asyncio.sleep(0.01)
-        await cancel(identity, ids)
-
-    live.batch.cancel = slow  # type: ignore[method-assign]
+    setattr(live.batch, what, slow)
     for user, job in jobs.items():
-        await live.manager.cancel(job, user)
+        await (live.manager.cancel(job, user) if what == "cancel" else live.manager.hold(job, user))
     await live.act()
-    assert cancelled.is_set()
+    assert done.is_set()
 
 
 # -- sessions: one user's do not answer -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -140,12 +140,9 @@ class Executor:
                 await one(intent)
 
         groups = await self.store.read(lambda session: intents.by_job(session, submits)) if submits else []
-        outcomes = await asyncio.gather(*(in_turn(group) for group in groups), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        for intent in updates:
-            await (limiting.change(self, intent) if intent.kind in limiting.KINDS else self._update(intent))
+        await _all_of(in_turn(group) for group in groups)
+        by_user = await self.store.read(lambda session: intents.by_user(session, updates)) if updates else []
+        await _all_of(self._change(group) for group in by_user)
         for intent in due:
             if intent.kind == IntentKind.ASIDE and intent.state == IntentState.PENDING:
                 await lastwords.set_aside(self, intent)
@@ -374,10 +371,7 @@ class Executor:
     async def _cancel(self, cancellations: Sequence[Intent]) -> None:
         targets = await self.begin_to_cancel(cancellations)
         # Side by side: where the command of one user does not end, no other user waits for it.
-        outcomes = await asyncio.gather(*(self.cancel_of(*one) for one in targets.items()), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        await _all_of(self.cancel_of(*one) for one in targets.items())
 
     async def begin_to_cancel(self, cancellations: Sequence[Intent]) -> dict[Identity, dict[int, str]]:
         """Mark them as executing; user -> intent -> batch job, of those that are still to be carried out."""
@@ -400,6 +394,10 @@ class Executor:
         reach(CrashPoint.CANCEL_AFTER_CALL)
         await self.record(begun, lambda s: intents.done(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
+
+    async def _change(self, of_one_user: Sequence[Intent]) -> None:
+        for intent in of_one_user:
+            await (limiting.change(self, intent) if intent.kind in limiting.KINDS else self._update(intent))
 
     async def _update(self, intent: Intent) -> None:
         targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), [intent.id]))
@@ -441,6 +439,13 @@ class Executor:
         spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
         known = subjob.id in begins.begins_of(spec)
         return begins.begin_in_s(spec, subjob, self.clock()) if known else None
+
+
+async def _all_of(calls: Iterable[Awaitable[None]]) -> None:
+    """All are waited for, whatever becomes of one; then the first failure is raised."""
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:

@@ -69,6 +69,16 @@ def by_job(session: Session, submits: Sequence[Intent]) -> list[list[Intent]]:
     return [sorted(group, key=lambda i: -lasts.get(i.subjob_id or "", 0.0)) for group in found.values()]
 
 
+def by_user(session: Session, actions: Sequence[Intent]) -> list[list[Intent]]:
+    """Actions by the users of their jobs, in their order."""
+    query = select(Job.id, Job.user).where(Job.id.in_({intent.job_id for intent in actions}))
+    users = {row.id: row.user for row in session.execute(query)}
+    found: dict[str, list[Intent]] = {}
+    for intent in actions:
+        found.setdefault(users.get(intent.job_id or "", ""), []).append(intent)
+    return list(found.values())
+
+
 def tags_by_user(session: Session, subjobs: Sequence[str]) -> dict[Identity, dict[str, str]]:
     """By their users: subjob -> its tag."""
     found: dict[Identity, dict[str, str]] = {}
