@@ -43,16 +43,22 @@ def build(site: Path) -> int:
     """Build the site into a folder; mkdocs' exit code, which is not 0 where a link leads nowhere."""
     with tempfile.TemporaryDirectory(prefix="ejb-docs-") as folder:
         lay_out(Path(folder))
-        done = subprocess.run(
-            [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(SETTINGS), "-d", str(site)],
-            env={**os.environ, "EJB_DOCS_PAGES": folder, "NO_MKDOCS_2_WARNING": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=BUILD_S,
-            check=False,
-        )
+        code = build_from(Path(folder), site)
+    if code == 0:
+        print(f"docs: built in {site}")
+    return code
+
+
+def build_from(folder: Path, site: Path) -> int:
+    """As :func:`build`, from pages that are laid out; warnings and errors go to standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(SETTINGS), "-d", str(site)],
+        env={**os.environ, "EJB_DOCS_PAGES": str(folder)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=BUILD_S,
+        check=False,
+    )
     # mkdocs' own --quiet would keep warnings from --strict, too.
     print("".join(line for line in done.stderr.splitlines(True) if "INFO" not in line), end="", file=sys.stderr)
-    if done.returncode == 0:
-        print(f"docs: built in {site}")
     return done.returncode

@@ -29,6 +29,8 @@ def page() -> str:
             groups.setdefault(one["tags"][0], []).append(f"| `{method.upper()} {path}` | {said} | {asked} | {body} |")
     parts = [HEAD]
     for name, rows in groups.items():
-        parts.append(f"## {name.capitalize()}\n\n| operation | what it does | query | body |\n| --- | --- | --- | --- |")
+        parts.append(
+            f"## {name.capitalize()}\n\n| operation | what it does | query | body |\n| --- | --- | --- | --- |"
+        )
         parts[-1] += "\n" + "\n".join(rows) + "\n"
     return "\n".join(parts)
