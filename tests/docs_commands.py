@@ -1,6 +1,6 @@
 """Commands that documents show, taken from their code blocks: lines of a block whose first word is a program of ours.
 
-A block is run (tests/integration/test_docs_commands.py) unless `<!-- not run: REASON -->` stands above it. All that
+A block is run (tests/integration/test_docs_run.py) unless `<!-- not run: REASON -->` stands above it. All that
 `ejb` is asked is held against its options in any case (tests/unit/test_docs_commands.py).
 """
 

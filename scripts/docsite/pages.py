@@ -53,7 +53,7 @@ def build_from(folder: Path, site: Path) -> int:
     """As :func:`build`, from pages that are laid out; warnings and errors go to standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(SETTINGS), "-d", str(site)],
-        env={**os.environ, "EJB_DOCS_PAGES": str(folder)},
+        env={**os.environ, "EJB_DOCS_PAGES": str(folder), "NO_MKDOCS_2_WARNING": "1"},
         stderr=subprocess.PIPE,
         text=True,
         timeout=BUILD_S,
