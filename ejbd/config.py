@@ -437,6 +437,34 @@ class Limits(BaseModel):
     ] = 3.0
 
 
+TIME_OF_DAY = r"^(|([01][0-9]|2[0-3]):[0-5][0-9])$"  # "": never
+
+
+class DailySettings(BaseModel):
+    """What is done once a day, at a time of `time_zone`. What a daemon that was away has missed it does once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prune_at: Annotated[
+        str,
+        Field(pattern=TIME_OF_DAY, min_length=5, description="`HH:MM`: what is older than `*_retention_days` goes"),
+    ] = "03:30"
+    backup_at: Annotated[str, Field(pattern=TIME_OF_DAY, description='`HH:MM`: the database is copied; "": never')] = ""
+    backup_dir: Path | None = Field(default=None, description="folder of the copies; default: <state_dir>/backups")
+    backups_kept: Annotated[int, Field(ge=1, le=3650, description="older copies of `backup_dir` are removed")] = 7
+    import_at: Annotated[
+        str,
+        Field(pattern=TIME_OF_DAY, description='`HH:MM`: `import_file` is read as by `ejb history import`; "": never'),
+    ] = ""
+    import_file: Path | None = Field(default=None, description="what accounting writes (docs/speculation.md)")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.import_at and self.import_file is None:
+            raise PydanticCustomError("import_file", "import_at is set, and import_file says no file")
+        return self
+
+
 class OidcSettings(BaseModel):
     """An identity provider with tokens that are taken. See docs/rest.md."""
 
@@ -579,6 +607,7 @@ class Settings(BaseSettings):
         default_factory=dict, description="the table of a batch system that comes by an entry point (docs/plugins.md)"
     )
     limits: Limits = Field(default_factory=Limits)
+    daily: DailySettings = Field(default_factory=DailySettings)
     mpi_profiles: Path | None = Field(
         default=None, description="TOML file of MPI profiles besides those that come along"
     )

@@ -347,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _keep(options, load(options.keeping_config or options.config))
         asyncio.run(run(load(options.config), options.config and options.config.absolute()))
     except EjbError as error:
-        print(f"ejbd: {error.sentence()}", file=sys.stderr)
+        print(f"ejbd: {error.named()}", file=sys.stderr)
         return EXIT_CODE[error.code]
     return 0
 

@@ -93,6 +93,10 @@ class EjbError(Exception):
         remedy = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.message}{remedy}"
 
+    def named(self) -> str:
+        """The sentence with its code behind it, which is an anchor of docs/troubleshooting.md."""
+        return f"{self.sentence()} [{self.code.value}]"
+
 
 class BatchError(EjbError):
     """The batch system refused, or did not answer. `stderr` keeps its own words.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The users of the cluster, with the same numbers in every image: files and sockets are shared by number.
-#   alice, bob   users of the cluster, whose jobs become elastic
+#   alice, bob   users of the cluster; their jobs become elastic
 #   ops          an administrator of EJB, not root
 #   ejb          the daemon's own: no shell, no home, no job
 set -eu

@@ -69,7 +69,7 @@ class Output:
             }
             print(json_text({"error": document}), file=sys.stderr, flush=True)
         else:
-            print(f"ejb: {printable(as_typed(error).sentence())}", file=sys.stderr, flush=True)
+            print(f"ejb: {printable(as_typed(error).named())}", file=sys.stderr, flush=True)
             for other in error.details.get("also", ()):
                 print(f"     also {printable(str(other))}", file=sys.stderr, flush=True)
         return EXIT_CODE[error.code]

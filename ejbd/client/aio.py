@@ -20,6 +20,7 @@ from ejbd.client.messages import (
     EventLines,
     LostConnection,
     Place,
+    calendar_path,
     fresh_key,
     job_path,
     pause_s,
@@ -96,6 +97,17 @@ class AsyncClient:
                 if not still_away(error):
                     raise
             await asyncio.sleep(AGAIN_S)
+
+    async def set_queue_window(self, queue: str, when: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.set_queue_window`."""
+        body = {"when": when, "settings": dict(settings)}
+        found: dict[str, Any] = (await self.request("PUT", calendar_path(queue), body=body)).json()
+        return found
+
+    async def clear_queue_windows(self, queue: str, when: str | None = None) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.clear_queue_windows`."""
+        found: dict[str, Any] = (await self.request("DELETE", calendar_path(queue), query={"when": when})).json()
+        return found
 
     async def request(
         self,

@@ -18,12 +18,12 @@ from ejbd.client.messages import (
     LostConnection,
     Place,
     Request,
+    calendar_path,
     fresh_key,
     job_path,
     pause_s,
     problem,
     request,
-    segment,
     still_away,
     workflow_path,
 )
@@ -241,13 +241,12 @@ class Client:
         For operators. Returns the queue, as of now.
         """
         body = {"when": when, "settings": dict(settings)}
-        found: dict[str, Any] = self.request("PUT", f"/v1/queues/{segment(queue)}/calendar", body=body).json()
+        found: dict[str, Any] = self.request("PUT", calendar_path(queue), body=body).json()
         return found
 
     def clear_queue_windows(self, queue: str, when: str | None = None) -> dict[str, Any]:
         """Take out a window of a queue, or all of them; for operators. Returns the queue, as of now."""
-        path = f"/v1/queues/{segment(queue)}/calendar"
-        found: dict[str, Any] = self.request("DELETE", path, query={"when": when}).json()
+        found: dict[str, Any] = self.request("DELETE", calendar_path(queue), query={"when": when}).json()
         return found
 
     def drains(self) -> list[dict[str, Any]]:

@@ -122,6 +122,11 @@ def job_path(job: str, rest: str = "") -> str:
     return f"/v1/jobs/{segment(job)}{rest}"
 
 
+def calendar_path(queue: str) -> str:
+    """The address of a queue's windows of the week."""
+    return f"/v1/queues/{segment(queue)}/calendar"
+
+
 def workflow_path(workflow: str, rest: str = "") -> str:
     """The address of a workflow, or of what hangs on it."""
     return f"/v1/workflows/{segment(workflow)}{rest}"

@@ -69,6 +69,7 @@ from ejbd.manager.rules.planning.policyends import ask_policy
 from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
+from ejbd.manager.service.daytimes import DayTimes
 from ejbd.manager.service.health import Fault, Health, ToldHealth
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
@@ -94,7 +95,6 @@ from ejbd.wire.kinds import EventKind, JobKind
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
-PRUNE_S = 6 * 3600.0
 TELL_S = 2.0  # between two tries to tell workers where the daemon is, where a spool could not be written
 ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
@@ -178,7 +178,8 @@ class Manager:
         self._tasks.append(asyncio.create_task(self._look_on(), name="polls"))
         self._tasks.append(asyncio.create_task(self._go_on(), name="workflows"))
         self._tasks.append(asyncio.create_task(_every(LISTEN_S, self._hearing.listen), name="hearing"))
-        self._tasks.append(asyncio.create_task(_every(PRUNE_S, self.prune), name="pruning"))
+        times = DayTimes(self.settings, self.store, self.clock, self.prune)
+        self._tasks.append(asyncio.create_task(times.run(), name="times-of-day"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
         self._tasks.append(asyncio.create_task(self._mailer.run(), name="mails"))

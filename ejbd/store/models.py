@@ -610,6 +610,16 @@ class Mark(Base):
     value: Mapped[str] = mapped_column(Text)
 
 
+class DailyRun(Base):
+    """Up to which moment something that is done once a day was done; ejbd/manager/service/daytimes.py."""
+
+    __tablename__ = "daily_runs"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    due_s: Mapped[float]  # the moment that was kept, as the calendar has it
+    ended_s: Mapped[float | None]  # when it was done; none: counted from here on, and not done yet
+
+
 class Token(Base):
     """A user's bearer token, kept as a SHA-256 digest."""
 

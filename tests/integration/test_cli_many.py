@@ -107,7 +107,7 @@ def test_wait_ends_with_the_jobs_and_as_the_first_bad_one(shell: Shell) -> None:
 def test_wait_no_longer_than_it_may(shell: Shell) -> None:
     (job,) = jobs(shell, 1)
     err = shell.ejb("wait", "--timeout", "0.5", job, code=EXIT_CODE[Code.CONFLICT])[1]
-    assert err == f"ejb: job {job} has not ended after 0.5 s\n"
+    assert err == f"ejb: job {job} has not ended after 0.5 s [conflict]\n"
 
 
 def test_an_option_behind_the_script_is_told(shell: Shell) -> None:

@@ -322,6 +322,17 @@ async def test_asynchronously(server: ApiServer, way: str) -> None:
         assert (await client.job(left.id)).id == left.id
 
 
+async def test_windows_of_a_queue_asynchronously(server: ApiServer) -> None:
+    async with AsyncClient(socket=server.socket) as client:
+        made = await client.set_queue_window("main", "mon-fri 20:00-08:00", {"elasticity": "on"})
+        assert [one["when"] for one in made["calendar"]["windows"]] == ["mon-fri 20:00-08:00"]
+        left = await client.clear_queue_windows("main", "mon-fri 20:00-08:00")
+        assert left["calendar"]["windows"] == []
+        with pytest.raises(EjbError) as caught:
+            await client.clear_queue_windows("no such/queue")
+        assert caught.value.code is Code.NOT_FOUND
+
+
 def test_a_stream_is_read_line_by_line() -> None:
     event = {"id": 4, "at_s": 1.0, "job": "a", "subjob": None, "kind": "job.running", "data": {}}
     lines = EventLines()

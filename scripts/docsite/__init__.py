@@ -1,0 +1,1 @@
+"""The docs as a site: which files are its pages, and the page of REST operations."""
