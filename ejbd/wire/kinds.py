@@ -93,6 +93,7 @@ class Engine(StrEnum):
 
     APPLICATION = "application"
     DMTCP = "dmtcp"
+    PROFILE = "profile"
     NONE = "none"
 
     @property

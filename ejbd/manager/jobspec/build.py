@@ -205,7 +205,7 @@ def read(request: JobRequest) -> Reading:
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
-    if spec.widths and spec.engine != "application":
+    if spec.widths and spec.engine not in ("application", "profile"):
         what = "widths are of an application that checkpoints itself"
         raise invalid(settings["ejb:widths"].where, what, "say engine=application, too, if it does")
     return Reading(spec, tuple(refusals), tuple(notes))

@@ -13,6 +13,7 @@ from ejbd.wire.kinds import EpochCode
 
 PATIENCE = 4  # a checkpoint or a restart has failed when it takes so many times what is known of the application's
 WORKERS_PART = 0.9  # of the time: the worker's own sentence comes before ours
+PREPARE_S = 600.0  # for the commands before a start at another width, until they were measured
 LATE_PART = 0.8  # a placement that failed after so much of its time did so for want of time
 MOST_DOUBLINGS = 6
 APART_PART = 0.5  # of a launch's time: ranks that waited so long for others may have given them up
@@ -27,6 +28,9 @@ def launch_timeout_s(world: JobWorld, launch_ordinal: int, restart_from: int | N
     limit_s = world.ctx.settings.limits.launch_timeout_s
     if restart_from is None:
         return limit_s
+    resume = (world.job.spec.get("profile") or {}).get("resume") or {}
+    if resume.get("prepare"):
+        limit_s += PREPARE_S
     query = select(Move).where(Move.job_id == world.job.id, Move.epoch == restart_from).order_by(Move.id.desc())
     move = world.ctx.session.scalars(query.limit(1)).first()
     took = [move.checkpoint_s, move.restart_s] if move is not None else []
