@@ -186,9 +186,13 @@ class JobWorld(JobRows):
         if profile and (broken := self._broken_widths()):
             listed = widths or range(least, self.job.processes + 1)
             widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes))
+        return rungs_of(self.job.processes, shape=shape, widths=widths, least=least, measured=self.measured_widths)
+
+    @property
+    def measured_widths(self) -> dict[int, float]:
+        """The speeds of the job's application by width, as far as they were measured."""
         application = self.job.application or ""
-        measured = self.ctx.history.widths(application, work_of(self.job.user, self.spec)) if application else {}
-        return rungs_of(self.job.processes, shape=shape, widths=widths, least=least, measured=measured)
+        return self.ctx.history.widths(application, work_of(self.job.user, self.spec)) if application else {}
 
     def _broken_widths(self) -> set[int]:
         """Widths at which its state did not go on: they are not tried again."""
