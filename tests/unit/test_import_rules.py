@@ -41,10 +41,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "batch": {"core", "identity"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
+    "profiles": {"core", "errors"},
     "manager": {"core", "batch", "identity", "profiles", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
     "web": {"api"} | COMMON,  # what REST shows, as pages
-    "profiles": {"core", "errors"},
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
     "studies": {"core", "sim", "doctor", "workflow"} | COMMON,  # played on a site, it is compiled there as doctor does
