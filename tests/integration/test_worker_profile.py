@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from ejbd.profiles.reading import parse
+from tests.acceptance.sites import small_file_system
 from tests.fakes.worker_process import World, alive, eventually, world
 
 PROGRAM = str(Path(__file__).parents[1] / "fakes" / "reshapable.py")
@@ -161,6 +164,23 @@ def test_state_that_cannot_be_copied_goes_on_at_its_own_width_alone(there: World
     assert not (failed.get("data") or {}).get("code"), "not the program's fault"
     one.begin(2, restart=1)
     assert one.stop()["ok"]
+
+
+def test_a_disk_that_is_full_during_the_copy_leaves_no_part_of_it_and_the_state_as_it_was(there: World) -> None:
+    one = Application(there, text=TEXT.replace('["state.json"]', '["state.json", "field.*"]'))
+    one.begin(2)
+    assert one.stop()["ok"]
+    (there.spool / "field.dat").write_bytes(os.urandom(300_000))
+    checkpoint = there.epoch_dir(1) / "checkpoint"
+    record = (checkpoint / "stopped.json").read_text()
+    shutil.rmtree(checkpoint)
+    with small_file_system(checkpoint, "128k"):
+        (checkpoint / "stopped.json").write_text(record)
+        failed = one.launch(3, restart=1)
+        assert not failed["ok"] and "No space left on device" in failed["error"], failed
+        assert sorted(path.name for path in checkpoint.iterdir()) == ["stopped.json"], "a copy is whole or not there"
+        one.begin(2, restart=1)
+        assert one.stop()["ok"], "at its own width it goes on"
 
 
 def test_a_preparation_that_fails_leaves_nothing_running_and_the_state_as_it_was(there: World) -> None:

@@ -66,7 +66,8 @@ class JobSpec:
     the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
     evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
     them). `profile`: how its application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written
-    (None: it has none).
+    (None: it has none). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`: sbatch hands them
+    on.
     """
 
     name: str
@@ -112,6 +113,8 @@ class JobSpec:
     widths: str = ""
     profile: dict[str, Any] | None = None
     evolving: dict[str, Any] | None = None
+    umask: int | None = None
+    limits: dict[str, int] = field(default_factory=dict)
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
