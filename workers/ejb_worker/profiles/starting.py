@@ -43,8 +43,8 @@ def start(
     """
     known = dict(values, ranks=str(ranks), epoch=str(epoch))
     known["newest state"] = newest_state
-    known["before"] = str(ranks if before is None else before)
     resume = profile.resume
+    known["before"] = str((0 if resume.fresh else ranks) if before is None else before)
     words: List[str] = [word.replace(RANKS, str(ranks)) for word in program]
     written: Optional[Tuple[str, str]] = None
     if (before is not None or resume.fresh) and resume.argv != "same":
@@ -55,7 +55,7 @@ def start(
         words = [copy if word == values["input"] else word for word in words]
     if ranks == 1:
         words = [word for word in words if word not in resume.alone_without]
-    other = before is not None and before != ranks
+    other = before != ranks if before is not None else resume.fresh
     prepare = [filled(one, known, for_shell=True) for one in resume.prepare] if other else []
     env = {SIZE: str(ranks)}
     if before is not None:

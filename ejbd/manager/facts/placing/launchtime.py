@@ -26,11 +26,11 @@ def launch_timeout_s(world: JobWorld, launch_ordinal: int, restart_from: int | N
     application have taken before. Each restart in a row that had too little time doubles that of the next.
     """
     limit_s = world.ctx.settings.limits.launch_timeout_s
+    resume = (world.job.spec.get("profile") or {}).get("resume") or {}
+    if resume.get("prepare") and (restart_from is not None or resume.get("fresh")):
+        limit_s += PREPARE_S
     if restart_from is None:
         return limit_s
-    resume = (world.job.spec.get("profile") or {}).get("resume") or {}
-    if resume.get("prepare"):
-        limit_s += PREPARE_S
     query = select(Move).where(Move.job_id == world.job.id, Move.epoch == restart_from).order_by(Move.id.desc())
     move = world.ctx.session.scalars(query.limit(1)).first()
     took = [move.checkpoint_s, move.restart_s] if move is not None else []
