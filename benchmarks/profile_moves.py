@@ -21,13 +21,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from ejbd._workers.ejb_worker.profiles.filling import filled
+from ejbd._workers.ejb_worker.profiles.starting import Start, start
+from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, state_files
 from ejbd.profiles.acts.running import Run, begin, prepare
-from ejbd.profiles.acts.state import copy_state, newest, state_files
 from ejbd.profiles.command import split
-from ejbd.profiles.filling import filled, values_of
+from ejbd.profiles.filling import values_of
 from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import named, parse, read_all
-from ejbd.profiles.starting import Start, start
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = """
@@ -51,7 +52,7 @@ class Case:
 
     def __init__(self, profile: Profile, words: list[str], folder: Path) -> None:
         self.profile, self.command, self.folder, self.epoch = profile, split(words), folder, 0
-        self.values = values_of(profile, self.command, self._reads)
+        self.values = values_of(profile, self.command.program, self._reads)
 
     def _reads(self, path: str) -> str | None:
         file = self.folder / path
@@ -61,13 +62,14 @@ class Case:
         self.epoch += 1
         state = newest(state_files(self.folder, [filled(one, self.values) for one in self.profile.state]))
         return start(
-            self.profile, self.command, self.values, ranks=ranks, before=before, epoch=self.epoch,
+            self.profile, self.command.program, self.values, ranks=ranks, before=before, epoch=self.epoch,
             newest_state=state.name if state else "", input_text=self._reads(self.values.get("input", "")),
         )  # fmt: skip
 
     def begun(self, launch: Start, ranks: int) -> Run:
         values = {**self.values, "epoch": str(self.epoch), "ranks": str(ranks)}
-        return begin(self.profile, launch, self.folder, values, self.folder.parent / f"{self.epoch}.out")
+        launcher = self.command.at_width(ranks).launcher
+        return begin(self.profile, launcher, launch, self.folder, values, self.folder.parent / f"{self.epoch}.out")
 
 
 def first_step(run: Run) -> None:

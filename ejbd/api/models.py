@@ -346,6 +346,26 @@ class WalltimesView(Api):
     gaps: Annotated[list[GapView], Field(description="windows that it was sent into with less than it asks for")] = []
 
 
+class WidthView(Api):
+    """A number of ranks at which an application can go on."""
+
+    ranks: int
+    takes_s: Annotated[float, Field(description="seconds for the work that is left, were it at this width")]
+    measured: Annotated[bool, Field(description="its speed was measured there; else by the law")]
+
+
+class ApplicationView(Api):
+    """An application that is restarted on the number of ranks that fits."""
+
+    profile: Annotated[str, Field(description="by which it is run; empty: by the contract of engine application")]
+    widths: Annotated[list[WidthView], Field(description="the widest first; some of them, where there are many")]
+    now: Annotated[int | None, Field(description="ranks that run")]
+    why: Annotated[str, Field(description="why the present launch is not run by the profile; empty: it is")]
+
+
+_APPLICATION = "null: of a job that keeps its number of ranks"
+
+
 class Plan(Api):
     """What would be done with a job now. Nothing is kept."""
 
@@ -365,6 +385,7 @@ class Plan(Api):
     overheads: Annotated[Overheads | None, Field(description=_OVERHEADS)] = None
     placeholder: PlaceholderShape | None
     walltimes: Annotated[WalltimesView | None, Field(description="null: its own walltime is asked for")] = None
+    application: Annotated[ApplicationView | None, Field(description=_APPLICATION)] = None
     notes: list[str]
 
 
@@ -564,6 +585,7 @@ class Explanation(Api):
     speeds: Annotated[list[SpeedView], Field(description="how fast it got on of late, newest first")] = []
     runs: Annotated[list[RunView], Field(description="its latest runs that ended well, newest first")] = []
     walltimes: Annotated[WalltimesView | None, Field(description="null: its own walltime was asked for")] = None
+    application: Annotated[ApplicationView | None, Field(description=_APPLICATION)] = None
 
 
 class HopView(Api):

@@ -97,6 +97,8 @@ def plan(found: dict[str, Any], out: Output) -> None:
         out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
     if found.get("overheads"):
         out.line(printable(overheads_line(found["overheads"])))
+    if found.get("application"):
+        out.lines(map(printable, application_lines(found["application"])))
     if found.get("walltimes"):
         out.lines(map(printable, walltime_lines(found["walltimes"])))
     for note in found["notes"]:
@@ -124,6 +126,18 @@ def _chosen(found: dict[str, Any]) -> dict[str, Any] | None:
     asked = found.get("requests")
     fitting = (one for one in found.get("candidates", ()) if one["feasible"] and one["requests"] == asked)
     return next(fitting, None) if asked else None
+
+
+def application_lines(found: dict[str, Any]) -> list[str]:
+    """By what profile an application is run, and what is left at each of its widths."""
+    by = f"the profile {found['profile']} stops and resumes it" if found["profile"] else "it stops and resumes itself"
+    now = f"; {found['now']} ranks run" if found["now"] is not None else ""
+    lines = [f"{by}{now}" + (f"; not in this launch: {found['why']}" if found["why"] else "")]
+    takes = [
+        f"{one['ranks']}: {duration(one['takes_s'])}{' (measured)' if one['measured'] else ''}"
+        for one in found["widths"]
+    ]
+    return lines + ([f"  ranks, and what is left with them: {', '.join(takes)}"] if takes else [])
 
 
 def cost_line(cost: dict[str, Any]) -> str:
@@ -161,6 +175,8 @@ def explanation(found: dict[str, Any], out: Output) -> None:
         out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
     if found.get("overheads"):
         out.line(printable(overheads_line(found["overheads"])))
+    if found.get("application"):
+        out.lines(map(printable, application_lines(found["application"])))
     if found.get("movable"):
         can = {True: "yes", False: "no", None: "not known yet"}[found["movable"]["movable"]]
         out.line(printable(f"can be moved: {can}: {found['movable']['why']}"))

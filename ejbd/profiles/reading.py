@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ejbd._workers.ejb_worker.profiles.matching import matches
 from ejbd.errors import Code, EjbError
 from ejbd.profiles.profile import Profile
 
@@ -18,7 +17,6 @@ SHIPPED = Path(__file__).parent / "shipped"
 SITE = Path("/etc/ejbd/profiles.d")
 SITE_VARIABLE = "EJB_PROFILES"  # another folder of the site's
 MOST_BYTES = 1 << 20
-_INTERPRETER = re.compile(r"python[0-9.]*|bash|sh|perl|Rscript")
 
 
 def own_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -83,19 +81,6 @@ def named(name: str, profiles: Mapping[str, Profile]) -> Profile:
         hint = f"there are {', '.join(sorted(profiles))}"
         raise EjbError(Code.NOT_FOUND, f"no profile is called {name}", hint=hint)
     return profiles[name]
-
-
-def matches(profile: Profile, program: Sequence[str]) -> bool:
-    """Whether it is for a program by its words, the launcher taken off. An interpreter's script is the program."""
-    words = list(program)
-    if len(words) > 1 and _INTERPRETER.fullmatch(words[0].rpartition("/")[2]):
-        words = words[1:]
-    if not words:
-        return False
-    name = words[0].rpartition("/")[2]
-    if not any(fnmatchcase(name, pattern) for pattern in profile.match.program):
-        return False
-    return not profile.match.argv or profile.match.argv in (*words[1:], name)
 
 
 def matching(program: Sequence[str], profiles: Mapping[str, Profile]) -> Profile | None:

@@ -93,12 +93,18 @@ class Engine(StrEnum):
 
     APPLICATION = "application"
     DMTCP = "dmtcp"
+    PROFILE = "profile"
     NONE = "none"
 
     @property
     def moves(self) -> bool:
         """Whether it can take an application from one placement to another."""
         return self is not Engine.NONE
+
+    @staticmethod
+    def reshapes(name: str) -> bool:
+        """Whether an application under the engine of that name may go on with another number of ranks."""
+        return name in (Engine.APPLICATION, Engine.PROFILE)
 
 
 ENGINES = ("auto", *(engine.value for engine in Engine))

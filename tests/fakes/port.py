@@ -177,6 +177,7 @@ class FakeManager:
             "elastic": elastic,
             "why": why,
             "engine": spec.engine,
+            "application": None,
             "slots": [{"processors": 4, "duration_s": None, "why": ""}],
             "decision": DECISION if elastic else None,
             "cost": None,
@@ -249,6 +250,7 @@ class FakeManager:
         return {
             "state": "received",
             "now": "waiting: nothing is free",
+            "application": None,
             "decisions": [past],
             "present": None,
             "planned": [],

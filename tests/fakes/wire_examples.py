@@ -38,6 +38,7 @@ OPERATIONS: dict[str, Json] = {
         "mpi": None,
         "dmtcp": None,
         "launcher": None,
+        "profile": None,
     },
     "checkpoint": {"epoch": 2, "timeout_s": 60.0},
     "stop": {"epoch": 2, "grace_s": 2.0},

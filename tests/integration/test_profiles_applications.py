@@ -104,15 +104,20 @@ def test_lammps_stops_goes_on_at_two_widths_and_ends(tmp_path: Path, quiet: None
 @pytest.mark.skipif(shutil.which("gmx") is None, reason="GROMACS (gmx) is not on the PATH")
 def test_gromacs_stops_goes_on_at_two_widths_and_ends(tmp_path: Path, quiet: None) -> None:
     case = tmp_path / "case"
-    case.mkdir()
-    (case / "topol.top").write_text(TOPOLOGY)
-    (case / "md.mdp").write_text(MD)
-    _gmx(case, "solvate", "-cs", "spc216.gro", "-box", "1.87", "1.87", "1.87", "-o", "conf.gro", "-p", "topol.top")
-    _gmx(case, "grompp", "-f", "md.mdp", "-c", "conf.gro", "-p", "topol.top", "-o", "md.tpr", "-maxwarn", "5")
+    water(case, 1500)
     words = "gmx mdrun -deffnm md -ntmpi {ranks} -ntomp 1 -notunepme -pin off".split()  # noqa: SIM905
     _came_through(tmp_path, "gromacs", case, words)
     log = (tmp_path / "scratch" / "chain" / "md.log").read_text()
     assert log.count("Received the TERM signal") == 2 and log.count("Finished mdrun on rank") == 1
+
+
+def water(case: Path, steps: int) -> None:
+    """A case for `gmx mdrun -deffnm md`."""
+    case.mkdir()
+    (case / "topol.top").write_text(TOPOLOGY)
+    (case / "md.mdp").write_text(MD.replace("nsteps = 1500", f"nsteps = {steps}"))
+    _gmx(case, "solvate", "-cs", "spc216.gro", "-box", "1.87", "1.87", "1.87", "-o", "conf.gro", "-p", "topol.top")
+    _gmx(case, "grompp", "-f", "md.mdp", "-c", "conf.gro", "-p", "topol.top", "-o", "md.tpr", "-maxwarn", "5")
 
 
 def _gmx(case: Path, *words: str) -> None:

@@ -41,18 +41,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "batch": {"core", "identity"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
-    "manager": {"core", "batch", "identity", "store", "workflow"} | COMMON,
+    "profiles": {"core", "errors"},
+    "manager": {"core", "batch", "identity", "profiles", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
     "web": {"api"} | COMMON,  # what REST shows, as pages
-    "profiles": {"core", "errors"},
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
     "studies": {"core", "sim", "doctor", "workflow"} | COMMON,  # played on a site, it is compiled there as doctor does
     "cli": {"client", "accounting", "profiles", "release", "sim", "studies", "workflow"} | COMMON,
 }
 
-# What a launch line means is said once. The module imports nothing of ours.
-SHARED = "ejbd._workers.ejb_worker.launch_options"  # `ejbd/_workers` leads to `workers`, in the wheel too
+# What a launch line means is said once, and what a profile means. They import nothing of ours but each other.
+SHARED = ("ejbd._workers.ejb_worker.launch_options.", "ejbd._workers.ejb_worker.profiles.")
 
 # A registry that is asked for EJB's own policies, which register themselves there.
 ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy", "ejbd.core.malleable.policy"}}
@@ -120,11 +120,9 @@ def offences(source: str, package: str, room: str) -> list[str]:
     found = []
     for line, name in imported(source, package):
         parts = name.split(".")
-        if (parts[0] in ("workers", "ejb_worker") or parts[:2] == ["ejbd", "_workers"]) and not name.startswith(
-            SHARED + "."
-        ):
+        if (parts[0] in ("workers", "ejb_worker") or parts[:2] == ["ejbd", "_workers"]) and not name.startswith(SHARED):
             found.append(f"line {line}: {room} imports {name}; the two meet in the wire protocol only")
-        elif name.startswith(SHARED + "."):
+        elif name.startswith(SHARED):
             continue
         elif parts[0] == "ejbd" and len(parts) > 1 and parts[1] not in allowed and parts[1] != "__version__":
             found.append(f"line {line}: {room} imports {name}")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -22,7 +23,7 @@ from ejbd.core.view import BatchState
 from ejbd.manager.crashpoints import CrashPoint
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.submission.flows import Asked
-from ejbd.store.models import Job, Workflow, WorkflowRun
+from ejbd.store.models import Epoch, Job, Workflow, WorkflowRun
 from ejbd.store.store import Store
 from tests.fakes.crashes import Counting, Operator, Trap, caught_by, nothing_lost_or_doubled
 from tests.fakes.live import LiveWorld
@@ -65,11 +66,11 @@ ONCE_AND_TWICE = {
 # -- lives: each comes to an end with nothing lost or doubled, wherever the daemon dies -------------------------------
 
 
-async def grows_and_ends(folder: Path, store: Store, trap: Trap, waited_for: bool = False) -> None:
+async def grows_and_ends(folder: Path, store: Store, trap: Trap, waited_for: bool = False, **spec: Any) -> None:
     """16 ranks begin on 4 processors, grow to 8, and end; J0 waits all the while, and is cancelled at the end."""
     live = LiveWorld(folder, store, lambda_s=5.0)
     operator = Operator(live, trap)
-    job = await submitted(operator)
+    job = await submitted(operator, **spec)
     first, second = f"ejb-{job}.1", f"ejb-{job}.2"
 
     def runs_on(processors: int) -> bool:
@@ -102,6 +103,13 @@ async def grows_and_ends(folder: Path, store: Store, trap: Trap, waited_for: boo
 async def grows_and_is_waited_for(folder: Path, store: Store, trap: Trap) -> None:
     """Another job waits for its end, so that J0 ends as it did."""
     await grows_and_ends(folder, store, trap, waited_for=True)
+
+
+async def grows_by_its_profile(folder: Path, store: Store, trap: Trap) -> None:
+    """The same of an application that goes on with another number of ranks, each time from the state that it has."""
+    await grows_and_ends(folder, store, trap, argv=("./ejb-own-heat",), engine="auto")
+    told = store.read_sync(lambda s: [(e.size, e.processors, e.restart_from) for e in s.scalars(select(Epoch))])
+    assert told == [(4, 4, None), (8, 8, 1)]
 
 
 async def does_without_j0(folder: Path, store: Store, trap: Trap) -> None:
@@ -265,6 +273,7 @@ BEGINNING = (CrashPoint.BEGIN_BEFORE_CALL, CrashPoint.BEGIN_AFTER_CALL)
 # What each life is killed at; that it comes there is looked at.
 LIVES: dict[Life, tuple[CrashPoint, ...]] = {
     grows_and_ends: (*SUBMISSION, *CANCELLATION, *TICK, *WORKER, CrashPoint.END_AFTER_ASKING),
+    grows_by_its_profile: (CrashPoint.JOB_AFTER_COMMIT, CrashPoint.SUBMIT_AFTER_CALL, *TICK, *WORKER),
     grows_and_is_waited_for: (CrashPoint.END_AFTER_ASKING, CrashPoint.END_AFTER_CALL),
     does_without_j0: (CrashPoint.ASIDE_AFTER_CALL, CrashPoint.CANCEL_AFTER_CALL),
     is_given_more_time: (*SUBMISSION, CrashPoint.AGAIN_BEFORE_COMMIT),

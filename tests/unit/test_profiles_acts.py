@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from ejbd.profiles.acts.state import copy_state, newest, put_back, state_files
+from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, put_back, state_files
 from ejbd.profiles.acts.trying import Trial, try_profile
 from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import parse

@@ -332,6 +332,7 @@ class EpochRun:
                 return
             if self._checkpoint is None:
                 pids = [child.pid for child in self._context.ranks.values() if child.code is None]
+                self._read_progress()
                 found = samples.take(resident(pids), self._obstacle())
                 if found is not None:
                     self._report("sample", **found)
@@ -339,6 +340,13 @@ class EpochRun:
             self._sample(samples)
 
         self._loop.call_later(samples.pause_s, take)
+
+    def _read_progress(self) -> None:
+        if self._context.home:
+            try:
+                self._engine.tell_progress(self._context, progress_file(str(self._payload["launch_file"])))
+            except (EngineError, OSError, ValueError):
+                pass  # a log that cannot be read: nothing is known of it
 
     def _look_for_stillness(self, watched: stillness.Stillness) -> None:
         """Tell once of a rank that hangs since its restart."""
@@ -387,6 +395,7 @@ class EpochRun:
         return self._obstacle()
 
     def _last_sample(self) -> None:
+        self._read_progress()
         found = self._samples.last() if self._samples is not None else None
         if found is not None:
             self._report("sample", **found)
@@ -660,8 +669,21 @@ class EpochRun:
     def _final_code(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""
         if rank not in self._codes:
-            self._codes[rank] = self._mpi.exit_code(rank, code) if self._mpi is not None else code
+            code = self._mpi.exit_code(rank, code) if self._mpi is not None else code
+            self._codes[rank] = self._counted(rank, code)
         return self._codes[rank]
+
+    def _counted(self, rank: int, code: int) -> int:
+        """What an end is by the engine."""
+        if self._stopping:
+            return code
+        try:
+            counted, words = self._engine.ended(self._context, rank, code)
+        except (EngineError, OSError, ValueError, KeyError) as error:
+            counted, words = code or 1, "how rank %d ended cannot be judged: %s" % (rank, _sentence(error))
+        if words:
+            self._report("log", level="error", message=words[:1000])
+        return counted
 
     def _all_ended(self) -> None:
         if not self._finished:

@@ -55,6 +55,36 @@ def has_children(pid: int) -> bool:
         return True
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes below process `pid`, as far as they can be seen."""
+    found: list[int] = []
+    above = [pid]
+    while above:
+        parent = above.pop()
+        try:
+            threads = os.listdir("/proc/%d/task" % parent)
+        except OSError:
+            continue
+        for thread in threads:
+            try:
+                with open("/proc/%d/task/%s/children" % (parent, thread), encoding="ascii") as children:
+                    below = [int(word) for word in children.read().split()]
+            except (OSError, ValueError):
+                continue
+            found += below
+            above += below
+    return sorted(found)
+
+
+def command_line(pid: int) -> list[str]:
+    """The words of a process; none where they cannot be seen."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return [word.decode("utf-8", "replace") for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
 def receives(pid: int, signum: int) -> bool:
     """Whether process `pid` catches or blocks `signum`: sent now, the signal would be seen and not kill it."""
     return _in_mask(pid, signum, ("SigCgt", "SigBlk"))

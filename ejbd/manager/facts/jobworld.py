@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+from sqlalchemy import select
 
 from ejbd.core.cost import Guess, MoveCost, Source, move_cost
 from ejbd.core.delta import Delta, DeltaByDegree, delta_at, delta_from_json
@@ -21,11 +24,12 @@ from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.manager.facts.jobrows import JobRows
 from ejbd.manager.facts.missed import missed_s
 from ejbd.manager.facts.past.history import work_of
+from ejbd.manager.facts.placing.appprofile import why_not
 from ejbd.manager.facts.times import CLOCKS_S, expected_left_s, planned_s, usable_end, walltime_end, work_now
 from ejbd.manager.hands.spool import Spool
 from ejbd.store.models import Epoch, Job, Launch, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
-from ejbd.wire.kinds import JobKind, SubjobRole
+from ejbd.wire.kinds import EpochCode, JobKind, SubjobRole
 
 
 @dataclass
@@ -70,8 +74,10 @@ class JobWorld(JobRows):
 
     @property
     def not_movable(self) -> str:
-        """Why a job of engine `dmtcp` is never moved, by what is known of it or of its application; "" where it is."""
+        """Why a job of engine `dmtcp` or `profile` is not moved, by what is known of it or of its launch, or ""."""
         job = self.job
+        if job.engine == "profile" and not job.not_movable:
+            return self.no_profile
         if job.engine != "dmtcp" or job.not_movable:
             return job.not_movable
         epoch = self.epoch if job.state == JobState.RUNNING else None
@@ -81,6 +87,14 @@ class JobWorld(JobRows):
         if not known and epoch is not None and EpochState(epoch.state).live and self.runs_under(epoch) == "none":
             return "it was begun without DMTCP, since its application could not be moved then"
         return known
+
+    @property
+    def no_profile(self) -> str:
+        """Why the launch that is under way is not run by the job's profile; "" where it is, or none is under way."""
+        profile, launch = self.job.spec.get("profile"), self.launch
+        if profile is None or launch is None:
+            return ""
+        return why_not(launch.file, json.dumps(profile), self.ctx.hands.read)
 
     @property
     def cost(self) -> MoveCost:
@@ -164,13 +178,30 @@ class JobWorld(JobRows):
     @property
     def rungs(self) -> Rungs | None:
         """Of an application that is restarted on the number of ranks that fits; None: it keeps its ranks."""
-        said = self.job.spec.get("widths")
-        if not said:
+        said, profile = self.job.spec.get("widths"), self.job.spec.get("profile") or {}
+        if not said or self.no_profile:
             return None
         shape, widths = parse_widths(said)
+        least = int((profile.get("ranks") or {}).get("min", 1))
+        if profile and (broken := self._broken_widths()):
+            listed = widths or range(least, self.job.processes + 1)
+            widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes))
+        return rungs_of(self.job.processes, shape=shape, widths=widths, least=least, measured=self.measured_widths)
+
+    @property
+    def measured_widths(self) -> dict[int, float]:
+        """The speeds of the job's application by width, as far as they were measured."""
         application = self.job.application or ""
-        measured = self.ctx.history.widths(application, work_of(self.job.user, self.spec)) if application else {}
-        return rungs_of(self.job.processes, shape=shape, widths=widths, measured=measured)
+        return self.ctx.history.widths(application, work_of(self.job.user, self.spec)) if application else {}
+
+    def _broken_widths(self) -> set[int]:
+        """Widths at which its state did not go on: they are not tried again."""
+        codes = (EpochCode.AT_RESTART, EpochCode.RIGHT_AFTER_RESTART)
+        query = select(Epoch.size).where(
+            Epoch.job_id == self.job.id, Epoch.state == EpochState.FAILED, Epoch.code.in_(codes)
+        )
+        query = query.where(Epoch.size < self.job.processes)
+        return set(self.ctx.session.scalars(query)) if self.job.setbacks else set()
 
     def width_for(self, launch: Launch, places: int) -> int:
         """With how many ranks a launch is placed on so many places: as it asks for, unless it is reshaped."""

@@ -26,6 +26,7 @@ from ejbd.manager.jobspec.request import JobRequest
 from ejbd.manager.jobspec.spec import WITH_FIELDS, JobKind, JobSpec
 from ejbd.manager.jobspec.wants import read_wants
 from ejbd.options.sbatch import BY_NAME, Use
+from ejbd.wire.kinds import Engine
 
 MOST_OF_A_VALUE = 131_071  # characters; a word of a command may have no more
 KEPT_CHARACTERS = 16_384
@@ -207,7 +208,7 @@ def read(request: JobRequest) -> Reading:
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")
-    if spec.widths and spec.engine != "application":
+    if spec.widths and not Engine.reshapes(spec.engine):
         what = "widths are of an application that checkpoints itself"
         raise invalid(settings["ejb:widths"].where, what, "say engine=application, too, if it does")
     return Reading(spec, tuple(refusals), tuple(notes))

@@ -51,7 +51,7 @@ class JobSpec:
     paper). `tasks_asked` and `threads_asked` tell whether the user said how many. What the job `wants` of nodes beside
     that is made into `needs` when the job is admitted, and the cluster is known. `output` and `error` are
     absolute path patterns with sbatch's `%` signs still in them (`error` None: into `output`). `elastic` None: as the
-    queue says. `engine` is `auto`, `application`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
+    queue says. `engine` is `auto`, `application`, `profile`, `dmtcp` or `none`; `mpi` `auto`, `none`, `openmpi`,
     `mpich` or the name of a profile. `options` are sbatch options that concern every subjob
     (account, QoS, ...); `rigid_options` are those that only a passed-through job can keep. `omax`, `lambda_s`, `delta`
     override the queue's. So do `settings` (parameters of its policy by their keys, as texts) and `checkpoint`
@@ -65,7 +65,9 @@ class JobSpec:
     where its shell is lost. `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after
     the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
     evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
-    them). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`: sbatch hands them on.
+    them). `profile`: how its application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written
+    (None: it has none). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`: sbatch hands them
+    on.
     """
 
     name: str
@@ -109,6 +111,7 @@ class JobSpec:
     mail: Mail | None = None
     settings: dict[str, str] = field(default_factory=dict)
     widths: str = ""
+    profile: dict[str, Any] | None = None
     evolving: dict[str, Any] | None = None
     umask: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
@@ -125,6 +128,8 @@ class JobSpec:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         if not self.widths:  # few jobs have any
             del found["widths"]
+        if self.profile is None:
+            del found["profile"]
         found["wants"], found["needs"] = self.wants.to_json(), self.needs.to_json()
         found["mail"] = self.mail.to_json() if self.mail is not None else None
         if self.asked is not None:

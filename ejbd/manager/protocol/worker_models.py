@@ -266,6 +266,7 @@ class LaunchPayload(Wire):
     mpi: MpiLaunch | None = None
     dmtcp: DmtcpLaunch | None = None
     launcher: Launcher | None = None
+    profile: dict[str, Any] | None = None
 
 
 class CheckpointPayload(Wire):

@@ -11,6 +11,7 @@ from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import asked_first_s
+from ejbd.manager.facts.placing.widths import told_application
 from ejbd.manager.facts.room.asking import ask
 from ejbd.manager.facts.room.evolving import foreseen
 from ejbd.manager.facts.room.windows import Room
@@ -69,4 +70,5 @@ def plan(
             "walltime_s": spec.walltime_s if first_s is None else first_s,
         },
         "walltimes": walltimes,
+        "application": told_application(world, spec.walltime_s) if world is not None else None,
     }

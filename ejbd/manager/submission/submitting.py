@@ -22,6 +22,7 @@ from ejbd.manager.facts.batchjob.output import Outputs, check_output
 from ejbd.manager.facts.batchjob.pbsfolders import into_folders
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, wanted
+from ejbd.manager.facts.placing.appprofile import with_profile
 from ejbd.manager.facts.placing.checkpointing import with_mpi
 from ejbd.manager.facts.placing.mpi import LOOK_S
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
@@ -66,7 +67,7 @@ class Submissions:
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
-        job = await _looked_at(submission.job)
+        job = await _looked_at(submission.job, self._runs_as is not None)
         submission, elastic_notes = replace(submission, job=job), job.notes
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None or job.spec.learned:
@@ -188,7 +189,7 @@ class Submissions:
 
     async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What submitting would do now (dry run)."""
-        job = await _looked_at(job)
+        job = await _looked_at(job, self._runs_as is not None)
         _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
         walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
         taken, found = await self._store.read(lambda s: dryrun.plan(self._context(s), job, user, walltimes))
@@ -212,7 +213,12 @@ class Submissions:
             )
 
 
-async def _looked_at(job: Reading) -> Reading:
+async def _looked_at(job: Reading, own: bool) -> Reading:
+    try:
+        found = await apart(lambda: with_profile(job.spec, own), LOOK_S)
+    except TimeoutError:
+        found = job.spec
+    job = replace(job, spec=found)
     look = into_folders if job.spec.pbs else with_mpi
     if not job.spec.pbs and (job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND):
         return job

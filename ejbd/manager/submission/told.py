@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from ejbd.manager.facts.calendars import ToldCalendar
+from ejbd.manager.facts.placing.widths import ToldApplication
 from ejbd.manager.facts.queues import ToldPause
 
 
@@ -82,6 +83,7 @@ class ToldDryRun(TypedDict):
     overheads: dict[str, Any] | None
     placeholder: ToldPlaceholder
     walltimes: dict[str, Any] | None
+    application: ToldApplication | None
 
 
 class ToldPlan(ToldDryRun):

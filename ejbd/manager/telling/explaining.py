@@ -12,9 +12,11 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.past.history import latest, move_json, run_json, runs_of, speed_json
 from ejbd.manager.facts.placing import movability as moving
+from ejbd.manager.facts.placing.widths import told_application
 from ejbd.manager.facts.room import limits
 from ejbd.manager.facts.room.evolving import in_words
 from ejbd.manager.facts.room.outlook import planned
+from ejbd.manager.facts.times import work_now
 from ejbd.manager.jobspec.ownwords import told
 from ejbd.manager.rules.learning import standby
 from ejbd.manager.rules.linked import dependencies, elements
@@ -103,6 +105,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         "speeds": [speed_json(speed) for speed in latest(session, Speed, job.application)] if job.elastic else [],
         "runs": [run_json(run) for run in runs_of(session, job.application)] if job.elastic else [],
         "walltimes": job.walltimes,
+        "application": told_application(world, max(0.0, job.walltime_s - work_now(job, ctx.now))),
     }
 
 

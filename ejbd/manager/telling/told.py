@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from ejbd.core.evolving.course import Course
 from ejbd.manager.facts.past.told import ToldMove, ToldSpeed, ToldWholeRun
 from ejbd.manager.facts.placing.movability import ToldMovability
+from ejbd.manager.facts.placing.widths import ToldApplication
 from ejbd.manager.rules.signals.periodic import ToldCheckpoints
 
 
@@ -55,3 +56,4 @@ class ToldExplanation(TypedDict):
     speeds: list[ToldSpeed]
     runs: list[ToldWholeRun]
     walltimes: dict[str, Any] | None
+    application: ToldApplication | None

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from ejbd._workers.ejb_worker.profiles.judging import Judged, Seen, how_far, judge
+from ejbd._workers.ejb_worker.profiles.matching import matches
+from ejbd._workers.ejb_worker.profiles.since import Since, make_stop_file, note_logs, remove_stop_files
+from ejbd._workers.ejb_worker.profiles.starting import Start
 from ejbd.errors import Code, EjbError
-from ejbd.profiles.filling import filled
-from ejbd.profiles.judging import Judged, Seen, how_far, judge
-from ejbd.profiles.profile import STDOUT, Profile, To
-from ejbd.profiles.reading import matches
-from ejbd.profiles.starting import Start
+from ejbd.profiles.profile import Profile, To
 
 LOOKED_EVERY_S = 0.02
 PREPARES_S = 3600.0
@@ -28,34 +27,21 @@ PREPARES_S = 3600.0
 
 @dataclass
 class Run:
-    """One launch. `logs`: how long each log was before it; `began_ns`: when it was, by the files' clock."""
+    """One launch."""
 
     profile: Profile
     folder: Path
     values: Mapping[str, str]
     process: subprocess.Popen[bytes]
     output: Path
-    began_ns: int
+    since: Since
     began_s: float
-    logs: dict[str, tuple[int, int]] = field(default_factory=dict)
     asked_s: float | None = None
     killed: bool = False
 
     def texts(self) -> dict[str, str]:
         """What was written to each log since the launch."""
-        return {name: self._since(name) for name in _logs(self.profile, self.values)}
-
-    def _since(self, name: str) -> str:
-        path = self.output if name == STDOUT else self.folder / name
-        length, inode = self.logs.get(name, (0, 0))
-        try:
-            with path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                if found.st_ino == inode and found.st_size >= length:
-                    file.seek(length)  # it is appended to; else it was made anew
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
+        return self.since.texts(self.profile, self.folder, self.values, self.output)
 
     def progress(self) -> tuple[float, float | None]:
         """Steps done and to be done, as far as the profile tells."""
@@ -78,7 +64,7 @@ class Run:
             return
         stop, self.asked_s = self.profile.stop, time.monotonic()
         if stop.file:
-            (self.folder / filled(stop.file, self.values)).write_text(stop.text, encoding="utf-8")
+            make_stop_file(self.profile, self.folder, self.values)
         else:
             heard = self.ranks()
             for rank in heard[:1] if stop.to is To.ONE_RANK else heard:
@@ -106,47 +92,31 @@ class Run:
 
     def judged(self) -> Judged:
         """What became of it; it has ended."""
-        newer = frozenset(
-            name
-            for end in (self.profile.stopped, self.profile.finished)
-            if (name := filled(end.file, self.values)) and _newer(self.folder / name, self.began_ns)
-        )
+        newer = self.since.newer(self.profile, self.folder, self.values)
         code = self.process.returncode
         seen = Seen(code, self.texts(), newer, asked=self.asked_s is not None, killed=self.killed)
         return judge(self.profile, seen, self.values)
 
 
-def begin(profile: Profile, start: Start, folder: Path, values: Mapping[str, str], output: Path) -> Run:
-    """Start it: what a stop before has left is taken away first. Raises EjbError where it cannot be started."""
+def begin(
+    profile: Profile, launcher: Sequence[str], start: Start, folder: Path, values: Mapping[str, str], output: Path
+) -> Run:
+    """Start it by its launcher's words (none: it starts itself). What a stop before has left is taken away first.
+
+    Raises EjbError where it cannot be started."""
     remove_stop_files(profile, folder, values)
     if start.input is not None:
         (folder / start.input[0]).write_text(start.input[1], encoding="utf-8")
-    if shutil.which(start.words[0], path=os.environ.get("PATH")) is None:
-        raise EjbError(Code.INVALID, f"{start.words[0]} is not on the PATH")
-    logs = {}
-    for name in _logs(profile, values):
-        if name != STDOUT:
-            try:
-                found = (folder / name).stat()
-                logs[name] = found.st_size, found.st_ino
-            except OSError:
-                continue
-    mark = folder / f".{output.name}.began"
-    mark.touch()  # by the clock of the file system
-    began_ns = mark.stat().st_mtime_ns
-    mark.unlink()
+    words = [*launcher, *start.words]
+    if shutil.which(words[0], path=os.environ.get("PATH")) is None:
+        raise EjbError(Code.INVALID, f"{words[0]} is not on the PATH")
+    since = note_logs(profile, folder, values, f".{output.name}.began")
     with output.open("wb") as out:
         process = subprocess.Popen(
-            start.words, cwd=folder, env={**os.environ, **start.env}, stdin=subprocess.DEVNULL, stdout=out,
+            words, cwd=folder, env={**os.environ, **start.env}, stdin=subprocess.DEVNULL, stdout=out,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    return Run(profile, folder, values, process, output, began_ns, time.monotonic(), logs)
-
-
-def remove_stop_files(profile: Profile, folder: Path, values: Mapping[str, str]) -> None:
-    """One that was left over would stop the next run at once."""
-    if profile.stop.file:
-        (folder / filled(profile.stop.file, values)).unlink(missing_ok=True)
+    return Run(profile, folder, values, process, output, since, time.monotonic())
 
 
 def prepare(start: Start, folder: Path, output: Path) -> None:
@@ -163,33 +133,6 @@ def prepare(start: Start, folder: Path, output: Path) -> None:
         if done.returncode:
             hint = f"its output is in {output}"
             raise EjbError(Code.INVALID, f"{line} failed with code {done.returncode}", hint=hint)
-
-
-def missing(profile: Profile, folder: Path, values: Mapping[str, str]) -> str:
-    """What of the case the profile needs and does not find, in a sentence; "" where nothing is."""
-    for needs, where in ((profile.stop.needs, profile.stop.needs_in), (profile.resume.needs, profile.resume.needs_in)):
-        if needs:
-            path = folder / filled(where, values)
-            try:
-                text = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                return f"{path.name} is not there, in which the profile {profile.name} needs {needs!r}"
-            if not re.search(needs, text, re.MULTILINE):
-                return f"no line of {path.name} is like {needs!r}, which the profile {profile.name} needs"
-    return ""
-
-
-def _logs(profile: Profile, values: Mapping[str, str]) -> list[str]:
-    ends = [profile.stopped.log, profile.finished.log, profile.compare.log]
-    ends += [profile.progress.log] if profile.progress else []
-    return list(dict.fromkeys(filled(log, values) for log in ends))
-
-
-def _newer(path: Path, began_ns: int) -> bool:
-    try:
-        return path.stat().st_mtime_ns >= began_ns
-    except OSError:
-        return False
 
 
 def _is_rank(process: Any, profile: Profile) -> bool:

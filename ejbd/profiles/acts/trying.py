@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ejbd._workers.ejb_worker.profiles.filling import filled
+from ejbd._workers.ejb_worker.profiles.judging import FAILED, FINISHED, STOPPED, Judged, last_number
+from ejbd._workers.ejb_worker.profiles.since import missing
+from ejbd._workers.ejb_worker.profiles.starting import start
+from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, put_back, state_files
 from ejbd.errors import Code, EjbError
-from ejbd.profiles.acts.running import LOOKED_EVERY_S, Run, begin, missing, prepare
-from ejbd.profiles.acts.state import copy_state, newest, put_back, state_files
+from ejbd.profiles.acts.running import LOOKED_EVERY_S, Run, begin, prepare
 from ejbd.profiles.command import Command, split
-from ejbd.profiles.filling import filled, values_of
-from ejbd.profiles.judging import Judged, Verdict, last_number
+from ejbd.profiles.filling import values_of
 from ejbd.profiles.profile import How, Profile
-from ejbd.profiles.starting import start
 
 LONGEST_S = 3600.0
 PARTS = 3  # of the whole run, after which it is told to stop
@@ -120,7 +122,7 @@ def _tried(
         raise EjbError(Code.INVALID, problem, hint="docs/profiles.md says what a case needs")
     tell(f"{widths[0]} ranks, uninterrupted")
     trial.alone = _ended(run, widths[0], longest_s)
-    if trial.alone.verdict != Verdict.FINISHED:
+    if trial.alone.verdict != FINISHED:
         trial.wrong.append(f"uninterrupted it is not seen to finish: {trial.alone.why}")
         return trial
     chain = _folder(case, scratch / "chain")
@@ -134,16 +136,16 @@ def _tried(
         runs.append(final)
         part = _part(final, ranks, part_s * _slower(widths, ranks), longest_s, last=epoch == PARTS)
         part = Part(**{**part.to_json(), "prepare_s": prepared})
-        if part.verdict == Verdict.FAILED and before is not None and before != ranks:
+        if part.verdict == FAILED and before is not None and before != ranks:
             put_back(chain, _patterns(profile, final.values), scratch / "kept")
             trial.wrong.append(f"it does not go on with {ranks} ranks: {part.why}; its state was put back")
             trial.parts.append(part)
             return trial
-        if part.verdict == Verdict.FINISHED and epoch < PARTS:
+        if part.verdict == FINISHED and epoch < PARTS:
             trial.parts.append(part)
             trial.wrong.append("it finished before it was told to stop, or heard of it: take a longer case")
             return trial
-        if part.verdict != (Verdict.FINISHED if epoch == PARTS else Verdict.STOPPED):
+        if part.verdict != (FINISHED if epoch == PARTS else STOPPED):
             trial.parts.append(part)
             trial.wrong.append(f"with {ranks} ranks: {part.why}")
             return trial
@@ -218,10 +220,10 @@ def _launch(
         except OSError:
             return None
 
-    values = values_of(profile, command, reads)
+    values = values_of(profile, command.program, reads)
     newest_file = newest(state_files(folder, _patterns(profile, values)))
     launch = start(
-        profile, command, values, ranks=ranks, before=before, epoch=epoch,
+        profile, command.program, values, ranks=ranks, before=before, epoch=epoch,
         newest_state="" if newest_file is None else str(newest_file.relative_to(folder)),
         input_text=reads(values["input"]) if "input" in values else None,
     )  # fmt: skip
@@ -229,7 +231,10 @@ def _launch(
     begun = time.monotonic()
     prepare(launch, folder, folder.parent / f"{folder.name}-{epoch}.prepare")
     took_s = time.monotonic() - begun
-    return begin(profile, launch, folder, {**values, "epoch": str(epoch), "ranks": str(ranks)}, output), took_s
+    launcher = command.at_width(ranks).launcher
+    return begin(
+        profile, launcher, launch, folder, {**values, "epoch": str(epoch), "ranks": str(ranks)}, output
+    ), took_s
 
 
 def _part(run: Run, ranks: int, part_s: float, longest_s: float, *, last: bool) -> Part:
@@ -250,9 +255,7 @@ def _part(run: Run, ranks: int, part_s: float, longest_s: float, *, last: bool) 
     stop_s = time.monotonic() - asked
     judged = run.judged()
     speed = (done - first) / spent if spent > 0 and done > first else None
-    return Part(
-        ranks, judged.verdict.value, judged.why, time.monotonic() - run.began_s, start_up_s, stop_s, speed=speed
-    )
+    return Part(ranks, judged.verdict, judged.why, time.monotonic() - run.began_s, start_up_s, stop_s, speed=speed)
 
 
 def _until_step(run: Run, longest_s: float, part_s: float) -> float | None:
@@ -271,4 +274,4 @@ def _ended(run: Run, ranks: int, longest_s: float, start_up_s: float | None = No
     if not run.wait(longest_s):
         run.kill()
     judged: Judged = run.judged()
-    return Part(ranks, judged.verdict.value, judged.why, time.monotonic() - run.began_s, start_up_s)
+    return Part(ranks, judged.verdict, judged.why, time.monotonic() - run.began_s, start_up_s)

@@ -10,6 +10,7 @@ from .base import Engine, EngineError
 from .dmtcp import DmtcpEngine
 from .dmtcp_tools import build_of_node
 from .none import NoneEngine
+from .profile import ProfileEngine
 from .site import MODULES
 
 __all__ = ["ENGINES", "build_of_node", "engine"]
@@ -31,7 +32,8 @@ def _site_engines() -> List[Engine]:
 
 
 ENGINES: Dict[str, Engine] = {
-    engine.name: engine for engine in (*_site_engines(), ApplicationEngine(), DmtcpEngine(), NoneEngine())
+    engine.name: engine
+    for engine in (*_site_engines(), ApplicationEngine(), DmtcpEngine(), ProfileEngine(), NoneEngine())
 }
 
 

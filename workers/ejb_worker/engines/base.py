@@ -177,6 +177,14 @@ class Engine:
         """Whether the ranks run; asked again and again once every process is started."""
         return True
 
+    def ended(self, epoch: EpochContext, rank: int, code: int) -> "tuple[int, str]":
+        """A rank has ended by itself: the code that counts, and what is to be said of it, in a sentence, or ""."""
+        return code, ""
+
+    def tell_progress(self, epoch: EpochContext, path: str) -> None:
+        """Write down how far the ranks are, where the engine can see it and they do not tell it themselves."""
+        return
+
     def obstacle(self, epoch: EpochContext) -> str:
         """What is seen in the ranks here that keeps them from being checkpointed or brought back, in a sentence."""
         return ""

@@ -69,6 +69,12 @@ def recent_offers(session: Session) -> deque[Offer]:
 
 def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
     """The engine of a job and why. Raises EjbError (UNSUPPORTED) for one that cannot be had."""
+    if spec.profile is not None and spec.engine in ("auto", "profile"):
+        said = f"engine profile: {spec.profile['name']} stops and resumes it"
+        return "profile", f"{said}, with any of the widths {spec.widths}" if spec.widths else said
+    if spec.engine == "profile":
+        hint = "ejb profile list tells which there are; a program of one's own takes engine=application"
+        raise EjbError(Code.UNSUPPORTED, "no profile is for what the job launches", hint=hint)
     if spec.engine not in ("auto", "dmtcp"):
         without = sorted(node for node, said in dict(ctx.offers).items() if spec.engine not in said["engines"])
         if without and spec.engine in site_engines():
@@ -159,6 +165,8 @@ def launch_settings(
         # Under DMTCP the plugin holds the same code.
         preload = None if dmtcp or progress is None else str(progress)
         told["mpi"] = {"env": env, "nodes": list(nodes), "preload": preload, "sure": sure}
+    if engine == "profile":
+        told["profile"] = world.job.spec.get("profile")
     if dmtcp:
         plugin = world.spool.dmtcp_plugin() if node_limit.usable_plugin(ctx)[0] is not None else None
         if restart_from is not None:  # what it was started with is in its images

@@ -13,6 +13,7 @@ from ejbd.wire.kinds import EpochCode
 
 PATIENCE = 4  # a checkpoint or a restart has failed when it takes so many times what is known of the application's
 WORKERS_PART = 0.9  # of the time: the worker's own sentence comes before ours
+PREPARE_S = 600.0  # for the commands before a start at another width, until they were measured
 LATE_PART = 0.8  # a placement that failed after so much of its time did so for want of time
 MOST_DOUBLINGS = 6
 APART_PART = 0.5  # of a launch's time: ranks that waited so long for others may have given them up
@@ -25,6 +26,9 @@ def launch_timeout_s(world: JobWorld, launch_ordinal: int, restart_from: int | N
     application have taken before. Each restart in a row that had too little time doubles that of the next.
     """
     limit_s = world.ctx.settings.limits.launch_timeout_s
+    resume = (world.job.spec.get("profile") or {}).get("resume") or {}
+    if resume.get("prepare") and (restart_from is not None or resume.get("fresh")):
+        limit_s += PREPARE_S
     if restart_from is None:
         return limit_s
     query = select(Move).where(Move.job_id == world.job.id, Move.epoch == restart_from).order_by(Move.id.desc())

@@ -153,6 +153,9 @@ def begins_anew_now(world: JobWorld, epoch: Epoch, end_s: float) -> bool:
 def told(world: JobWorld) -> ToldMovability:
     """For `explain`: whether the job can be moved, as far as that is known, and why."""
     job = world.job
+    if job.engine == "profile":
+        name = (job.spec.get("profile") or {}).get("name")
+        return {"movable": not world.not_movable, "why": world.not_movable or f"engine profile ({name})"}
     if job.engine != "dmtcp":
         return {"movable": job.engine in moving_engines(), "why": f"engine {job.engine}"}
     if world.not_movable:

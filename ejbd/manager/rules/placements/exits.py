@@ -39,6 +39,8 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     codes = {int(rank): int(code) for rank, code in epoch.exits.items()}
     launch = world.launch
     asked = bool(world.operations(OperationKind.CHECKPOINT, epoch=epoch.number))
+    if moving.runs_under(world, epoch) == "profile" and any(s.warned for s in world.open_subjobs):
+        asked = True  # the batch system's TERM tells it to stop as well
     if asked and CHECKPOINTED in codes.values() and all(code in (0, CHECKPOINTED) for code in codes.values()):
         return (yield from late_checkpoint(world, epoch, list(codes.values())))
     bad = [(rank, code) for rank, code in codes.items() if code]  # in the order in which they were told

@@ -59,6 +59,8 @@ def resume_from(world: JobWorld, launch: Launch) -> Effects[int | None]:
 
 def restored_for_s(world: JobWorld) -> float:
     """For how long after a restart an end of a rank means that it was not restored well (seconds)."""
+    if world.job.engine == "profile":
+        return UNPROVED_RESTART_S  # what reads a large input finds out late that it cannot go on
     proved = world.job.engine != "dmtcp" or moving.proved_elsewhere(world)
     return FAILED_RESTART_S if proved else UNPROVED_RESTART_S
 

@@ -15,6 +15,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished, succeeded
 from ejbd.manager.facts.pauses import move_pause_s
 from ejbd.manager.facts.placing.launchtime import PATIENCE
+from ejbd.manager.facts.placing.movability import runs_under
 from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.placements import movability
@@ -25,6 +26,8 @@ from ejbd.store.models import Epoch
 from ejbd.store.states import EpochState
 from ejbd.wire.kinds import EpochCode, OperationKind
 
+AFTER_GRACE_S = 30.0  # until a program that was killed after its grace has been judged
+
 
 def begin_checkpoint(world: JobWorld, epoch: Epoch) -> Effects[None]:
     """Ask every worker that has ranks to checkpoint and stop them."""
@@ -34,6 +37,9 @@ def begin_checkpoint(world: JobWorld, epoch: Epoch) -> Effects[None]:
     yield Rate(world.job, 0.0)
     # A large state takes its time, as far as that is known.
     timeout_s = max(ctx.settings.limits.checkpoint_timeout_s, PATIENCE * (world.cost.checkpoint_s or 0.0))
+    profile = (world.job.spec.get("profile") or {}) if runs_under(world, epoch) == "profile" else {}
+    if profile:  # it is killed after its grace, and judged then
+        timeout_s = max(timeout_s, float(profile["grace_s"]) + AFTER_GRACE_S)
     payload = {"epoch": epoch.number, "timeout_s": timeout_s}
     for worker in workers_with_ranks(world, epoch):
         yield Order(worker, OperationKind.CHECKPOINT, payload, epoch=epoch.number)

@@ -8,22 +8,15 @@ launch. A stop is judged by its checkpoint, also where the process had to be kil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import Any, Collection, Mapping, NamedTuple, Optional, Tuple
 
-from ejbd.profiles.filling import filled
-from ejbd.profiles.profile import Ended, Profile, Progress
+from .filling import filled
 
-
-class Verdict(StrEnum):
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
+FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+"""What becomes of an application."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What was seen of an application that has ended.
 
     `code`: its exit code, negative by a signal. `texts`: what was written to each log since the launch. `newer`: files
@@ -32,33 +25,32 @@ class Seen:
 
     code: int
     texts: Mapping[str, str]
-    newer: frozenset[str] = frozenset()
+    newer: Collection[str] = ()
     asked: bool = False
     killed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """The verdict, and why in a few words."""
 
-    verdict: Verdict
+    verdict: str
     why: str
 
 
-def judge(profile: Profile, seen: Seen, values: Mapping[str, str]) -> Judged:
+def judge(profile: Any, seen: Seen, values: Mapping[str, str]) -> Judged:
     """What became of it. What shows both ends has finished: it was over before it heard that it should stop."""
     finished = _is(profile.finished, seen, values, killed=False)
     if not finished:
-        return Judged(Verdict.FINISHED, _by(profile.finished))
+        return Judged(FINISHED, _by(profile.finished))
     stopped = _is(profile.stopped, seen, values, killed=seen.killed)
     if not stopped and (seen.asked or not profile.stopped.code_alone):
-        return Judged(Verdict.STOPPED, _by(profile.stopped))
+        return Judged(STOPPED, _by(profile.stopped))
     code = f"signal {-seen.code}" if seen.code < 0 else f"code {seen.code}"
     lately = " after the grace" if seen.killed else ""
-    return Judged(Verdict.FAILED, f"it ended with {code}{lately}: not finished, {finished}; not stopped, {stopped}")
+    return Judged(FAILED, f"it ended with {code}{lately}: not finished, {finished}; not stopped, {stopped}")
 
 
-def _by(end: Ended) -> str:
+def _by(end: Any) -> str:
     if end.line:
         return f"by the line {end.line!r}"
     if end.last:
@@ -66,7 +58,7 @@ def _by(end: Ended) -> str:
     return f"by the file {end.file}" if end.file else "by its exit code"
 
 
-def _is(end: Ended, seen: Seen, values: Mapping[str, str], *, killed: bool) -> str:
+def _is(end: Any, seen: Seen, values: Mapping[str, str], *, killed: bool) -> str:
     """What is missing of that end, or ""."""
     if not killed and seen.code not in end.codes:
         return f"the code is {seen.code}"
@@ -82,7 +74,7 @@ def _is(end: Ended, seen: Seen, values: Mapping[str, str], *, killed: bool) -> s
     return _time(end, text, values) if end.last else ""
 
 
-def _time(end: Ended, text: str, values: Mapping[str, str]) -> str:
+def _time(end: Any, text: str, values: Mapping[str, str]) -> str:
     last = last_number(end.last, text)
     if last is None:
         return f"no {end.last!r} since the launch"
@@ -95,7 +87,7 @@ def _time(end: Ended, text: str, values: Mapping[str, str]) -> str:
     return f"{last:g} {'is not below' if end.below else 'does not reach'} {bound:g}"
 
 
-def last_number(pattern: str, text: str) -> float | None:
+def last_number(pattern: str, text: str) -> Optional[float]:
     """The last number that a pattern finds: its last group that took part."""
     last = None
     for match in re.finditer(pattern, text, re.MULTILINE):
@@ -105,14 +97,14 @@ def last_number(pattern: str, text: str) -> float | None:
     return last
 
 
-def _number(text: str) -> float | None:
+def _number(text: str) -> Optional[float]:
     try:
         return float(text.replace("D", "E").replace("d", "e"))
     except ValueError:
         return None
 
 
-def how_far(progress: Progress, texts: Mapping[str, str], values: Mapping[str, str]) -> tuple[float, float | None]:
+def how_far(progress: Any, texts: Mapping[str, str], values: Mapping[str, str]) -> Tuple[float, Optional[float]]:
     """The steps that are done, as far as the log says, and how many there are to be (None: it does not say)."""
     text = texts.get(filled(progress.log, values), "")
     total = last_number(progress.total, text) if progress.total else None

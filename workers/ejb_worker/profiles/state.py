@@ -9,19 +9,28 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
+from typing import List, Optional, Sequence
 
 _FICLONE = 0x40049409  # linux/fs.h
 
 
-def state_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+def state_files(folder: Path, patterns: Sequence[str]) -> List[Path]:
     """What of the state is there: files and folders, without those that lie in another of them."""
     found = sorted({path for pattern in patterns if pattern for path in folder.glob(pattern)})
     return [path for path in found if not any(other in path.parents for other in found)]
 
 
-def newest(paths: Sequence[Path]) -> Path | None:
+def state_size(folder: Path, patterns: Sequence[str]) -> int:
+    """Bytes of the state."""
+    size = 0
+    for path in state_files(folder, patterns):
+        inside = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
+        size += sum(one.stat().st_size for one in inside)
+    return size
+
+
+def newest(paths: Sequence[Path]) -> Optional[Path]:
     """The file that was written last."""
     return max((path for path in paths if path.is_file()), key=lambda path: path.stat().st_mtime_ns, default=None)
 
@@ -58,7 +67,7 @@ def put_back(folder: Path, patterns: Sequence[str], copy: Path) -> None:
 def _copy(source: Path, target: Path) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_symlink():
-        target.symlink_to(source.readlink())
+        target.symlink_to(os.readlink(str(source)))
         return 0
     if source.is_dir():
         target.mkdir(exist_ok=True)

@@ -1,0 +1,147 @@
+"""Which profile an application is run by: what a submission's launches name, and whether a launch is one of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, program
+from ejbd._workers.ejb_worker.profiles.filling import NotFound, values_of
+from ejbd._workers.ejb_worker.profiles.matching import matches
+from ejbd._workers.ejb_worker.profiles.saying import profile_from
+from ejbd._workers.ejb_worker.profiles.since import missing
+from ejbd.core.rungs import Shape
+from ejbd.errors import EjbError
+from ejbd.files.userfiles import read_plain, within
+from ejbd.manager.hands.files import OWN_FILES, Reads
+from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.manager.jobspec.shell import read_script
+from ejbd.profiles.profile import Profile
+from ejbd.profiles.reading import folders, matching, read_all
+
+LOOK_S = 2.0
+MOST_INPUT_BYTES = 4 << 20
+MOST_LAUNCH_BYTES = 64 << 20
+
+
+def programs_of(spec: JobSpec) -> Iterator[list[str]]:
+    """The words of the programs that a job's launches start, as far as its command or its script shows them."""
+    if spec.kind is not JobKind.SCRIPT or spec.script is None:
+        yield list(spec.argv)
+        return
+    lines = spec.script.split("\n")
+    for launch in read_script(spec.script, spec.processes * spec.threads).launches:
+        text = "\n".join(lines[launch.first_line - 1 : launch.last_line]).replace("\\\n", " ")
+        try:
+            words = _first(text)
+        except ValueError:
+            continue  # a quotation that ends elsewhere
+        found = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in LAUNCHERS), None)
+        if found is not None:
+            theirs = program(words[found].rpartition("/")[2], words[found + 1 :])
+            if theirs:
+                yield theirs
+
+
+def _first(text: str) -> list[str]:
+    """The words of the launch up to what the shell reads as its end or as a redirection."""
+    split = shlex.shlex(text, posix=True, punctuation_chars=True)
+    split.whitespace_split = True
+    words: list[str] = []
+    for word in split:
+        if word and not word.strip("();<>|&"):
+            if any(one.rpartition("/")[2] in LAUNCHERS for one in words):
+                break
+            words = []
+            continue
+        words.append(word)
+    return words
+
+
+def with_profile(spec: JobSpec, own: bool) -> JobSpec:
+    """The job with the profile by which its application is run, where it may have one. It reads files.
+
+    `own`: the user's own profiles are the daemon's own user's. With engine `auto` the case has to be fit for it, as far
+    as that is seen; else another engine is taken. Raises EjbError for a file of profiles that is wrong, and for engine
+    `profile` alone.
+    """
+    if spec.engine not in ("auto", "profile") or spec.elastic is False:
+        return spec
+    programs = list(programs_of(spec))
+    try:
+        known = _known(own) if programs else {}
+    except EjbError:
+        if spec.engine == "profile":
+            raise
+        return spec
+    for words in programs:
+        one = matching(words, known)
+        if one is None or (spec.engine == "auto" and unfit(one, words, spec.cwd)):
+            continue
+        return _taken(spec, one)
+    return spec
+
+
+def _known(own: bool) -> dict[str, Profile]:
+    places = folders() if own else folders()[1:]
+    return _read(tuple((folder, _written(folder)) for folder in places))
+
+
+@lru_cache(maxsize=4)
+def _read(places: tuple[tuple[Path, tuple[int, ...]], ...]) -> dict[str, Profile]:
+    return read_all(folder for folder, _ in places)
+
+
+def _written(folder: Path) -> tuple[int, ...]:
+    """When its profiles were written: they are read again once one has changed."""
+    return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*.toml")))
+
+
+def _taken(spec: JobSpec, one: Profile) -> JobSpec:
+    widths = spec.widths or (",".join(map(str, one.ranks.widths)) or str(one.ranks.shape))
+    if widths not in set(Shape) and not widths.replace(",", "").isdigit():
+        widths = ""  # no other width than it began at
+    return replace(spec, profile=one.model_dump(mode="json", exclude={"says", "origin"}), widths=widths)
+
+
+def unfit(profile: Any, words: Sequence[str], cwd: str) -> str:
+    """Why a program cannot be run by a profile that is for it: an option or a line that is not there; "" where it can.
+
+    It reads files; what does not answer in time is no reason.
+    """
+
+    def reads(path: str) -> str | None:
+        try:
+            return read_plain(Path(cwd) / path, MOST_INPUT_BYTES, follow=True)[0].decode("utf-8", "replace")
+        except OSError:
+            return None
+
+    def look() -> str:
+        try:
+            return missing(profile, Path(cwd), values_of(profile, list(words), reads))
+        except NotFound as error:
+            return str(error)
+
+    try:
+        return within(look, LOOK_S)
+    except TimeoutError:
+        return ""
+
+
+@lru_cache(maxsize=1024)
+def why_not(file: str, told: str, read: Reads = OWN_FILES.read) -> str:
+    """Why a launch is not run by its job's profile (JSON), looked up once; "" where it is."""
+    profile = profile_from(json.loads(told))
+    try:
+        launch = json.loads(read(Path(file), MOST_LAUNCH_BYTES)[0])
+        words, cwd = [str(word) for word in launch["argv"]], str(launch["cwd"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, EjbError):
+        return ""  # the worker will say what is wrong with it
+    if not matches(profile, words):
+        return f"the profile {profile.name} is not for {words[0] if words else 'no program'}"
+    return unfit(profile, words, cwd)

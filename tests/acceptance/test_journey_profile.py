@@ -1,0 +1,187 @@
+"""An application that writes its own state, by its profile, on the embedded cluster: it starts on what is free, widens
+twice, and ends on all that it asked for; its result is the same to the bit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.journeys import made_again, nothing_left
+from tests.acceptance.sites import LocalSite, SlurmSite
+from tests.fakes.daemon import Daemon, until
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
+from tests.integration.test_profiles_applications import LAMMPS, water
+from tests.integration.test_worker_profile import PROGRAM, TEXT, total
+
+STEPS = 400
+LAMMPS_STEPS = 12000
+GROMACS_STEPS = 5000
+QUIET = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"],
+}  # fmt: skip
+
+
+def script(launch: str, folder: Path, engine: str) -> str:
+    return f"#!/bin/sh\n#SBATCH -n 8 -t 2 -o {folder}/out.txt\n#EJB engine={engine} restartable\n{launch}\n"
+
+
+def widened(daemon: Daemon, site: Any, text: str) -> list[int]:
+    """The widths that it had, one after the other, up to its end."""
+    plan = daemon.client.post("/v1/jobs/plan", json=body(text)).json()
+    assert plan["engine"] == "profile" and "field stops and resumes it" in plan["why"], plan
+    assert plan["application"]["profile"] == "field" and plan["application"]["widths"][0]["ranks"] == 8
+    job = daemon.submit(script=text, ranks=8, time="2:00", overrides={"engine": None})
+    daemon.wait_event(job, "epoch.running", 1)
+    site.more()
+    daemon.wait_event(job, "epoch.running", 2)
+    site.more()
+    daemon.wait_event(job, "epoch.running", 3)
+    until(lambda: daemon.job(job)["progress"] > 0.1, "it does not get on")
+    site.unblock()
+    final = daemon.wait(job)
+    assert (final["state"], final["exit_code"]) == ("completed", 0), final
+    told = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+    assert all(one["ranks"] == one["processors"] for one in told), "each rank has a processor of its own"
+    assert made_again(daemon, daemon.folder)["differing"] == [], "its decisions are made again, rungs and all"
+    nothing_left(daemon, site, job)
+    return [one["ranks"] for one in told]
+
+
+def body(text: str) -> dict[str, Any]:
+    return {"cwd": "/", "script": text, "script_name": "job", "env": {}, "overrides": {}}
+
+
+@pytest.mark.parametrize(("ranks", "engine"), [("-n $SLURM_NTASKS", "profile"), ("-n 8", "auto")])
+def test_it_starts_narrow_widens_twice_and_its_result_is_the_same(tmp_path: Path, ranks: str, engine: str) -> None:
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "field.toml").write_text(TEXT)
+    site = LocalSite(tmp_path, 4, 4, block=8, fillers=(2, 2, 2))
+    daemon = Daemon(tmp_path, site.toml, {"EJB_PROFILES": str(profiles)}, as_program=True)
+    case = tmp_path / "case"
+    case.mkdir()
+    try:
+        site.fill()
+        daemon.start()
+        text = script(f"cd {case}\nsrun {ranks} {sys.executable} {PROGRAM} {STEPS} 0.2", tmp_path, engine)
+        widths = widened(daemon, site, text)
+        assert widths[0] == 2 and widths == sorted(set(widths)) and len(widths) >= 3, widths
+        assert (case / "result.txt").read_text() == total(STEPS), "bit for bit what one rank alone makes"
+    finally:
+        daemon.stop()
+        site.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with shared_cluster(4, 2) as cluster:
+        yield cluster
+
+
+@pytest.mark.slurm
+def test_beside_other_jobs_of_a_real_slurm_it_ends_before_the_rigid_job_begins(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """The same job under sbatch waits behind others until they end; by its profile it is done by then."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "field.toml").write_text(TEXT)
+    site = SlurmSite(cluster, tmp_path)
+    case = tmp_path / "case"
+    case.mkdir()
+    steps = 300
+    text = f"#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=2 -t 5 -o {tmp_path}/out.txt\n#EJB engine=auto restartable\n"
+    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.12\n"
+    environment = {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")}
+    daemon = Daemon(tmp_path, site.toml, environment, as_program=True)
+    try:
+        site.fill()
+        rigid = cluster.sbatch("-N", "2", "--ntasks-per-node=2", "-t", "5", script="sleep 1")
+        daemon.start()
+        job = daemon.submit(script=text, ranks=4, time="5:00", overrides={"engine": None, **site.layout})
+        daemon.wait_event(job, "epoch.running", 1)
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        site.more()
+        daemon.wait_event(job, "epoch.running", 3)
+        final = daemon.wait(job, timeout_s=240)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), final
+        widths = [e["data"]["ranks"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        assert widths[0] == 1 and widths == sorted(set(widths)) and widths[-1] <= 4, widths
+        assert (case / "result.txt").read_text() == total(steps)
+        assert cluster.states()[rigid] == "PENDING", "the block is still there: the rigid job has not begun"
+        nothing_left(daemon, site, job)
+    finally:
+        daemon.stop()
+        site.close()
+
+
+def on_one_node(tmp_path: Path, case: Path, launch: str, placements: int) -> list[dict[str, Any]]:
+    """The placements of six ranks of Open MPI, which move as a whole within a node: 1, then 2, then 5, then all."""
+    site = LocalSite(tmp_path, 1, 12, block=5, fillers=(2, 4))
+    daemon = Daemon(tmp_path, site.toml, as_program=True)
+    text = f"#!/bin/sh\n#SBATCH -n 6 -t 2 -o {tmp_path}/out.txt\n#EJB engine=auto restartable\ncd {case}\n{launch}\n"
+    try:
+        site.fill()
+        daemon.start()
+        job = daemon.submit(script=text, ranks=6, time="2:00", env=QUIET, cwd=str(case), overrides={"engine": None})
+        daemon.wait_event(job, "epoch.running", 1)
+        until(lambda: daemon.job(job)["progress"] > 0.0, "it does not get on")
+        site.more()
+        daemon.wait_event(job, "epoch.running", 2)
+        site.more()
+        daemon.wait_event(job, "epoch.running", placements)
+        until(lambda: daemon.job(job)["progress"] > 0.04, "it does not get on")
+        site.unblock()
+        final = daemon.wait(job)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), (final, (tmp_path / "out.txt").read_text())
+        told = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        assert told[0]["ranks"] == 1 and told[1]["ranks"] == 2 and len(told) >= placements, told
+        nothing_left(daemon, site, job)
+        return told
+    finally:
+        daemon.stop()
+        site.close()
+
+
+@pytest.mark.skipif(shutil.which("lmp") is None, reason="LAMMPS (lmp) is not on the PATH")
+def test_lammps_by_its_profile_under_open_mpi(tmp_path: Path) -> None:
+    case = tmp_path / "case"
+    case.mkdir()
+    (case / "in.melt").write_text(LAMMPS.replace("run 1500", f"run {LAMMPS_STEPS}"))
+    (case / "STOP").touch()  # left over from before
+    epochs = on_one_node(tmp_path, case, "mpirun -n 6 lmp -in in.melt", 3)
+    widths = [one["ranks"] for one in epochs]
+    assert widths == sorted(set(widths)), widths
+    output = (tmp_path / "out.txt").read_text()
+    stops = [int(line.split()[2]) for line in output.splitlines() if line.startswith("DONE step")]
+    assert len(stops) == len(epochs) and stops == sorted(set(stops)) and stops[-1] == LAMMPS_STEPS, stops
+    assert not (case / "STOP").exists()
+
+
+@pytest.mark.skipif(shutil.which("gmx_mpi") is None, reason="GROMACS (gmx_mpi) is not on the PATH")
+def test_gromacs_by_its_profile_goes_back_from_a_width_that_it_cannot_have(tmp_path: Path) -> None:
+    """Its box has no five parts: it goes on with fewer from the state as it was, and five are not tried again."""
+    case = tmp_path / "case"
+    water(case, GROMACS_STEPS)
+    launch = "mpirun -n 6 gmx_mpi mdrun -deffnm md -ntomp 1 -notunepme -npme 0 -pin off"
+    epochs = on_one_node(tmp_path, case, launch, 4)
+    widths = [one["ranks"] for one in epochs]
+    assert widths[:3] == [1, 2, 5] and 5 not in widths[3:], widths
+    assert epochs[2]["restart_from"] == epochs[3]["restart_from"] == 2, "from the state as it was"
+    log = (case / "md.log").read_text()
+    frames = [int(step) for step in re.findall(r"^ +Step +Time\n +(\d+)", log, re.MULTILINE)]
+    ends = log.count("Received the TERM signal")
+    assert log.count("Finished mdrun on rank") == 1 and frames[-1] == GROMACS_STEPS
+    regular = [step for step in frames if step % 100 == 0]
+    assert set(range(0, GROMACS_STEPS + 1, 100)) <= set(regular), "no frame is missing"
+    assert len(regular) - len(set(regular)) <= 2 * ends, "but for where it was stopped none is there twice"

@@ -1,0 +1,172 @@
+"""Engine `profile` in the manager: the profile is found by what is launched, its widths are planned with, and what goes
+wrong goes back to the state as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ejbd.errors import EjbError
+from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not
+from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.profiles.reading import SHIPPED, read_all
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+OWN: dict[str, Any] = {"engine": "auto", "argv": ("./ejb-own-heat",)}
+PROFILES = read_all([SHIPPED])
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store)
+
+
+async def running_on_four(live: LiveWorld, **spec: Any) -> str:
+    job = await live.submit(**{**OWN, **spec})
+    await live.poll(1)
+    await live.begin(f"{job}.1")
+    await live.work()
+    return job
+
+
+async def grown(live: LiveWorld, deaf: set[str] | None = None, fail: dict[str, Any] | None = None) -> str:
+    """It runs with 4 ranks, and 4 processors more are there; its first worker does not hear, or fails, from then on."""
+    job = await running_on_four(live)
+    await live.poll(10)
+    live.workers[f"{job}.1"].deaf, live.workers[f"{job}.1"].fail = deaf or set(), fail or {}
+    await live.begin(live.subjobs(job)[2].id)
+    return job
+
+
+def told(live: LiveWorld, job: str) -> list[tuple[str, int, int | None]]:
+    return [(one.state, one.size, one.restart_from) for one in live.epochs(job)]
+
+
+def payloads(live: LiveWorld, kind: str) -> list[dict[str, Any]]:
+    return [payload for worker in live.workers.values() for which, payload in worker.done if which == kind]
+
+
+async def test_auto_finds_the_profile_by_what_is_launched_and_plans_with_its_widths(live: LiveWorld) -> None:
+    job = await running_on_four(live)
+    row = live.job(job)
+    assert row.engine == "profile" and row.spec["profile"]["name"] == "own" and row.spec["widths"] == "any"
+    (launch,) = payloads(live, "launch")
+    assert (launch["engine"], launch["size"], launch["profile"]["stop"]["signal"]) == ("profile", 4, "USR1")
+    await live.poll(10)
+    await live.begin(live.subjobs(job)[2].id)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert told(live, job) == [("stopped", 4, None), ("running", 8, 1)]
+    (stop, *_) = payloads(live, "checkpoint")
+    assert stop["timeout_s"] >= row.spec["profile"]["grace_s"] + 30, "it is killed after its grace, and judged"
+
+
+async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_so(live: LiveWorld) -> None:
+    assert live.job(await live.submit(engine="auto")).engine == "none"
+    with pytest.raises(EjbError, match="no profile is for what the job launches"):
+        await live.submit(engine="profile")
+
+
+async def test_widths_that_the_job_says_count_before_those_of_its_profile(live: LiveWorld) -> None:
+    job = await running_on_four(live, widths="3,8")
+    assert live.epochs(job)[0].size == 3
+
+
+async def test_what_ends_when_it_is_told_to_stop_has_finished(live: LiveWorld) -> None:
+    exits = {str(rank): 0 for rank in range(4)}
+    job = await grown(live, fail={"checkpoint": {"exits": exits, "bytes": {}, "seconds": 0.1}})
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    await live.act()
+    assert told(live, job) == [("ended", 4, None)] and live.job(job).state == "completed"
+
+
+async def test_a_width_at_which_its_state_did_not_go_on_is_not_tried_again(live: LiveWorld) -> None:
+    job = await grown(live)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert told(live, job)[-1] == ("running", 8, 1)
+    await live.workers[f"{job}.1"].report("rank-exit", epoch=2, rank=0, code=1)
+    for _ in range(3):
+        await live.poll(10)
+        await live.work()
+    sizes = [size for _, size, _ in told(live, job)]
+    assert sizes[:2] == [4, 8] and len(sizes) > 2 and 8 not in sizes[2:], told(live, job)
+    assert told(live, job)[2][2] == 1, "from the state that it had before"
+    assert live.job(job).state == "running"
+
+
+@pytest.mark.parametrize("phase", ["stopping", "launching", "running"])
+async def test_a_node_that_is_lost_in_a_phase_of_a_move_costs_what_was_done_since_the_last_stop(
+    live: LiveWorld, phase: str
+) -> None:
+    job = await grown(live, {"stopping": {"checkpoint"}, "launching": {"launch"}}.get(phase))
+    second = live.subjobs(job)[2].id
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(job)[-1].state == phase
+    lost = f"{job}.1" if phase == "stopping" else second
+    live.batch.end(f"ejb-{lost}")
+    for worker in live.workers.values():
+        worker.deaf = set()
+    for _ in range(5):
+        await live.poll(31)
+        await live.work()
+    if phase == "stopping":  # its only stop was lost with the node: it waits, and begins anew
+        assert told(live, job) == [("failed", 4, None)] and live.job(job).state == "waiting"
+        assert live.job(job).work_s == 0.0
+        return
+    last = told(live, job)[-1]
+    assert live.job(job).state == "running" and last[0] == "running", told(live, job)
+    assert last[2] == 1, "what was stopped is gone on with"
+
+
+async def test_a_dry_run_and_explain_say_the_profile_and_its_widths(live: LiveWorld) -> None:
+    plan = await live.plan(**OWN)
+    found = plan["application"]
+    assert found is not None and found["profile"] == "own" and found["now"] is None
+    takes = {one["ranks"]: one["takes_s"] for one in found["widths"]}
+    assert takes[16] == 100.0 and takes[1] == 1600.0 and len(takes) <= 12
+    job = await running_on_four(live)
+    explained = (await live.manager.explain(job))["application"]
+    assert explained is not None and explained["now"] == 4 and explained["why"] == ""
+
+
+def launch_file(folder: Path, *argv: str) -> str:
+    path = folder / f"{len(list(folder.iterdir()))}.json"
+    path.write_text(json.dumps({"argv": argv, "cwd": str(folder), "env": {}, "size": 4}))
+    return str(path)
+
+
+def test_a_launch_of_another_program_or_of_a_case_that_is_not_fit_is_not_run_by_the_profile(tmp_path: Path) -> None:
+    lammps = json.dumps(PROFILES["lammps"].model_dump(mode="json"))
+    assert "is not for gmx" in why_not(launch_file(tmp_path, "gmx", "grompp"), lammps)
+    assert "in.melt is not there" in why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps)
+    (tmp_path / "in.melt").write_text("run 10\nwrite_restart melt.last\n")
+    assert "no line of in.melt is like" in why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps)
+    (tmp_path / "in.melt").write_text("fix h all halt 20 v_s > 0\nwrite_restart melt.last\n")
+    assert why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps) == ""
+    assert "no option -deffnm" in unfit(PROFILES["gromacs"], ["gmx", "mdrun"], str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("launch", "program"),
+    [
+        ("srun -n $SLURM_NTASKS lmp -in x", ["lmp", "-in", "x"]),
+        ("mpirun -np 16 gmx_mpi mdrun -deffnm md > log 2>&1", ["gmx_mpi", "mdrun", "-deffnm", "md"]),
+        ("cd a && srun \\\n  ./field in.dat || exit 3", ["./field", "in.dat"]),
+        ("srun python3 field.py 'a b' # the field", ["python3", "field.py", "a b"]),
+    ],
+)
+def test_the_program_of_a_launch_is_read_out_of_the_script(tmp_path: Path, launch: str, program: list[str]) -> None:
+    script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\n{launch}\n"
+    spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
+    assert [words[: len(program)] for words in programs_of(spec)] == [program]

@@ -1,0 +1,110 @@
+"""What an application has written since its launch: logs are appended to, so that only what is new counts."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Tuple
+
+from .filling import filled
+from .saying import STDOUT
+
+
+class Since:
+    """One launch in a folder. `logs`: length and inode of each log before it; `began_ns`: when it was, by the clock of
+    the folder's file system."""
+
+    def __init__(self, began_ns: int, logs: Mapping[str, Tuple[int, int]]) -> None:
+        self.began_ns = began_ns
+        self.logs = dict(logs)
+
+    def to_json(self) -> Dict[str, Any]:
+        """Plain JSON values."""
+        return {"began_ns": self.began_ns, "logs": {name: list(at) for name, at in self.logs.items()}}
+
+    def texts(self, profile: Any, folder: Path, values: Mapping[str, str], output: Path) -> Dict[str, str]:
+        """What was written to each log that the profile reads. `output`: the file of its standard output."""
+        return {
+            name: self._text(name, output if name == STDOUT else folder / name) for name in logs_of(profile, values)
+        }
+
+    def newer(self, profile: Any, folder: Path, values: Mapping[str, str]) -> List[str]:
+        """The files by which an end is told that were written since."""
+        names = [filled(end.file, values) for end in (profile.stopped, profile.finished)]
+        return [name for name in names if name and _newer(folder / name, self.began_ns)]
+
+    def _text(self, name: str, path: Path) -> str:
+        length, inode = self.logs.get(name, (0, 0))
+        try:
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_ino == inode and found.st_size >= length:
+                    file.seek(length)  # it is appended to; else it was made anew
+                return file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+
+def from_json(told: Mapping[str, Any]) -> Since:
+    """What `to_json` has written."""
+    return Since(int(told["began_ns"]), {name: (int(at[0]), int(at[1])) for name, at in told["logs"].items()})
+
+
+def note_logs(profile: Any, folder: Path, values: Mapping[str, str], mark: str) -> Since:
+    """How things are right before a launch. `mark`: the name of a file that is made in the folder, and removed."""
+    logs = {}
+    for name in logs_of(profile, values):
+        if name != STDOUT:
+            try:
+                found = (folder / name).stat()
+                logs[name] = found.st_size, found.st_ino
+            except OSError:
+                continue
+    path = folder / mark
+    path.touch()
+    began_ns = path.stat().st_mtime_ns
+    path.unlink()
+    return Since(began_ns, logs)
+
+
+def logs_of(profile: Any, values: Mapping[str, str]) -> List[str]:
+    """The logs that the profile reads, by their names in the folder."""
+    ends = [profile.stopped.log, profile.finished.log, profile.compare.log]
+    ends += [profile.progress.log] if profile.progress else []
+    return list(dict.fromkeys(filled(log, values) for log in ends))
+
+
+def missing(profile: Any, folder: Path, values: Mapping[str, str]) -> str:
+    """What of the case the profile needs and does not find, in a sentence; "" where nothing is."""
+    for needs, where in ((profile.stop.needs, profile.stop.needs_in), (profile.resume.needs, profile.resume.needs_in)):
+        if needs:
+            path = folder / filled(where, values)
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return "%s is not there, in which the profile %s needs %r" % (path.name, profile.name, needs)
+            if not re.search(needs, text, re.MULTILINE):
+                return "no line of %s is like %r, which the profile %s needs" % (path.name, needs, profile.name)
+    return ""
+
+
+def remove_stop_files(profile: Any, folder: Path, values: Mapping[str, str]) -> None:
+    """One that was left over would stop the next run at once."""
+    if profile.stop.file:
+        try:
+            (folder / filled(profile.stop.file, values)).unlink()
+        except FileNotFoundError:
+            pass
+
+
+def make_stop_file(profile: Any, folder: Path, values: Mapping[str, str]) -> None:
+    """What tells it to stop. Raises OSError."""
+    (folder / filled(profile.stop.file, values)).write_text(profile.stop.text, encoding="utf-8")
+
+
+def _newer(path: Path, began_ns: int) -> bool:
+    try:
+        return path.stat().st_mtime_ns >= began_ns
+    except OSError:
+        return False

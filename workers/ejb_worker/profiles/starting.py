@@ -1,0 +1,63 @@
+"""What is started at a width, the first time and every other: pure."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .filling import edited, filled, with_options
+
+SIZE = "EJB_SIZE"
+RESTART = "EJB_RESTART_DIR"
+RANKS = "{ranks}"
+
+
+class Start:
+    """One launch: commands before it (for a shell, in the application's folder, once), its program's words, what its
+    environment has beside, and an input to be written (path, text) first."""
+
+    __slots__ = ("env", "input", "prepare", "words")
+
+    def __init__(
+        self, prepare: Sequence[str], words: Sequence[str], env: Mapping[str, str], input: Optional[Tuple[str, str]]
+    ) -> None:
+        self.prepare = tuple(prepare)
+        self.words = tuple(words)
+        self.env: Dict[str, str] = dict(env)
+        self.input = input
+
+
+def start(
+    profile: Any,
+    program: Sequence[str],
+    values: Mapping[str, str],
+    *,
+    ranks: int,
+    before: Optional[int],
+    epoch: int,
+    newest_state: str = "",
+    input_text: Optional[str] = None,
+) -> Start:
+    """The launch of an epoch at a width. `before`: the ranks that wrote the state; None: it is the first.
+
+    `newest_state`: the state file that was written last. `input_text`: of the file {input}, where the profile edits it.
+    """
+    known = dict(values, ranks=str(ranks), epoch=str(epoch))
+    known["newest state"] = newest_state
+    resume = profile.resume
+    known["before"] = str((0 if resume.fresh else ranks) if before is None else before)
+    words: List[str] = [word.replace(RANKS, str(ranks)) for word in program]
+    written: Optional[Tuple[str, str]] = None
+    if (before is not None or resume.fresh) and resume.argv != "same":
+        words = with_options(words, [filled(word, known) for word in resume.argv])
+    if before is not None and resume.input and input_text is not None:
+        copy = "%s.resumed" % values["input"]
+        written = copy, edited(input_text, {key: filled(value, known) for key, value in resume.input.items()})
+        words = [copy if word == values["input"] else word for word in words]
+    if ranks == 1:
+        words = [word for word in words if word not in resume.alone_without]
+    other = before != ranks if before is not None else resume.fresh
+    prepare = [filled(one, known, for_shell=True) for one in resume.prepare] if other else []
+    env = {SIZE: str(ranks)}
+    if before is not None:
+        env[RESTART] = "."
+    return Start(prepare, words, env, written)
