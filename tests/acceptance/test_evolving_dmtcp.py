@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.doctor.plugin import build
 from tests.acceptance.journeys import nothing_left, one_copy_only
 from tests.acceptance.sites import LocalSite
 from tests.acceptance.test_evolving_local import all_ended, processor_seconds
@@ -32,6 +33,8 @@ def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path, program: P
     site = LocalSite(tmp_path, 8, 4)
     daemon = Daemon(tmp_path, site.toml)
     out = tmp_path / "out"
+    record = build(daemon.state / "spool")  # as `ejb doctor` does: its ranks yield, and MPI_Finalize ends
+    assert record["trusted"], record["why"]
     try:
         daemon.start()
         profile = {"profile": "4:15s,12:20s,4:10m", "ntasks": None, "time": "15"}

@@ -126,15 +126,38 @@ async def test_it_does_not_begin_while_a_width_is_not_queued(live: LiveWorld) ->
     assert live.job(job).state == "running"
 
 
-async def test_two_jobs_whose_peaks_interlock(live: LiveWorld) -> None:
+@pytest.mark.parametrize("holds", [False, True], ids=["by begins", "by holds, as PBS"])
+async def test_two_jobs_whose_peaks_interlock(live: LiveWorld, holds: bool) -> None:
     """Both peaks at once would be 24 of 16: the second job's comes when the first's is over."""
+    live.batch.holds_begins = holds
     job, *_ = await submitted(live)
     other = await live.submit(12, 600.0, elastic=True, evolving={"steps": [[100, 4], [200, 12], [100, 4]]})
-    first, second = (live.job(one).spec["evolving"]["planned"] for one in (job, other))
+    await live.poll()
+    third = await live.submit(12, 600.0, elastic=True, evolving=PROFILE)
+    first, second, last = (live.job(one).spec["evolving"]["planned"] for one in (job, other, third))
     ends_s = first["starts_s"][2]
     assert second["starts_s"][1] >= ends_s, "the other's peak is behind"
     assert second["starts_s"][1] - ends_s < 110, "by no more than the first one's grace, for which it is queued"
     assert second["starts_s"][0] < first["end_s"], "and it has begun by then"
+    assert last["starts_s"][1] >= second["starts_s"][2], "what waits at the batch system is kept clear of, too"
+
+
+async def test_a_width_that_is_held_is_let_go_when_its_step_needs_it(live: LiveWorld) -> None:
+    live.batch.holds_begins = True
+    job, j0, increment = await submitted(live)
+    await live.begin(j0.id)
+    await moved(live)
+    await live.poll(60)
+    assert live.batch.of(increment.tag).state is BatchState.HELD
+    await live.poll(25)
+    await live.work()
+    await live.poll(5)
+    await live.work()
+    assert live.batch.of(increment.tag).state is BatchState.PENDING
+    await live.begin(increment.id)
+    await live.poll(16)
+    await moved(live)
+    assert live.epochs(job)[-1].processors == 12
 
 
 async def test_the_tail_is_fitted_from_now_on_before_it_is_taken(live: LiveWorld) -> None:

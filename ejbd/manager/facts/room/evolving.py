@@ -14,6 +14,7 @@ from ejbd.core.evolving.space import FreeSpace
 from ejbd.core.needs import seen_by
 from ejbd.core.progress import degree
 from ejbd.core.room.windows import free_ahead
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.batchjob.begins import begins_of, is_guaranteed
 from ejbd.manager.facts.jobworld import JobWorld
@@ -61,27 +62,35 @@ def space_of(world: JobWorld) -> FreeSpace | None:
     free, changes = found
     held = [s for s in own.values() if s.role == SubjobRole.SUBJOB and s.state == SubjobState.RUNNING]
     space = FreeSpace.of_releases(free + sum(needs.places(s.processors) for s in held), ctx.now, changes)
-    for begin_s, end_s, processors in _unlisted(world, {job.mark for job in ctx.view.jobs}):
-        space.take(max(begin_s, ctx.now), end_s, -(-processors // needs.processors))
+    planned = {job.mark for job in ctx.view.jobs if _is_planned(job)}
+    for begin_s, lasting_s, processors in _unplanned(world, planned):
+        begin_s = max(begin_s, ctx.now)  # what is due and has not begun is still to come
+        space.take(begin_s, begin_s + lasting_s, -(-processors // needs.processors))
     space.levels = [max(0, level) for level in space.levels]  # less than nothing is free where plans overlap
     return space
 
 
-def _unlisted(world: JobWorld, listed: set[str]) -> list[tuple[float, float, int]]:
-    """Widths of other evolving jobs that no view shows yet: begin, end and processors."""
+def _is_planned(job: BatchJobView) -> bool:
+    """Whether the view alone says when it holds its processors: not of what is held (PBS holds what begins later)."""
+    if job.state is BatchState.PENDING:
+        return job.planned_start_s is not None or not job.blocked
+    return job.state is not BatchState.HELD
+
+
+def _unplanned(world: JobWorld, planned: set[str]) -> list[tuple[float, float, int]]:
+    """What other evolving jobs have queued with a begin that no view tells: begin, seconds and processors."""
     query = select(Subjob, Job.spec).join(Job, Subjob.job_id == Job.id)
     query = query.where(
         Job.queue == world.job.queue,
         Job.id != world.job.id,
-        Subjob.role == SubjobRole.SUBJOB,
         Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING)),
         Subjob.releasing.is_(False),
     )
     found = []
     for subjob, spec in world.ctx.session.execute(query):
         begin_s = begins_of(spec).get(subjob.id)
-        if begin_s is not None and subjob.tag not in listed:
-            found.append((begin_s, begin_s + subjob.walltime_s, subjob.processors))
+        if begin_s is not None and subjob.tag not in planned:
+            found.append((begin_s, subjob.walltime_s, subjob.processors))
     return found
 
 
