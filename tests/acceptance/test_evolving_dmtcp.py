@@ -17,7 +17,7 @@ from tests.fakes.mpi import build_rank, missing_mpich
 pytestmark = [pytest.mark.dmtcp, pytest.mark.xdist_group("dmtcp")]
 
 RANKS = 12
-STEPS = 200
+STEPS = 1600
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path, program: P
     assert record["trusted"], record["why"]
     try:
         daemon.start()
-        profile = {"profile": "4:15s,12:20s,4:10m", "ntasks": None, "time": "15"}
+        profile = {"profile": "4:10s,12:15s,4:10m", "ntasks": None, "time": "15"}
         job = daemon.submit(
             str(program), str(STEPS), overrides={**profile, "engine": "dmtcp", "mpi": "auto", "output": str(out)}
         )

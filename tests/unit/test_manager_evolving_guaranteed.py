@@ -165,7 +165,7 @@ async def test_the_tail_is_fitted_from_now_on_before_it_is_taken(live: LiveWorld
     job, j0, _ = await submitted(live)
     await live.begin(j0.id)
     await moved(live)
-    await live.poll(20)
+    await live.poll(20.25)  # a clock does not go by whole seconds
     now = live.clock.now
     live.batch.free = 0
     other = BatchJobView("9", "other", "bob", "batch", BatchState.RUNNING, 12, 1000.0, foreign=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from ejbd.core.evolving.blocks import Block, blocks
-from ejbd.core.evolving.profiles import Profile, Step, profile_of, seconds_of
+from ejbd.core.evolving.profiles import Profile, Step, seconds_of
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 
@@ -106,13 +106,15 @@ class Course:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What `to_json` wrote."""
-        profile = Profile(tuple(Step(duration, width) for duration, width in data["steps"]))
-        return cls(profile, tuple(data["starts_s"]), data["end_s"], data["base"])
+        return cls(profile_from_json(data), tuple(data["starts_s"]), data["end_s"], data["base"])
 
 
 def profile_from_json(data: Mapping[str, Any]) -> Profile:
-    """The profile of what a job stores, before it has begun, too."""
-    return profile_of((duration, int(width)) for duration, width in data["steps"])
+    """The profile of what a job stores, before it has begun, too.
+
+    It was checked as it came in. A tail that was replaced since then begins by the clock, at no whole second.
+    """
+    return Profile(tuple(Step(duration, int(width)) for duration, width in data["steps"]))
 
 
 def base_of(profile: Profile) -> int:
