@@ -13,7 +13,6 @@ from ejbd.client import AsyncClient, Client, Job
 from tests.acceptance.test_evolving_local import all_ended
 from tests.fakes.daemon import ROOT, Daemon, until
 
-STEPS = 60
 PACE = "250ms"
 GRACE = "[limits]\ngive_back_grace_s = 1\n"
 """In the place of `[limits]`: what is queued for a step is then hardly longer than it."""
@@ -33,9 +32,10 @@ class Paced:
     program: Path
     folder: Path
     ranks: int = 12
+    steps: int = 60
 
     def words(self, name: str) -> list[str]:
-        return [str(self.program), "--steps", str(STEPS), "--pace", PACE, "--result", str(self.folder / name)]
+        return [str(self.program), "--steps", str(self.steps), "--pace", PACE, "--result", str(self.folder / name)]
 
     def submit(self, name: str, profile: str, **more: Any) -> str:
         return self.daemon.submit(*self.words(name), overrides=self.overrides(profile) | more)
@@ -55,7 +55,7 @@ class Paced:
         """It completes, with the result of ranks that never moved."""
         final = self.daemon.wait(job, timeout_s=timeout_s)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        argv = [str(self.program), "--steps", str(STEPS), "--expect", str(self.ranks)]
+        argv = [str(self.program), "--steps", str(self.steps), "--expect", str(self.ranks)]
         expected = subprocess.run(argv, check=True, capture_output=True, timeout=60).stdout
         assert (self.folder / name).read_bytes() == expected
 

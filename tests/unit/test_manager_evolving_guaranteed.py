@@ -91,6 +91,7 @@ async def test_what_is_late_is_put_off_and_what_is_behind_it_too(live: LiveWorld
     for _ in range(10):
         await live.poll(15)
     assert live.job(job).members == [j0.id], "the increment is late: the step before is held"
+    assert "4 of 12 places: it waits for its width, and the step before" in (await live.manager.explain(job))["now"]
     await live.begin(increment.id)
     await live.poll()
     course = live.job(job).spec["evolving"]

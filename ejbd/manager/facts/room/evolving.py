@@ -144,6 +144,8 @@ def in_words(world: JobWorld) -> str:
     width = sum(world.needs.places(s.processors) for s in held)
     planned = course.profile.steps[at].processors
     told = f"step {at + 1} of {len(course.starts_s)}, {width} of {planned} places"
+    if width < planned and str(at) not in world.job.spec["evolving"].get("slow", {}):
+        told += ": it waits for its width, and the step before is held"
     if at + 1 == len(course.starts_s):
         return f"{told}; the last one, to its end in {max(0.0, course.end_s - now):.0f} s"
     behind = course.profile.steps[at + 1].processors
