@@ -359,6 +359,10 @@ class Plan(Api):
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
     planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
+    free_ahead: Annotated[
+        list[tuple[float, int]],
+        Field(description="of an evolving job what it was fitted into: times, and processors free from then on"),
+    ] = []
     cost: Annotated[MoveCost | None, Field(description="what a move of it would cost, as far as is known")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta as it would be planned with")] = None
     deltas: Annotated[list[DeltaView], Field(description=_DELTAS)] = []

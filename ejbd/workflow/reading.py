@@ -188,7 +188,7 @@ class _Reader:
         if profile is not None:
             fixed = next((one for one in ("nodes", "ppn", "scatter") if node.get(one) is not None), None)
             if fixed is not None:
-                message = f"stage {name} has a profile, whose widths have no {fixed}"
+                message = f"stage {name} has a profile, and its widths have no {fixed}"
                 raise self.faults.at(_at(node, fixed), message, "leave one of them out")
             if tasks is not None and tasks != profile.peak:
                 message = f"stage {name} has {tasks} tasks, and the widest step of its profile {profile.peak}"

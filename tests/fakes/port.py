@@ -178,6 +178,7 @@ class FakeManager:
             "why": why,
             "engine": spec.engine,
             "slots": [{"processors": 4, "duration_s": None, "why": ""}],
+            "free_ahead": [],
             "decision": DECISION if elastic else None,
             "cost": None,
             "penalty": None,

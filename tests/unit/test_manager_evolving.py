@@ -3,11 +3,12 @@ for. Under best effort; what is queued ahead is in test_manager_evolving_guarant
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ejbd.core.view import BatchState
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.store.store import Store
@@ -158,11 +159,23 @@ async def test_a_dry_run_draws_the_profile_in_what_is_free(live: LiveWorld) -> N
     decision = told["decision"]
     assert decision is not None
     assert [interval["processors"] for interval in decision["timeline"]] == [4, 12, 4]
-    assert decision["reason"].startswith("all its widths fit")
+    assert decision["reason"].startswith("all its widths fit from now on")
+    assert [processors for _, processors in told["free_ahead"]] == [16]
     live.batch.free = 8
     await live.poll()
     told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
     assert (told["decision"] or {})["timeline"] == []
+    now = live.clock.now
+    other = BatchJobView("9", "other", "bob", "batch", BatchState.RUNNING, 8, 1000.0, foreign=True)
+    live.batch.others = [replace(other, start_s=now - 800, end_s=now + 200, nodes=("n1",))]
+    await live.poll()
+    told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
+    decision = told["decision"]
+    assert decision is not None
+    assert [interval["kind"] for interval in decision["timeline"]] == ["wait", "run", "run", "run"]
+    assert [interval["degree"] for interval in decision["timeline"]] == [0, 3, 1, 3]
+    assert "all its widths fit 1m40s from now" in decision["reason"]
+    assert [(round(at_s - now), processors) for at_s, processors in told["free_ahead"]][1:] == [(200, 16)]
 
 
 def asked(profile: str, **overrides: str) -> JobRequest:

@@ -104,8 +104,8 @@ def test_a_stage_may_have_widths_one_after_the_other() -> None:
         (("16:20m", "16:20"), "5:16", "step 3 of the profile, '16:20', has no duration with a unit"),
         (("walltime: 40\n    m", "walltime: 30\n    m"), "5:16", "lasts 35m, longer than its walltime"),
         (("walltime: 40\n    m", "tasks: 16\n      walltime: 40\n    m"), "6:14", "16 tasks, and the widest step"),
-        (("walltime: 40\n    m", "nodes: 4\n      walltime: 40\n    m"), "6:14", "whose widths have no nodes"),
-        (("walltime: 40\n    m", "scatter: 4\n      walltime: 40\n    m"), "6:16", "whose widths have no scatter"),
+        (("walltime: 40\n    m", "nodes: 4\n      walltime: 40\n    m"), "6:14", "its widths have no nodes"),
+        (("walltime: 40\n    m", "scatter: 4\n      walltime: 40\n    m"), "6:16", "its widths have no scatter"),
     ],
 )
 def test_a_profile_that_cannot_be_is_refused_with_its_place(change: tuple[str, str], where: str, said: str) -> None:

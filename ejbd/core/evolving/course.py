@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ejbd.core.evolving.blocks import Block, blocks
 from ejbd.core.evolving.profiles import Profile, Step, seconds_of
+from ejbd.core.progress import degree
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 
@@ -85,11 +86,17 @@ class Course:
         steps = tuple(Step(end - at, width) for at, end, width in zip(starts, ends, widths, strict=True))
         return replace(self, profile=Profile(steps), starts_s=starts, end_s=end_s)
 
-    def timeline(self, now_s: float) -> PlannedTimeline:
-        """What is still to come, for people."""
+    def timeline(self, now_s: float, ranks: int, each: int = 1) -> PlannedTimeline:
+        """What is still to come of so many ranks, for people: the wait for the first step, too. `each`: processors of
+        a place.
+        """
+        begin_s = self.starts_s[0]
+        waits = (PlannedInterval(PlannedKind.WAIT, now_s, begin_s, 0, 0),) if begin_s > now_s else ()
         ends = (*self.starts_s[1:], self.end_s)
-        return tuple(
-            PlannedInterval(PlannedKind.RUN, max(now_s, start), end, step.processors, 1)
+        return waits + tuple(
+            PlannedInterval(
+                PlannedKind.RUN, max(now_s, start), end, step.processors * each, degree(ranks, step.processors)
+            )
             for step, start, end in zip(self.profile.steps, self.starts_s, ends, strict=True)
             if end > now_s
         )

@@ -94,17 +94,24 @@ def _unplanned(world: JobWorld, planned: set[str]) -> list[tuple[float, float, i
     return found
 
 
-def foreseen(world: JobWorld) -> Decision:
+def foreseen(world: JobWorld, space: FreeSpace | None) -> Decision:
     """What a dry run shows of an evolving job: its profile, fitted into what is free from now on."""
-    profile, now, space = world.evolving, world.ctx.now, space_of(world)
+    profile, now, needs = world.evolving, world.ctx.now, world.needs
     course = fitted_whole(profile, space) if profile is not None and space is not None else None
     if course is None:
         why = "what is known to be free does not hold its profile: its widths follow once J0 starts"
         return Decision(DecisionKind.NOTHING, world.job.id, now, why)
     late_s = course.starts_s[0] - now
-    when = "now" if late_s <= world.ctx.settings.poll_s else f"in {time_words(round(late_s))}"
-    why = f"all its widths fit from {when} on, {asked_how(world)}; {grace_words(world)}"
-    return Decision(DecisionKind.NOTHING, world.job.id, now, why, timeline=course.timeline(now))
+    when = "from now on" if late_s <= world.ctx.settings.poll_s else f"{time_words(round(late_s))} from now"
+    why = f"all its widths fit {when}, {asked_how(world)}; {grace_words(world)}"
+    timeline = course.timeline(now, world.job.processes, needs.processors)
+    return Decision(DecisionKind.NOTHING, world.job.id, now, why, timeline=timeline)
+
+
+def told_ahead(space: FreeSpace, each: int) -> list[tuple[float, int]]:
+    """How many processors are free from when on, as pairs; `each`: processors of a place."""
+    steps = zip(space.times[: space.steps], space.levels[: space.steps], strict=True)
+    return [(at_s, level * each) for at_s, level in steps]
 
 
 def asked_how(world: JobWorld) -> str:
