@@ -91,7 +91,8 @@ class Course:
         a place.
         """
         begin_s = self.starts_s[0]
-        waits = (PlannedInterval(PlannedKind.WAIT, now_s, begin_s, 0, 0),) if begin_s > now_s else ()
+        late = begin_s - now_s >= 1  # a fit begins at a whole second
+        waits = (PlannedInterval(PlannedKind.WAIT, now_s, begin_s, 0, 0),) if late else ()
         ends = (*self.starts_s[1:], self.end_s)
         return waits + tuple(
             PlannedInterval(
