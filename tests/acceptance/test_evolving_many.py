@@ -40,3 +40,23 @@ def test_a_tail_is_replaced_from_inside_the_job(paced: Paced, site: LocalSite) -
     job = a_tail_is_replaced_from_inside(paced, "4:4m,12:1m", "now:12,+8s:4")
     assert paced.epochs(job) == [4, 12, 4]
     nothing_left(paced.daemon, site, job)
+
+
+def test_a_job_that_does_not_give_back_is_ended_and_was_told_so(tmp_path: Path, site: LocalSite) -> None:
+    """Its ranks ignore the signal by which they are asked to move, once they are 12 wide."""
+    toml = site.toml.replace("[limits]\n", GRACE).replace("checkpoint_timeout_s = 30", "checkpoint_timeout_s = 2")
+    daemon = Daemon(tmp_path, toml)
+    daemon.start()
+    try:
+        deaf = "if [ -n \"$EJB_RESTART_DIR\" ]; then trap '' USR1; else trap 'exit 85' USR1; fi; "
+        words = ["sh", "-c", deaf + "while :; do sleep 0.2; done"]
+        overrides = {"profile": "4:6s,12:4s,4:5m", "ntasks": None, "time": "10", "engine": "application"}
+        job = daemon.submit(*words, overrides=overrides)
+        daemon.wait_event(job, "epoch.running", 2)
+        assert "a width that is not left 4 s after its last step ends the job" in daemon.explain(job)["now"]
+        final = daemon.wait(job, timeout_s=90)
+        assert final["state"] == "failed", final
+        assert "it still holds 8 places 4 s after the end of step 2, as it was told not to" in final["reason"]
+        nothing_left(daemon, site, job)
+    finally:
+        daemon.stop()
