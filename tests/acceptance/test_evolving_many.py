@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def paced(tmp_path: Path, site: LocalSite) -> Iterator[Paced]:
 
 def test_two_jobs_whose_peaks_interlock(paced: Paced, site: LocalSite) -> None:
     """Two peaks of 12 on 16 processors."""
-    peaks_interlock(paced, "4:6s,12:8s,4:5m")
+    peaks_interlock(replace(paced, steps=90), "4:6s,12:8s,4:5m")
     for row in site.jobs():
         assert not row.live, row
 
