@@ -182,12 +182,19 @@ class EvolveRequest(Api):
     dry_run: Annotated[bool, Field(description="say what would come, and change nothing")] = False
 
 
+class ResizeRequest(Api):
+    """The places that an evolving job is to have from now to its end."""
+
+    to: Annotated[int | None, Field(ge=1, le=10**7, description="null: what it holds throughout")] = None
+
+
 class EvolvingCourse(Api):
     """The widths of an evolving job: what each step lasts (seconds) and has (places), and when it begins."""
 
     steps: list[tuple[float, int]]
     starts_s: list[float]
     end_s: float
+    base: Annotated[int, Field(description="places that are held throughout")]
 
 
 class JobCreated(Api):

@@ -139,6 +139,38 @@ async def test_the_tail_is_replaced_while_it_runs(live: LiveWorld) -> None:
         await live.manager.evolve(other, "now:8", False, "ada")
 
 
+async def test_a_job_is_resized_from_now_on_and_the_same_twice_is_one(live: LiveWorld) -> None:
+    job = await submitted(live)
+    with pytest.raises(EjbError, match="does not run now"):
+        await live.manager.resize(job, 8, "ada")
+    (j0,) = live.subjobs(job)
+    await live.begin(j0.id)
+    await moved(live)
+    await live.poll(20)
+    said = await live.manager.resize(job, 8, "ada")
+    assert ([places for _, places in said["steps"]], said["base"]) == ([4, 8], 4)
+    await live.poll()
+    increment = live.subjobs(job)[-1]
+    assert increment.processors == 4
+    await live.begin(increment.id)
+    await moved(live)
+    assert live.epochs(job)[-1].processors == 8
+    told = len(live.events(job))
+    again = await live.manager.resize(job, 8, "ada")
+    assert [places for _, places in again["steps"]][-1] == 8
+    assert len(live.events(job)) == told and len(live.subjobs(job)) == 2, "nothing is asked for twice"
+    with pytest.raises(EjbError, match="wider than the job"):
+        await live.manager.resize(job, 13, "ada")
+    back = await live.manager.resize(job, None, "ada")
+    assert back["steps"][-1][1] == 4
+    await live.poll(1)
+    await moved(live)
+    assert live.job(job).members == [j0.id]
+    other = await live.submit(4, 100.0)
+    with pytest.raises(EjbError, match="has no profile"):
+        await live.manager.resize(other, None, "ada")
+
+
 async def test_explain_and_timeline_show_the_plan(live: LiveWorld) -> None:
     job = await submitted(live)
     (j0,) = live.subjobs(job)
