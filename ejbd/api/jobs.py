@@ -22,6 +22,7 @@ from ejbd.api.models import (
     JobPage,
     JobSubmission,
     Plan,
+    ResizeRequest,
     SignalRequest,
 )
 from ejbd.api.port import ManagerPort
@@ -189,6 +190,13 @@ async def evolve(manager: Manager, caller: Caller, job: Selector, body: EvolveRe
     """Replace what comes of an evolving job that runs, and say when it has each width."""
     found = await select_job(manager, caller, job)
     return EvolvingCourse.model_validate(await manager.evolve(found.id, body.tail, body.dry_run, caller.user))
+
+
+@router.post("/{job}/resize")
+async def resize(manager: Manager, caller: Caller, job: Selector, body: ResizeRequest) -> EvolvingCourse:
+    """Give an evolving job so many places from now to its end, and say when it has them. The same twice is one."""
+    found = await select_job(manager, caller, job)
+    return EvolvingCourse.model_validate(await manager.resize(found.id, body.to, caller.user))
 
 
 @router.post("/{job}/hold")

@@ -182,12 +182,19 @@ class EvolveRequest(Api):
     dry_run: Annotated[bool, Field(description="say what would come, and change nothing")] = False
 
 
+class ResizeRequest(Api):
+    """The places that an evolving job is to have from now to its end."""
+
+    to: Annotated[int | None, Field(ge=1, le=10**7, description="null: what it holds throughout")] = None
+
+
 class EvolvingCourse(Api):
     """The widths of an evolving job: what each step lasts (seconds) and has (places), and when it begins."""
 
     steps: list[tuple[float, int]]
     starts_s: list[float]
     end_s: float
+    base: Annotated[int, Field(description="places that are held throughout")]
 
 
 class JobCreated(Api):
@@ -379,6 +386,10 @@ class Plan(Api):
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]
     planned: Annotated[list[PlannedView], Field(description=_PLANNED)] = []
+    free_ahead: Annotated[
+        list[tuple[float, int]],
+        Field(description="of an evolving job what it was fitted into: times, and processors free from then on"),
+    ] = []
     cost: Annotated[MoveCost | None, Field(description="what a move of it would cost, as far as is known")] = None
     penalty: Annotated[Penalty | None, Field(description="Delta as it would be planned with")] = None
     deltas: Annotated[list[DeltaView], Field(description=_DELTAS)] = []

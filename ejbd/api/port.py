@@ -85,6 +85,10 @@ class ManagerPort(Protocol):
         """
         ...
 
+    async def resize(self, job_id: str, places: int | None, by: str) -> ToldCourse:
+        """Give an evolving job so many places from now to its end (None: what it holds throughout); as `evolve`."""
+        ...
+
     async def number(self, job_id: str, wait_s: float) -> str:
         """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
         ...

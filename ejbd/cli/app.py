@@ -34,6 +34,8 @@ MODULES = {
     "hold": "jobs",
     "release": "jobs",
     "evolve": "evolve",
+    "resize": "elastic",
+    "elastic": "elastic",
     "window": "site",
     "doctor": "site",
     "drain": "drain",

@@ -5,6 +5,7 @@ What has been is in capitals and full blocks. What is planned comes behind a lin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,15 +80,35 @@ def chart(timeline: dict[str, Any], width: int, *, colour: bool = False, plain: 
     return lines
 
 
-def plan_chart(planned: list[dict[str, Any]], processes: int, width: int, *, plain: bool = False) -> list[str]:
-    """The phases and processors of what is planned (as POST /v1/jobs/plan gives it), from its beginning on."""
+def plan_chart(
+    planned: list[dict[str, Any]],
+    processes: int,
+    width: int,
+    free: Sequence[tuple[float, int]] = (),
+    *,
+    plain: bool = False,
+) -> list[str]:
+    """The phases and processors of what is planned (as POST /v1/jobs/plan gives it), from its beginning on.
+
+    `free`: pairs of a time and processors that are free from then on. Both are then drawn to one scale, that of the
+    most that there is of either.
+    """
     if all(interval["processors"] == 0 for interval in planned):
         return []
     begin_s = planned[0]["start_s"]
     scale = _scale(begin_s, begin_s, planned, width)
-    timeline = {"intervals": [], "planned": planned, "processes": processes}
+    most = max([processes, *(processors for _, processors in free)])
+    timeline = {"intervals": [], "planned": planned, "processes": most}
     rows = [_row("phase", _phases(timeline, scale, plain), False, {})]
     rows.append(_row("processors", _stairs(timeline, scale, plain), False, {}))
+    if free:
+        ends = [at_s for at_s, _ in free[1:]]
+        window = [
+            {"kind": "run", "start_s": at_s, "end_s": end_s, "processors": processors}
+            for (at_s, processors), end_s in zip([(begin_s, free[0][1]), *free[1:]], [*ends, None], strict=True)
+        ]
+        rows.append(_row("free", _stairs({**timeline, "planned": window}, scale, plain), False, {}))
+        rows.append(_row("", f"one scale for both, to {most} processors", False, {}))
     return [*rows, " " * _LABEL + " " + _axis(scale)]
 
 

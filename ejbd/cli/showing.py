@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ejbd.cli.chart import plan_chart, plan_lines
@@ -90,7 +91,7 @@ def plan(found: dict[str, Any], out: Output) -> None:
         out.line(f"the place holder J0 would queue for {found['placeholder']['processors']} processors")
     if found["decision"]:
         decision(found["decision"], out, indent="")
-    _planned(found.get("planned", []), found["processes"], out, "if it were submitted now")
+    _planned(found.get("planned", []), found["processes"], out, "if it were submitted now", found.get("free_ahead", []))
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
     if found.get("penalty"):
@@ -245,13 +246,15 @@ def _gap_lines(gaps: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _planned(planned: list[dict[str, Any]], processes: int, out: Output, since: str) -> None:
-    """What is to come by the plan: a line for each stretch, and a picture."""
+def _planned(
+    planned: list[dict[str, Any]], processes: int, out: Output, since: str, free: Sequence[tuple[float, int]] = ()
+) -> None:
+    """What is to come by the plan: a line for each stretch, and a picture, with what is `free` below it."""
     if not planned:
         return
     out.line(f"planned, {since}:")
     out.lines(f"  {line}" for line in plan_lines(planned))
-    out.lines(plan_chart(planned, processes, width(), plain=ascii_only()))
+    out.lines(plan_chart(planned, processes, width(), free, plain=ascii_only()))
 
 
 def event_line(event: EventView) -> str:

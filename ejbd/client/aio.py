@@ -253,6 +253,11 @@ class AsyncJob:
             return False
         return True
 
+    async def evolve(self, tail: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Job.evolve`."""
+        body = {"tail": tail, "dry_run": dry_run}
+        return dict((await self.client.request("POST", job_path(self.id, "/evolve"), body=body)).json())
+
     async def wait(self, timeout: float | None = None) -> Outcome:
         """Wait until it has ended, however; TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):

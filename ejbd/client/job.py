@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from ejbd.client.messages import job_path
-from ejbd.client.outcome import JobFailed, Outcome, is_over, outcome_of
+from ejbd.client.outcome import JobFailed, Outcome, holds, is_over, outcome_of
 from ejbd.errors import Code, EjbError
 from ejbd.wire.states import JobState
 
@@ -126,6 +126,22 @@ class Job:
         """Replace what comes of an evolving job (`now:64,+30m:128`): its steps, when each begins, and the end."""
         body = {"tail": tail, "dry_run": dry_run}
         return dict(self.client.request("POST", job_path(self.id, "/evolve"), body=body).json())
+
+    def resize(self, to: int | None, *, wait_s: float | None = None) -> dict[str, Any]:
+        """Give an evolving job so many places from now to its end (None: what it holds throughout).
+
+        Answers its steps, when each begins, and the end. `wait_s`: waits so many seconds at most until it holds them;
+        TimeoutError where it does not by then. The request stays.
+        """
+        course = dict(self.client.request("POST", job_path(self.id, "/resize"), body={"to": to}).json())
+        if wait_s is not None:
+            wanted = to or course["base"]
+            end = time.monotonic() + wait_s
+            while not holds(self.status(), wanted, course["base"]):
+                if (left_s := end - time.monotonic()) <= 0:
+                    raise TimeoutError(f"job {self.id} does not hold {wanted} places after {wait_s:g} s")
+                time.sleep(min(LOOK_S, left_s))
+        return course
 
     # -- its end ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ejbd.wire.states import JobState
 
 if TYPE_CHECKING:
-    from ejbd.wire.payloads import JobView
+    from ejbd.wire.payloads import JobDetail, JobView
 
 # What stands for the exit code of a job that has none of its own.
 _CODE_OF_STATE = {"completed": 0, "failed": 1, "timeout": 124, "cancelled": 125}
@@ -49,3 +49,9 @@ def outcome_of(job: JobView) -> Outcome:
 def is_over(job: JobView) -> bool:
     """Whether a job has ended, as far as is known."""
     return JobState(job["state"]).over
+
+
+def holds(job: JobDetail, places: int, base: int) -> bool:
+    """Whether an evolving job with `base` places throughout holds so many now; a place may be several processors."""
+    j0 = next((one["processors"] for one in job["subjobs"] if not one["ordinal"]), base)
+    return bool(job["processors"] * base == places * j0)

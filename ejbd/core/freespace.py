@@ -27,21 +27,25 @@ def place(times: Floats, steps: int, time: float) -> int:
 
 @kernel
 def earliest_fit(times: Floats, levels: Ints, steps: int, earliest: float, duration_s: float, processors: int) -> float:
-    """When `processors` are free for the whole duration: `earliest`, or the first step after it; infinite if never."""
-    at = place(times, steps, earliest)
+    """When `processors` are free for the whole duration: `earliest`, or the first step after it; infinite if never.
+
+    A duration is above 0.
+    """
     begin = earliest
     if begin < times[0]:
         begin = times[0]
-    while at < steps:
-        probe = at
-        while probe < steps and times[probe] < begin + duration_s and levels[probe] >= processors:
-            probe += 1
-        if probe == steps or times[probe] >= begin + duration_s:
-            return begin
-        at = probe + 1
-        if at < steps:
+    at = place(times, steps, begin)
+    end = begin + duration_s
+    while True:
+        enough = levels[at] >= processors
+        at += 1
+        if at == steps:
+            return begin if enough else math.inf
+        if not enough:
             begin = times[at]
-    return math.inf
+            end = begin + duration_s
+        elif times[at] >= end:
+            return begin
 
 
 @kernel
@@ -125,14 +129,17 @@ def occupy(times: Floats, levels: Ints, steps: int, begin: float, end: float, pr
     last += head
     for at in range(first, last + 1):
         levels[at] -= processors
-    return _join(times, levels, _join(times, levels, steps + head + tail, last + 1), first)
+    steps += head + tail
+    if last + 1 < steps and levels[last + 1] == levels[last]:
+        steps = _join(times, levels, steps, last + 1)
+    if first > 0 and levels[first] == levels[first - 1]:
+        steps = _join(times, levels, steps, first)
+    return steps
 
 
 @kernel
 def _join(times: Floats, levels: Ints, steps: int, at: int) -> int:
-    """Make one step of this one and the one before it where they are alike; the new number of steps."""
-    if at < 1 or at >= steps or levels[at] != levels[at - 1]:
-        return steps
+    """Make one step of this one and the one before it, which are alike; the new number of steps."""
     while at + 1 < steps:
         times[at] = times[at + 1]
         levels[at] = levels[at + 1]

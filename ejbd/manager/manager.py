@@ -549,6 +549,9 @@ class Manager:
             lambda s: told_course(run(self._context(s), requests.evolve, job_id, tail, dry_run, by))
         )
 
+    async def resize(self, job_id: str, places: int | None, by: str) -> ToldCourse:
+        return await self.store.write(lambda s: told_course(run(self._context(s), requests.resize, job_id, places, by)))
+
     async def number(self, job_id: str, wait_s: float) -> str:
         """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
         deadline = time.monotonic() + wait_s

@@ -33,6 +33,7 @@ class Stage:
     """One stage: `tasks` processors for at most `walltime_s`.
 
     `nodes` and `ppn` as the file says them (None: it does not). `min_tasks`: processors on which its ranks can start.
+    `profile`: its widths one after the other (`16:10m,64:5m`), of which the greatest is `tasks`.
     `needs`: the stages that have to end well before. `elements`: values of a scattered stage, each of which is run on
     `tasks` of its own. `inputs` and `outputs`: patterns of files. `place`: where it stands in the file.
     """
@@ -45,6 +46,7 @@ class Stage:
     nodes: int | None = None
     ppn: int | None = None
     min_tasks: int | None = None
+    profile: str | None = None
     engine: str | None = None
     elastic: str | None = None
     retries: int = 0
@@ -64,9 +66,8 @@ class Stage:
 
     def needs_as(self, other: Stage) -> bool:
         """Whether both are asked of the batch system in the same words, so that one allocation does for both."""
-        return not (self.elements or other.elements) and all(
-            getattr(self, name) == getattr(other, name) for name in _ASKED
-        )
+        alone = self.elements or other.elements or self.profile or other.profile
+        return not alone and all(getattr(self, name) == getattr(other, name) for name in _ASKED)
 
 
 _ASKED = ("tasks", "nodes", "ppn", "min_tasks", "engine", "elastic", "account", "qos", "partition")

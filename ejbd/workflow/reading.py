@@ -13,6 +13,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
+from ejbd.core.evolving.profiles import Profile, parse_profile, time_words
 from ejbd.core.walltime import parse_walltime
 from ejbd.workflow.graph import cycle_in
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode, Stage
@@ -39,7 +40,7 @@ SHARED = ("account", "qos", "partition", "engine", "elastic", "retries")
 """Keys of a stage that may stand above, too, where they hold for every stage that does not say otherwise."""
 OF_WORKFLOW = ("name", "mode", "command", "on_failure", "bundle", "ahead", "linger", "env", "stages", *SHARED)
 OF_STAGE = (
-    *("command", "nodes", "ppn", "tasks", "min_tasks", "max_tasks", "walltime", "needs", "scatter"),
+    *("command", "nodes", "ppn", "tasks", "min_tasks", "max_tasks", "profile", "walltime", "needs", "scatter"),
     *("inputs", "outputs", "env", *SHARED),
 )
 
@@ -141,7 +142,11 @@ class _Reader:
         walltime = node.get("walltime")
         if walltime is None:
             raise self.faults.at(key.place, f"stage {name} has no walltime", "such as walltime: 00:30:00")
-        nodes, ppn, tasks = self._width(name, key, node)
+        profile = self._of(node, "profile", self._profile)
+        nodes, ppn, tasks = self._width(name, key, node, profile)
+        if profile is not None and profile.duration_s > self._time(walltime):
+            message = f"the profile of stage {name} lasts {time_words(profile.duration_s)}, longer than its walltime"
+            raise self.faults.at(_at(node, "profile"), message, "give it more, for each change of width, too")
         least = self._of(node, "min_tasks", lambda one: self._number(one, 1, MOST_TASKS))
         if least is not None and least > tasks:
             raise self.faults.at(_at(node, "min_tasks"), f"min_tasks of stage {name} is more than its tasks ({tasks})")
@@ -158,6 +163,7 @@ class _Reader:
             nodes=nodes,
             ppn=ppn,
             min_tasks=least,
+            profile=None if profile is None else profile.words(),
             walltime_s=self._time(walltime),
             needs=((before,) if before is not None else ()) if needs is None else needs,
             engine=self._engine(either["engine"]),
@@ -173,12 +179,24 @@ class _Reader:
             place=key.place,
         )
 
-    def _width(self, name: str, key: Scalar, node: MappingNode) -> tuple[int | None, int | None, int]:
+    def _width(
+        self, name: str, key: Scalar, node: MappingNode, profile: Profile | None
+    ) -> tuple[int | None, int | None, int]:
         nodes, ppn, tasks = (
             self._of(node, one, lambda at: self._number(at, 1, MOST_TASKS)) for one in ("nodes", "ppn", "tasks")
         )
+        if profile is not None:
+            fixed = next((one for one in ("nodes", "ppn", "scatter") if node.get(one) is not None), None)
+            if fixed is not None:
+                message = f"stage {name} has a profile, and its widths have no {fixed}"
+                raise self.faults.at(_at(node, fixed), message, "leave one of them out")
+            if tasks is not None and tasks != profile.peak:
+                message = f"stage {name} has {tasks} tasks, and the widest step of its profile {profile.peak}"
+                raise self.faults.at(_at(node, "tasks"), message, "leave tasks out, or make them equal")
+            tasks = profile.peak
         if nodes is None and tasks is None:
-            raise self.faults.at(key.place, f"stage {name} has no width", "give it tasks, or nodes and ppn")
+            hint = "give it tasks, nodes and ppn, or a profile"
+            raise self.faults.at(key.place, f"stage {name} has no width", hint)
         if tasks is None:
             assert nodes is not None
             tasks, ppn = nodes * (ppn or 1), ppn or 1
@@ -260,6 +278,13 @@ class _Reader:
         if found is None:
             raise self.faults.at(node.place, f"{_short(text)} has no end", "a stage needs a walltime that ends")
         return found
+
+    def _profile(self, node: Node) -> Profile:
+        text = self._text(node)
+        try:
+            return parse_profile(text)
+        except ValueError as error:
+            raise self.faults.at(node.place, str(error)) from None
 
     def _switch(self, node: Node) -> bool:
         text = self._text(node).lower()

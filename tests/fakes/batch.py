@@ -47,6 +47,7 @@ class MemoryBatch:
         self.mails = Mailing("")
         self.held: set[str] = set()
         self.begins: dict[str, float] = {}  # not before
+        self.holds_begins = False  # as PBS: what begins later is held, and let go when it is said to begin at once
         self.calls: list[str] = []
         self.silent = False
         self.lose_answers = 0  # so many submissions are taken, but time out
@@ -79,13 +80,17 @@ class MemoryBatch:
         return [j for j in self.jobs.values() if not j.state.ended]
 
     def _let_begin(self) -> None:
+        if self.holds_begins:
+            return
         for id in [id for id, begin_s in self.begins.items() if begin_s <= self.clock() and id in self.jobs]:
             del self.begins[id]
             self.jobs[id] = replace(self.jobs[id], reason="", blocked=False, planned_start_s=None)
 
     def _begin_in(self, id: str, seconds: float) -> None:
         self.begins[id] = begin_s = self.clock() + seconds
-        if seconds > 0:
+        if self.holds_begins:
+            self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD if seconds > 0 else BatchState.PENDING)
+        elif seconds > 0:
             self.jobs[id] = replace(self.jobs[id], reason="BeginTime", blocked=True, planned_start_s=begin_s)
         self._let_begin()
 
@@ -214,7 +219,8 @@ class MemoryBatch:
             self._call(f"stay {id}", identity)
         if begin_in_s is not None:
             self._call(f"begin {id} in {begin_in_s:g}")
-            if id not in self.jobs or self.jobs[id].state is not BatchState.PENDING:
+            waits = (BatchState.PENDING, *((BatchState.HELD,) if self.holds_begins else ()))
+            if id not in self.jobs or self.jobs[id].state not in waits:
                 raise BatchError(f"job {id} is not pending any more", transient=False)
             self._begin_in(id, begin_in_s)
         if begins is not None:

@@ -167,6 +167,9 @@ class FakeManager:
     async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
         raise EjbError(Code.UNSUPPORTED, f"job {job_id} has no profile of widths that could be replaced")
 
+    async def resize(self, job_id: str, places: int | None, by: str) -> ToldCourse:
+        raise EjbError(Code.UNSUPPORTED, f"job {job_id} has no profile of widths that could be replaced")
+
     async def number(self, job_id: str, wait_s: float) -> str:
         return await self.store.write(lambda s: settled(queries.job(s, job_id)))
 
@@ -179,6 +182,7 @@ class FakeManager:
             "engine": spec.engine,
             "application": None,
             "slots": [{"processors": 4, "duration_s": None, "why": ""}],
+            "free_ahead": [],
             "decision": DECISION if elastic else None,
             "cost": None,
             "penalty": None,

@@ -36,7 +36,10 @@ READ = {
     *("GET /v1/cluster", "GET /v1/savings"),
 }
 SUBMIT = {
-    *(f"POST /v1/jobs/{{job}}/{what}" for what in ("cancel", "hold", "release", "signal", "number", "evolve")),
+    *(
+        f"POST /v1/jobs/{{job}}/{what}"
+        for what in ("cancel", "hold", "release", "signal", "number", "evolve", "resize")
+    ),
     *("POST /v1/workflows", "POST /v1/workflows/{workflow}/cancel", "POST /v1/workflows/{workflow}/retry"),
     *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}", "POST /v1/web"),
 }

@@ -153,6 +153,15 @@ def test_a_plan_line_by_line() -> None:
     assert axis.split()[0] == "0:00"
 
 
+def test_what_a_profile_is_fitted_into_is_drawn_below_it() -> None:
+    plan = [planned("wait", 0, 100, 0), planned("run", 100, 200, 4), planned("run", 200, 400, 16)]
+    phase, processors, free, scale, _ = plan_chart(plan, 16, 53, [(-30, 4), (100, 8), (200, 32)])  # 10 s a column
+    assert phase[13:] == "w" * 10 + "r" * 30
+    assert processors[13:] == " " * 10 + "▁" * 10 + "▄" * 20
+    assert free == "free         " + "▁" * 10 + "▂" * 10 + "█" * 20
+    assert scale.strip() == "one scale for both, to 32 processors"
+
+
 def test_plain_is_ascii_and_colours_take_no_room() -> None:
     plain = chart(timeline(), 100, plain=True)
     assert all(line.isascii() for line in plain)

@@ -250,8 +250,12 @@ def test_a_course_is_put_off_resumed_and_replaced() -> None:
     other = course.replaced(((115.0, 6), (120.0, 5)), 150.0)
     assert other.profile.to_json() == [[10, 4], [5, 12], [5, 6], [30, 5]]
     assert Course.from_json(other.to_json()) == other
-    assert [(i.start_s, i.end_s, i.processors) for i in other.timeline(112.0)] == [
+    assert [(i.start_s, i.end_s, i.processors) for i in other.timeline(112.0, 12)] == [
         (112, 115, 12), (115, 120, 6), (120, 150, 5),
+    ]  # fmt: skip
+    assert [i.degree for i in other.timeline(112.0, 12, 2)] == [1, 2, 3]
+    assert [(i.kind, i.end_s, i.processors) for i in course.timeline(90.0, 12, 2)][:2] == [
+        ("wait", 100, 0), ("run", 110, 8),
     ]  # fmt: skip
     wide = Course.beginning(parse_profile("12:10s,4:20s"), 0.0).replaced(((10.0, 8),), 30.0)
     assert wide.increments == (Block(0, 1, 4), Block(0, 0, 4)), "what is held throughout stays as it was"

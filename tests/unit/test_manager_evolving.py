@@ -3,11 +3,12 @@ for. Under best effort; what is queued ahead is in test_manager_evolving_guarant
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ejbd.core.view import BatchState
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.store.store import Store
@@ -138,6 +139,38 @@ async def test_the_tail_is_replaced_while_it_runs(live: LiveWorld) -> None:
         await live.manager.evolve(other, "now:8", False, "ada")
 
 
+async def test_a_job_is_resized_from_now_on_and_the_same_twice_is_one(live: LiveWorld) -> None:
+    job = await submitted(live)
+    with pytest.raises(EjbError, match="does not run now"):
+        await live.manager.resize(job, 8, "ada")
+    (j0,) = live.subjobs(job)
+    await live.begin(j0.id)
+    await moved(live)
+    await live.poll(20)
+    said = await live.manager.resize(job, 8, "ada")
+    assert ([places for _, places in said["steps"]], said["base"]) == ([4, 8], 4)
+    await live.poll()
+    increment = live.subjobs(job)[-1]
+    assert increment.processors == 4
+    await live.begin(increment.id)
+    await moved(live)
+    assert live.epochs(job)[-1].processors == 8
+    told = len(live.events(job))
+    again = await live.manager.resize(job, 8, "ada")
+    assert [places for _, places in again["steps"]][-1] == 8
+    assert len(live.events(job)) == told and len(live.subjobs(job)) == 2, "nothing is asked for twice"
+    with pytest.raises(EjbError, match="wider than the job"):
+        await live.manager.resize(job, 13, "ada")
+    back = await live.manager.resize(job, None, "ada")
+    assert back["steps"][-1][1] == 4
+    await live.poll(1)
+    await moved(live)
+    assert live.job(job).members == [j0.id]
+    other = await live.submit(4, 100.0)
+    with pytest.raises(EjbError, match="has no profile"):
+        await live.manager.resize(other, None, "ada")
+
+
 async def test_explain_and_timeline_show_the_plan(live: LiveWorld) -> None:
     job = await submitted(live)
     (j0,) = live.subjobs(job)
@@ -158,11 +191,23 @@ async def test_a_dry_run_draws_the_profile_in_what_is_free(live: LiveWorld) -> N
     decision = told["decision"]
     assert decision is not None
     assert [interval["processors"] for interval in decision["timeline"]] == [4, 12, 4]
-    assert decision["reason"].startswith("all its widths fit")
+    assert decision["reason"].startswith("all its widths fit from now on")
+    assert [processors for _, processors in told["free_ahead"]] == [16]
     live.batch.free = 8
     await live.poll()
     told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
     assert (told["decision"] or {})["timeline"] == []
+    now = live.clock.now
+    other = BatchJobView("9", "other", "bob", "batch", BatchState.RUNNING, 8, 1000.0, foreign=True)
+    live.batch.others = [replace(other, start_s=now - 800, end_s=now + 200, nodes=("n1",))]
+    await live.poll()
+    told = await live.plan(processes=12, walltime_s=600.0, elastic=True, evolving=PROFILE)
+    decision = told["decision"]
+    assert decision is not None
+    assert [interval["kind"] for interval in decision["timeline"]] == ["wait", "run", "run", "run"]
+    assert [interval["degree"] for interval in decision["timeline"]] == [0, 3, 1, 3]
+    assert "all its widths fit 1m40s from now" in decision["reason"]
+    assert [(round(at_s - now), processors) for at_s, processors in told["free_ahead"]][1:] == [(200, 16)]
 
 
 def asked(profile: str, **overrides: str) -> JobRequest:

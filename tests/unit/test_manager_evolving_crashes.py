@@ -20,18 +20,25 @@ from tests.unit.test_manager_crashes import Life, new_store, submitted, times
 pytestmark = pytest.mark.database
 
 PROFILE = {"steps": [[30, 4], [40, 12], [200, 4]]}
+LONG = {"steps": [[300, 4], [50, 12]]}
 LATE_S = 20
 
 
-async def grows_and_shrinks(folder: Path, store: Store, trap: Trap, best_effort: bool = False) -> None:
-    """4 processors, then 12, then 4, and the end. J0 comes late, so that the begin of the other is changed, too."""
+async def grows_and_shrinks(
+    folder: Path, store: Store, trap: Trap, best_effort: bool = False, holds: bool = False, replaced: bool = False
+) -> None:
+    """4 processors, then 12, then 4, and the end. J0 comes late, so that the begin of the other is changed, too.
+
+    `holds`: the batch system holds what begins later, as PBS. `replaced`: the wide step, and the last one, are asked
+    for while it runs.
+    """
     live = LiveWorld(folder, store, omax=4, start_up_s=0.0)
     live.batch.free = 16
+    live.batch.holds_begins = holds
     operator = Operator(live, trap)
     await operator.poll()
-    profile = PROFILE | ({"best_effort": True} if best_effort else {})
+    profile = (LONG if replaced else PROFILE) | ({"best_effort": True} if best_effort else {})
     job = await submitted(operator, processes=12, walltime_s=400.0, elastic=True, evolving=profile)
-    tags = {f"ejb-{job}.0", f"ejb-{job}.1"}
 
     def runs_on(processors: int) -> bool:
         epochs = live.epochs(job)
@@ -40,7 +47,10 @@ async def grows_and_shrinks(folder: Path, store: Store, trap: Trap, best_effort:
     await operator.poll()
     await operator.poll(LATE_S)
     for processors in (4, 12, 4):
-        await operator.until(lambda: runs_on(processors), lambda tag: tag in tags)  # noqa: B023
+        await operator.until(lambda: runs_on(processors), lambda tag: tag.startswith(f"ejb-{job}."))  # noqa: B023
+        if replaced and processors == 4 and len(live.epochs(job)) == 1:
+            await operator.poll(6)
+            await operator.ask(lambda: live.manager.evolve(job, "now:12,+40s:4", False, "ada"))
     await operator.ranks_end(live.epochs(job)[-1].number)
     await operator.until(lambda: live.job(job).state == "completed")
     assert [s.processors for s in live.subjobs(job)] == [4, 8], "each block once"
@@ -51,6 +61,8 @@ async def grows_and_shrinks(folder: Path, store: Store, trap: Trap, best_effort:
 
 
 best_effort = partial(grows_and_shrinks, best_effort=True)
+held = partial(grows_and_shrinks, holds=True)
+replaced = partial(grows_and_shrinks, replaced=True)
 REACHED = (
     CrashPoint.SUBMIT_BEFORE_BEGIN,
     CrashPoint.SUBMIT_AFTER_BEGIN,
@@ -71,7 +83,14 @@ REACHED = (
     CrashPoint.JOB_AFTER_COMMIT,
 )
 BESTS = (CrashPoint.SUBMIT_AFTER_CALL, CrashPoint.TICK_AFTER_COMMIT, CrashPoint.REPORT_AFTER_COMMIT)
-CASES = [*((grows_and_shrinks, point) for point in REACHED), *((best_effort, point) for point in BESTS)]
+HELD = (CrashPoint.BEGIN_BEFORE_CALL, CrashPoint.BEGIN_AFTER_CALL, CrashPoint.TICK_AFTER_COMMIT)
+REPLACED = (CrashPoint.CANCEL_AFTER_CALL, CrashPoint.SUBMIT_AFTER_CALL, CrashPoint.TICK_AFTER_COMMIT)
+CASES = [
+    *((grows_and_shrinks, point) for point in REACHED),
+    *((best_effort, point) for point in BESTS),
+    *((held, point) for point in HELD),
+    *((replaced, point) for point in REPLACED),
+]
 
 
 @pytest.mark.parametrize(("life", "point"), CASES)

@@ -74,7 +74,7 @@ async def test_j0_begins_when_the_whole_profile_fits(live: LiveWorld) -> None:
     assert begins_in(live, increment) == pytest.approx(250 - AHEAD_S, abs=1)
     told = await live.manager.explain(job)
     assert "1 of 1 increments are queued, and all of it fits in 150 s" in told["now"]
-    assert [i["processors"] for i in told["planned"]] == [4, 12, 4]
+    assert [i["processors"] for i in told["planned"]] == [0, 4, 12, 4], "it waits first"
 
 
 def _ending(job: BatchJobView, end_s: float) -> BatchJobView:
@@ -91,6 +91,7 @@ async def test_what_is_late_is_put_off_and_what_is_behind_it_too(live: LiveWorld
     for _ in range(10):
         await live.poll(15)
     assert live.job(job).members == [j0.id], "the increment is late: the step before is held"
+    assert "4 of 12 places: it waits for its width, and the step before" in (await live.manager.explain(job))["now"]
     await live.begin(increment.id)
     await live.poll()
     course = live.job(job).spec["evolving"]
@@ -126,15 +127,38 @@ async def test_it_does_not_begin_while_a_width_is_not_queued(live: LiveWorld) ->
     assert live.job(job).state == "running"
 
 
-async def test_two_jobs_whose_peaks_interlock(live: LiveWorld) -> None:
+@pytest.mark.parametrize("holds", [False, True], ids=["by begins", "by holds, as PBS"])
+async def test_two_jobs_whose_peaks_interlock(live: LiveWorld, holds: bool) -> None:
     """Both peaks at once would be 24 of 16: the second job's comes when the first's is over."""
+    live.batch.holds_begins = holds
     job, *_ = await submitted(live)
     other = await live.submit(12, 600.0, elastic=True, evolving={"steps": [[100, 4], [200, 12], [100, 4]]})
-    first, second = (live.job(one).spec["evolving"]["planned"] for one in (job, other))
+    await live.poll()
+    third = await live.submit(12, 600.0, elastic=True, evolving=PROFILE)
+    first, second, last = (live.job(one).spec["evolving"]["planned"] for one in (job, other, third))
     ends_s = first["starts_s"][2]
     assert second["starts_s"][1] >= ends_s, "the other's peak is behind"
     assert second["starts_s"][1] - ends_s < 110, "by no more than the first one's grace, for which it is queued"
     assert second["starts_s"][0] < first["end_s"], "and it has begun by then"
+    assert last["starts_s"][1] >= second["starts_s"][2], "what waits at the batch system is kept clear of, too"
+
+
+async def test_a_width_that_is_held_is_let_go_when_its_step_needs_it(live: LiveWorld) -> None:
+    live.batch.holds_begins = True
+    job, j0, increment = await submitted(live)
+    await live.begin(j0.id)
+    await moved(live)
+    await live.poll(60)
+    assert live.batch.of(increment.tag).state is BatchState.HELD
+    await live.poll(25)
+    await live.work()
+    await live.poll(5)
+    await live.work()
+    assert live.batch.of(increment.tag).state is BatchState.PENDING
+    await live.begin(increment.id)
+    await live.poll(16)
+    await moved(live)
+    assert live.epochs(job)[-1].processors == 12
 
 
 async def test_the_tail_is_fitted_from_now_on_before_it_is_taken(live: LiveWorld) -> None:
@@ -142,7 +166,7 @@ async def test_the_tail_is_fitted_from_now_on_before_it_is_taken(live: LiveWorld
     job, j0, _ = await submitted(live)
     await live.begin(j0.id)
     await moved(live)
-    await live.poll(20)
+    await live.poll(20.25)  # a clock does not go by whole seconds
     now = live.clock.now
     live.batch.free = 0
     other = BatchJobView("9", "other", "bob", "batch", BatchState.RUNNING, 12, 1000.0, foreign=True)

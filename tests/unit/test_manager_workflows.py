@@ -276,3 +276,40 @@ async def test_the_same_key_is_the_same_workflow(live: LiveWorld) -> None:
     with pytest.raises(EjbError) as found:
         await begun(live, DIAMOND, "k")
     assert found.value.code is Code.KEY_REUSED
+
+
+async def test_a_stage_with_a_profile_is_an_evolving_job(tmp_path: Path, store: Store) -> None:
+    """Its first width is asked for by J0, the next one queued with its begin; in fast mode it is not queued ahead."""
+    live = LiveWorld(tmp_path, store, omax=4)
+    live.batch.free = 16
+    flow = await begun(
+        live,
+        "workflow:\n  mode: fast\n  ahead: 1000\n  stages:\n"
+        "    prepare: {command: ./prepare, tasks: 4, walltime: 2, elastic: off}\n"
+        "    refine: {command: srun ./refine, profile: '4:2m,12:3m,4:2m', walltime: 10, engine: application}\n",
+    )
+    await flow.start("prepare")
+    assert flow.states() == {"prepare": "submitted", "refine": "waiting"}
+    await flow.end("prepare")
+    assert flow.states()["refine"] == "submitted"
+    job = str(flow.stages()["refine"].job_id)
+    await live.poll(2)
+    await live.act()
+    assert (live.job(job).processes, live.job(job).walltime_s) == (12, 600.0)
+    assert [s.processors for s in live.subjobs(job)] == [4, 8]
+    assert live.job(job).spec["evolving"]["steps"] == [[120, 4], [180, 12], [120, 4]]
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [("engine: none", "a program under engine none cannot change its width"), ("elastic: off", "has one width")],
+)
+async def test_a_stage_that_cannot_evolve_is_refused_before_anything_is_submitted(
+    tmp_path: Path, store: Store, stage: str, said: str
+) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    text = "workflow: {stages: {a: {command: a, tasks: 1, walltime: 1}, b: {command: b, profile: '4:2m,8:3m', "
+    with pytest.raises(EjbError, match=said) as found:
+        await begun(live, text + f"walltime: 10, {stage}}}}}}}")
+    assert found.value.where is not None and "stage b" in found.value.where
+    assert not live.batch.jobs

@@ -78,6 +78,44 @@ def test_a_plan_comes_back_from_the_store_as_it_was() -> None:
         assert Plan.from_json(read_plan(text).to_json()) == read_plan(text)
 
 
+EVOLVING = """\
+workflow:
+  stages:
+    refine:
+      command: srun ./refine
+      profile: 16:10m,64:5m,16:20m
+      walltime: 40
+    merge: {command: srun ./merge, tasks: 64, walltime: 40}
+"""
+
+
+def test_a_stage_may_have_widths_one_after_the_other() -> None:
+    plan = read_plan(EVOLVING)
+    refine, merge = plan.stages
+    assert (refine.profile, refine.tasks, merge.profile) == ("16:10m,64:5m,16:20m", 64, None)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert [group.name for group in groups(plan)] == ["refine", "merge"], "it shares its allocation with none"
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "said"),
+    [
+        (("16:10m,64", "16:10m,,64"), "5:16", "step 2 of the profile is empty; write WIDTH:DURATION"),
+        (("16:20m", "16:20"), "5:16", "step 3 of the profile, '16:20', has no duration with a unit"),
+        (("walltime: 40\n    m", "walltime: 30\n    m"), "5:16", "lasts 35m, longer than its walltime"),
+        (("walltime: 40\n    m", "tasks: 16\n      walltime: 40\n    m"), "6:14", "16 tasks, and the widest step"),
+        (("walltime: 40\n    m", "nodes: 4\n      walltime: 40\n    m"), "6:14", "its widths have no nodes"),
+        (("walltime: 40\n    m", "scatter: 4\n      walltime: 40\n    m"), "6:16", "its widths have no scatter"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused_with_its_place(change: tuple[str, str], where: str, said: str) -> None:
+    assert change[0] in EVOLVING
+    with pytest.raises(EjbError) as found:
+        read_plan(EVOLVING.replace(*change), "plan.yaml")
+    assert found.value.where == f"plan.yaml:{where}"
+    assert said in found.value.message
+
+
 def test_a_walltime_is_no_number_in_base_sixty() -> None:
     text = "workflow: {stages: {a: {command: x, tasks: 010, walltime: 1:30:00, scatter: 3}}}"
     stage = read_plan(text).stages[0]

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any, Self
 
 from ejbd.core.evolving.blocks import Block, blocks
-from ejbd.core.evolving.profiles import Profile, Step, profile_of, seconds_of
+from ejbd.core.evolving.profiles import Profile, Step, seconds_of
+from ejbd.core.progress import degree
 from ejbd.core.timeline import PlannedInterval, PlannedKind, PlannedTimeline
 
 
@@ -85,11 +86,18 @@ class Course:
         steps = tuple(Step(end - at, width) for at, end, width in zip(starts, ends, widths, strict=True))
         return replace(self, profile=Profile(steps), starts_s=starts, end_s=end_s)
 
-    def timeline(self, now_s: float) -> PlannedTimeline:
-        """What is still to come, for people."""
+    def timeline(self, now_s: float, ranks: int, each: int = 1) -> PlannedTimeline:
+        """What is still to come of so many ranks, for people: the wait for the first step, too. `each`: processors of
+        a place.
+        """
+        begin_s = self.starts_s[0]
+        late = begin_s - now_s >= 1  # a fit begins at a whole second
+        waits = (PlannedInterval(PlannedKind.WAIT, now_s, begin_s, 0, 0),) if late else ()
         ends = (*self.starts_s[1:], self.end_s)
-        return tuple(
-            PlannedInterval(PlannedKind.RUN, max(now_s, start), end, step.processors, 1)
+        return waits + tuple(
+            PlannedInterval(
+                PlannedKind.RUN, max(now_s, start), end, step.processors * each, degree(ranks, step.processors)
+            )
             for step, start, end in zip(self.profile.steps, self.starts_s, ends, strict=True)
             if end > now_s
         )
@@ -106,13 +114,15 @@ class Course:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What `to_json` wrote."""
-        profile = Profile(tuple(Step(duration, width) for duration, width in data["steps"]))
-        return cls(profile, tuple(data["starts_s"]), data["end_s"], data["base"])
+        return cls(profile_from_json(data), tuple(data["starts_s"]), data["end_s"], data["base"])
 
 
 def profile_from_json(data: Mapping[str, Any]) -> Profile:
-    """The profile of what a job stores, before it has begun, too."""
-    return profile_of((duration, int(width)) for duration, width in data["steps"])
+    """The profile of what a job stores, before it has begun, too.
+
+    It was checked as it came in. A tail that was replaced since then begins by the clock, at no whole second.
+    """
+    return Profile(tuple(Step(duration, int(width)) for duration, width in data["steps"]))
 
 
 def base_of(profile: Profile) -> int:

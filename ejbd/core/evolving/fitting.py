@@ -41,10 +41,11 @@ def fit_steps(
     last = first + steps
     at = first
     while at < last:
-        earliest = begin
-        if at > first:
-            earliest = starts[at - 1] + durations[at - 1]
-        start = earliest_fit(times, levels, count, max(earliest, bounds[at]), durations[at], widths[at])
+        earliest = starts[at - 1] + durations[at - 1] if at > first else begin
+        bound = bounds[at]
+        if bound < earliest:
+            bound = earliest
+        start = earliest_fit(times, levels, count, bound, durations[at], widths[at])
         if start == math.inf:
             return math.inf
         bounds[at] = start

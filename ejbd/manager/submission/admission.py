@@ -47,7 +47,8 @@ def admit(ctx: Context, job: Reading) -> Admission:
 def _admitted(ctx: Context, job: Reading) -> Admission:
     queue = queue_for(ctx.view, job.spec)
     first = queue.partition(",")[0]
-    fit = fitted(job.spec, ctx.view, first, job.spec.omax or ctx.queue_settings(first).parameters.omax)
+    omax = job.spec.omax or ctx.queue_settings(first).parameters.omax
+    fit = fitted(job.spec, ctx.view, first, omax)
     words = job.spec.settings
     given, job = job, _in_default_time(job, ctx.view, first)
     if job.spec.elastic and fit.obstacle and not job.refusals:
@@ -94,7 +95,7 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
         return Admission(replace(job, spec=spec).passed_through(why), queue, False, "none", why)
     check_words(words, first, ctx.queue_settings(first))
     if spec.evolving is not None:
-        check_evolving(spec, engine, spec.needs.omax or ctx.queue_settings(first).parameters.omax, moves=not as_one)
+        check_evolving(spec, engine, min(omax, spec.needs.omax or omax), moves=not as_one)
         why = f"{why}; {told_at_submission(spec, ctx.settings.limits.give_back_grace_s)}"
     if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
         _check_shape(found, spec)

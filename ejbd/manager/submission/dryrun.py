@@ -13,7 +13,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import asked_first_s
 from ejbd.manager.facts.placing.widths import told_application
 from ejbd.manager.facts.room.asking import ask
-from ejbd.manager.facts.room.evolving import foreseen
+from ejbd.manager.facts.room.evolving import foreseen, space_of, told_ahead
 from ejbd.manager.facts.room.windows import Room
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.submission.admission import admit
@@ -46,13 +46,14 @@ def plan(
     first_s = asked_first_s(walltimes)
     taken = admit(ctx, job)
     queue, spec = taken.queue, taken.spec
-    decision = world = None
+    decision = world = space = None
     room = Room(ctx)
     slots = room.windows(queue.partition(",")[0], spec.needs if taken.elastic else PLAIN).slots()
     if taken.elastic:
         world = _unstored(ctx, taken, user, walltimes)
         evolves = world.evolving is not None
-        made = foreseen(world) if evolves else ask(world, Situation.WAIT, room).answer()
+        space = space_of(world) if evolves else None
+        made = foreseen(world, space) if evolves else ask(world, Situation.WAIT, room).answer()
         decision = made.to_json()
     return taken, {
         "queue": queue,
@@ -61,6 +62,7 @@ def plan(
         "engine": taken.engine,
         "slots": told_slots(ctx.view, queue.partition(",")[0], slots) if ctx.view is not None else [],
         "decision": decision,
+        "free_ahead": [] if space is None or world is None else told_ahead(space, world.needs.processors),
         "cost": world.cost.to_json() if world is not None else None,
         "penalty": world.penalty.to_json() if world is not None else None,
         "deltas": [one.to_json() for one in world.deltas] if world is not None else [],

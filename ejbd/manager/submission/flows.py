@@ -249,6 +249,7 @@ def request_of(
     elements = (f"--array=0-{len(first.elements) - 1}",) if first.elements else ()
     overrides = Overrides(
         ntasks=str(first.tasks),
+        profile=first.profile,
         nodes=None if first.nodes is None else str(first.nodes),
         ntasks_per_node=None if first.ppn is None else str(first.ppn),
         time=_walltime(sum(stage.walltime_s for stage in stages) + (linger_s or 0.0)),

@@ -69,7 +69,10 @@ class ToldPlaceholder(TypedDict):
 
 
 class ToldDryRun(TypedDict):
-    """What submitting would do now. `decision` and the figures behind it: None of a job that is passed through."""
+    """What submitting would do now. `decision` and the figures behind it: None of a job that is passed through.
+
+    `free_ahead`: of an evolving job what it was fitted into, pairs of a time and processors that are free from then on.
+    """
 
     queue: str
     elastic: bool
@@ -77,6 +80,7 @@ class ToldDryRun(TypedDict):
     engine: str
     slots: list[ToldSlot]
     decision: dict[str, Any] | None
+    free_ahead: list[tuple[float, int]]
     cost: dict[str, Any] | None
     penalty: dict[str, Any] | None
     deltas: list[dict[str, Any]]

@@ -12,16 +12,25 @@ from ejbd.manager.rules.signals.periodic import ToldCheckpoints
 
 
 class ToldCourse(TypedDict):
-    """The widths of an evolving job: `steps` (seconds and places), when each begins, and when the last one ends."""
+    """The widths of an evolving job: `steps` (seconds and places), when each begins, and when the last one ends.
+
+    `base`: places that it holds throughout.
+    """
 
     steps: list[list[float]]
     starts_s: list[float]
     end_s: float
+    base: int
 
 
 def told_course(course: Course) -> ToldCourse:
     """A course as a caller is told it."""
-    return {"steps": course.profile.to_json(), "starts_s": list(course.starts_s), "end_s": course.end_s}
+    return {
+        "steps": course.profile.to_json(),
+        "starts_s": list(course.starts_s),
+        "end_s": course.end_s,
+        "base": course.base,
+    }
 
 
 class ToldDecision(TypedDict):

@@ -74,6 +74,8 @@ class Standing:
             open_ones = [need for need in needs if not StageState(need.state).done]
             if stage.state != StageState.WAITING or stage.lingered or not open_ones:
                 continue
+            if self.groups[name].stages[0].profile is not None:
+                continue  # its widths go by the clock from its start on: it would waste them while it waits
             ends_s = [self.expected_end_s(need) for need in open_ones]
             if all(end_s is not None and end_s - self.plan.ahead_s <= now for end_s in ends_s):
                 found.append(stage)

@@ -14,6 +14,7 @@ from ejbd.core.evolving.space import FreeSpace
 from ejbd.core.needs import seen_by
 from ejbd.core.progress import degree
 from ejbd.core.room.windows import free_ahead
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.batchjob.begins import begins_of, is_guaranteed
 from ejbd.manager.facts.jobworld import JobWorld
@@ -61,41 +62,56 @@ def space_of(world: JobWorld) -> FreeSpace | None:
     free, changes = found
     held = [s for s in own.values() if s.role == SubjobRole.SUBJOB and s.state == SubjobState.RUNNING]
     space = FreeSpace.of_releases(free + sum(needs.places(s.processors) for s in held), ctx.now, changes)
-    for begin_s, end_s, processors in _unlisted(world, {job.mark for job in ctx.view.jobs}):
-        space.take(max(begin_s, ctx.now), end_s, -(-processors // needs.processors))
+    planned = {job.mark for job in ctx.view.jobs if _is_planned(job)}
+    for begin_s, lasting_s, processors in _unplanned(world, planned):
+        begin_s = max(begin_s, ctx.now)  # what is due and has not begun is still to come
+        space.take(begin_s, begin_s + lasting_s, -(-processors // needs.processors))
     space.levels = [max(0, level) for level in space.levels]  # less than nothing is free where plans overlap
     return space
 
 
-def _unlisted(world: JobWorld, listed: set[str]) -> list[tuple[float, float, int]]:
-    """Widths of other evolving jobs that no view shows yet: begin, end and processors."""
+def _is_planned(job: BatchJobView) -> bool:
+    """Whether the view alone says when it holds its processors: not of what is held (PBS holds what begins later)."""
+    if job.state is BatchState.PENDING:
+        return job.planned_start_s is not None or not job.blocked
+    return job.state is not BatchState.HELD
+
+
+def _unplanned(world: JobWorld, planned: set[str]) -> list[tuple[float, float, int]]:
+    """What other evolving jobs have queued with a begin that no view tells: begin, seconds and processors."""
     query = select(Subjob, Job.spec).join(Job, Subjob.job_id == Job.id)
     query = query.where(
         Job.queue == world.job.queue,
         Job.id != world.job.id,
-        Subjob.role == SubjobRole.SUBJOB,
         Subjob.state.in_((SubjobState.PLANNED, SubjobState.PENDING)),
         Subjob.releasing.is_(False),
     )
     found = []
     for subjob, spec in world.ctx.session.execute(query):
         begin_s = begins_of(spec).get(subjob.id)
-        if begin_s is not None and subjob.tag not in listed:
-            found.append((begin_s, begin_s + subjob.walltime_s, subjob.processors))
+        if begin_s is not None and subjob.tag not in planned:
+            found.append((begin_s, subjob.walltime_s, subjob.processors))
     return found
 
 
-def foreseen(world: JobWorld) -> Decision:
+def foreseen(world: JobWorld, space: FreeSpace | None) -> Decision:
     """What a dry run shows of an evolving job: its profile, fitted into what is free from now on."""
-    profile, now, space = world.evolving, world.ctx.now, space_of(world)
+    profile, now, needs = world.evolving, world.ctx.now, world.needs
     course = fitted_whole(profile, space) if profile is not None and space is not None else None
     if course is None:
         why = "what is known to be free does not hold its profile: its widths follow once J0 starts"
         return Decision(DecisionKind.NOTHING, world.job.id, now, why)
     late_s = course.starts_s[0] - now
-    when = "now" if late_s <= world.ctx.settings.poll_s else f"in {time_words(round(late_s))}"
-    why = f"all its widths fit from {when} on, {asked_how(world)}; {grace_words(world)}"
-    return Decision(DecisionKind.NOTHING, world.job.id, now, why, timeline=course.timeline(now))
+    when = "from now on" if late_s <= world.ctx.settings.poll_s else f"{time_words(round(late_s))} from now"
+    why = f"all its widths fit {when}, {asked_how(world)}; {grace_words(world)}"
+    timeline = course.timeline(now, world.job.processes, needs.processors)
+    return Decision(DecisionKind.NOTHING, world.job.id, now, why, timeline=timeline)
+
+
+def told_ahead(space: FreeSpace, each: int) -> list[tuple[float, int]]:
+    """How many processors are free from when on, as pairs; `each`: processors of a place."""
+    steps = zip(space.times[: space.steps], space.levels[: space.steps], strict=True)
+    return [(at_s, level * each) for at_s, level in steps]
 
 
 def asked_how(world: JobWorld) -> str:
@@ -135,6 +151,8 @@ def in_words(world: JobWorld) -> str:
     width = sum(world.needs.places(s.processors) for s in held)
     planned = course.profile.steps[at].processors
     told = f"step {at + 1} of {len(course.starts_s)}, {width} of {planned} places"
+    if width < planned and str(at) not in world.job.spec["evolving"].get("slow", {}):
+        told += ": it waits for its width, and the step before is held"
     if at + 1 == len(course.starts_s):
         return f"{told}; the last one, to its end in {max(0.0, course.end_s - now):.0f} s"
     behind = course.profile.steps[at + 1].processors

@@ -33,7 +33,7 @@ def planned(world: JobWorld) -> PlannedTimeline:
         rigid = next((subjob for subjob in world.open_subjobs if subjob.role == SubjobRole.RIGID), None)
         return _rigid(rigid, now) if rigid is not None else ()
     if (course := world.course or world.plan) is not None:
-        return course.timeline(now)
+        return course.timeline(now, job.processes, world.needs.processors)
     if world.awaited:
         found = from_now(_decided(world), now)  # subjobs that were asked for are in the plan that asked for them
         if found:

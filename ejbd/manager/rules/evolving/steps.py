@@ -181,7 +181,7 @@ def _pace(world: JobWorld, course: Course, block: Block) -> float:
         return 0.0
     ranks, full = world.job.processes, course.profile.steps[block.first].processors
     held = sum(world.needs.places(s.processors) for s in world.open_subjobs if s.id in world.job.members)
-    if not held or degree(ranks, held) > (world.needs.omax or world.parameters().omax):
+    if not held or degree(ranks, held) > world.parameters().omax:
         return 0.0
     paces = [rate(ranks, places, delta_at(world.delta, degree(ranks, places))) for places in (held, full)]
     return min(1.0, paces[0] / paces[1])

@@ -157,6 +157,23 @@ def evolve(ctx: Context, job_id: str, tail: str, dry_run: bool, by: str) -> Effe
     return course
 
 
+def resize(ctx: Context, job_id: str, places: int | None, by: str) -> Effects[Course]:
+    """Give an evolving job so many places from now to its end (None: what it holds throughout); answers its course.
+
+    The same asked for once more is one: a program that was restored from a checkpoint asks again. Raises EjbError as
+    :func:`evolve` does.
+    """
+    world = _live(ctx, job_id, "resized")
+    course = world.course
+    wanted = places if places is not None or course is None else course.base
+    if course is not None and world.job.state == JobState.RUNNING:
+        present = course.step_at(ctx.now)
+        if present == len(course.profile.steps) - 1 and course.profile.steps[present].processors == wanted:
+            return course
+    found: Course = yield In(world, ReplaceTail(f"now:{wanted or 1}", by, False))
+    return found
+
+
 def _waiting_elements(ctx: Context, array_id: str, *, held: bool) -> list[Job]:
     states = (JobState.RECEIVED, JobState.WAITING)
     query = select(Job).where(Job.array_id == array_id, Job.state.in_(states), Job.held.is_(held)).order_by(Job.seq)

@@ -1,0 +1,102 @@
+"""`ejb resize` from outside, and `ejb elastic` from inside a job: how many places an evolving job has from now on."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from ejbd.cli import completion
+from ejbd.cli.options import AsJson, client, output
+from ejbd.cli.words import clock
+from ejbd.client.job import Job
+from ejbd.errors import Code, EjbError
+
+TIME_OUT = 124
+Wait = Annotated[
+    float,
+    typer.Option("--wait", metavar="SECONDS", min=0.0, help="Wait so long until it holds them; exit with 124 after."),
+]
+
+
+def resize(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name an evolving job.", autocompletion=completion.jobs)],
+    to: Annotated[int, typer.Option("--to", min=1, metavar="PLACES", help="Give it so many from now to its end.")],
+    wait_s: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Give an evolving job that runs so many places from now on."""
+    _resize(context, job, to, wait_s, as_json)
+
+
+def _resize(context: typer.Context, job: str, to: int | None, wait_s: float, as_json: bool) -> None:
+    out = output(as_json, False)
+    handle = Job(client(context), job)
+    course = handle.resize(to)
+    places, begin_s = course["steps"][-1][1], course["starts_s"][-1]
+    out.result(
+        course, lambda: out.line(f"job {job} has {places} places from {clock(begin_s)} to {clock(course['end_s'])}")
+    )
+    if wait_s:
+        try:
+            handle.resize(to, wait_s=wait_s)
+        except TimeoutError as late:
+            out.note(f"{late}; the request stays")
+            raise typer.Exit(TIME_OUT) from None
+
+
+elastic = typer.Typer(help="Resize the job that this process is of.", no_args_is_help=True)
+
+
+def _own() -> str:
+    """The job that this process is of. Raises EjbError (INVALID) outside of one."""
+    job = os.environ.get("EJB_JOB_ID", "")
+    if not job:
+        what = "this process is of no job of EJB's: EJB_JOB_ID is not set"
+        raise EjbError(Code.INVALID, what, hint="from outside: ejb resize JOB --to PLACES")
+    return job
+
+
+@elastic.command()
+def init(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show what the job holds now, and the most that it can have."""
+    out = output(as_json, False)
+    found: Any = Job(client(context), _own()).status()
+    told = {"job": found["id"], "processors": found["processors"], "most": found["processes"]}
+    out.result(
+        told, lambda: out.line(f"job {told['job']} holds {told['processors']} processors, of {told['most']} ranks")
+    )
+
+
+@elastic.command()
+def expand(
+    context: typer.Context,
+    places: Annotated[int, typer.Argument(min=1, help="Have so many from now on.")],
+    wait_s: Wait = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have more places, and wait until they are held; exit with 124 where they are not by then. The request stays."""
+    _resize(context, _own(), places, wait_s, as_json)
+
+
+@elastic.command()
+def contract(
+    context: typer.Context,
+    places: Annotated[int, typer.Argument(min=1, help="Have so many from now on.")],
+    as_json: AsJson = False,
+) -> None:
+    """Have fewer places; the rest is given back at once."""
+    _resize(context, _own(), places, 0.0, as_json)
+
+
+@elastic.command()
+def done(context: typer.Context, as_json: AsJson = False) -> None:
+    """Give back all that the job does not hold throughout."""
+    _resize(context, _own(), None, 0.0, as_json)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("resize")(resize)
+    app.add_typer(elastic, name="elastic")

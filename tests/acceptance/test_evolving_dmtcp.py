@@ -1,0 +1,60 @@
+"""An unmodified MPI program that evolves under real DMTCP: 4, then 12, then 4 processors, each line once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ejbd.doctor.plugin import build
+from tests.acceptance.journeys import nothing_left, one_copy_only
+from tests.acceptance.sites import LocalSite
+from tests.acceptance.test_evolving_local import all_ended, processor_seconds
+from tests.fakes.daemon import Daemon
+from tests.fakes.mpi import build_rank, missing_mpich
+
+pytestmark = [pytest.mark.dmtcp, pytest.mark.xdist_group("dmtcp")]
+
+RANKS = 12
+STEPS = 1600
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    if shutil.which("dmtcp_launch") is None:
+        pytest.skip("dmtcp_launch is not on PATH: users install DMTCP from https://github.com/dmtcp/dmtcp")
+    if reason := missing_mpich():
+        pytest.skip(reason)
+    return build_rank(tmp_path)
+
+
+def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path, program: Path) -> None:
+    site = LocalSite(tmp_path, 8, 4)
+    daemon = Daemon(tmp_path, site.toml)
+    out = tmp_path / "out"
+    record = build(daemon.state / "spool")  # as `ejb doctor` does: its ranks yield, and MPI_Finalize ends
+    assert record["trusted"], record["why"]
+    try:
+        daemon.start()
+        profile = {"profile": "4:10s,12:15s,4:10m", "ntasks": None, "time": "15"}
+        job = daemon.submit(
+            str(program), str(STEPS), overrides={**profile, "engine": "dmtcp", "mpi": "auto", "output": str(out)}
+        )
+        with one_copy_only(job):
+            final = daemon.wait(job, timeout_s=400)
+        assert (final["state"], final["exit_code"], final["engine"]) == ("completed", 0, "dmtcp"), final
+        lines = out.read_text().splitlines()
+        for rank in range(RANKS):
+            assert lines.count(f"rank {rank} of {RANKS} ends, bad 0") == 1
+            told = [int(line.rpartition(" ")[2]) for line in lines if line.startswith(f"rank {rank} of {RANKS} step")]
+            assert told == list(range(0, STEPS, 10)), "each line once and in order, across both moves"
+        epochs = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+        assert [(e["processors"], e["restart_from"]) for e in epochs] == [(4, None), (12, 1), (4, 2)]
+        nothing_left(daemon, site, job)
+        used, peak = processor_seconds(all_ended(daemon, job))
+        print(f"{used:.0f} processor-seconds were held; the peak throughout would have been {peak:.0f}")
+        assert used < peak
+    finally:
+        daemon.stop()
+        site.close()

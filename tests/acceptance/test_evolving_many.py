@@ -1,0 +1,63 @@
+"""Evolving jobs beside each other on the embedded cluster, and tails that are replaced, also from inside the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.evolving import GRACE, Paced, a_tail_is_replaced_from_inside, build_paced, peaks_interlock
+from tests.acceptance.journeys import nothing_left
+from tests.acceptance.sites import LocalSite
+from tests.fakes.daemon import Daemon
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LocalSite]:
+    site = LocalSite(tmp_path, 4, 4)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def paced(tmp_path: Path, site: LocalSite) -> Iterator[Paced]:
+    daemon = Daemon(tmp_path, site.toml.replace("[limits]\n", GRACE))
+    daemon.start()
+    yield Paced(daemon, build_paced(tmp_path), tmp_path)
+    daemon.stop()
+
+
+def test_two_jobs_whose_peaks_interlock(paced: Paced, site: LocalSite) -> None:
+    """Two peaks of 12 on 16 processors."""
+    peaks_interlock(replace(paced, steps=90), "4:6s,12:8s,4:5m")
+    for row in site.jobs():
+        assert not row.live, row
+
+
+def test_a_tail_is_replaced_from_inside_the_job(paced: Paced, site: LocalSite) -> None:
+    """Planned were 4 for minutes and then 12; the script asks for 12 at once, and for 4 again after 8 s."""
+    job = a_tail_is_replaced_from_inside(paced, "4:4m,12:1m", "now:12,+8s:4")
+    assert paced.epochs(job) == [4, 12, 4]
+    nothing_left(paced.daemon, site, job)
+
+
+def test_a_job_that_does_not_give_back_is_ended_and_was_told_so(tmp_path: Path, site: LocalSite) -> None:
+    """Its ranks ignore the signal by which they are asked to move, once they are 12 wide."""
+    toml = site.toml.replace("[limits]\n", GRACE).replace("checkpoint_timeout_s = 30", "checkpoint_timeout_s = 2")
+    daemon = Daemon(tmp_path, toml)
+    daemon.start()
+    try:
+        deaf = "if [ -n \"$EJB_RESTART_DIR\" ]; then trap '' USR1; else trap 'exit 85' USR1; fi; "
+        words = ["sh", "-c", deaf + "while :; do sleep 0.2; done"]
+        overrides = {"profile": "4:6s,12:4s,4:5m", "ntasks": None, "time": "10", "engine": "application"}
+        job = daemon.submit(*words, overrides=overrides)
+        daemon.wait_event(job, "epoch.running", 2)
+        assert "a width that is not left 4 s after its last step ends the job" in daemon.explain(job)["now"]
+        final = daemon.wait(job, timeout_s=90)
+        assert final["state"] == "failed", final
+        assert "it still holds 8 places 4 s after the end of step 2, as it was told not to" in final["reason"]
+        nothing_left(daemon, site, job)
+    finally:
+        daemon.stop()
