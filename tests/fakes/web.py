@@ -84,6 +84,12 @@ def runs(server: ApiServer, job: str, batch_id: str, nodes: list[str], processor
     server.run(server.store.write(lambda session: session.add(subjob_row(job, 1, **values))))
 
 
+def waits(server: ApiServer, job: str, batch_id: str, processors: int) -> None:
+    """A J0 of a job that waits."""
+    values = {"batch_id": batch_id, "processors": processors, "role": "placeholder", "state": "pending"}
+    server.run(server.store.write(lambda session: session.add(subjob_row(job, 0, **values))))
+
+
 def cluster_view(nodes: int = 10, processors: int = 16, jobs: tuple[BatchJobView, ...] = ()) -> ClusterView:
     """A cluster of one queue, with maintenance of its last node in two hours."""
     now = time.time()

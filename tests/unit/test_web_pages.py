@@ -19,7 +19,7 @@ from ejbd.errors import EjbError
 from ejbd.store.models import Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
-from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit
+from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit, waits
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
@@ -186,8 +186,8 @@ def test_filters_stay_in_the_address(server: ApiServer, ada: httpx.Client) -> No
 def test_jobs_of_others_are_processors_without_a_name(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
     job = submit(server, "bob", "bobs-elastic")
     runs(server, job, "99", ["n4"], 8)
-    waits = batch_job("100", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 60, planned_nodes=("n5",))
-    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("99", ["n4"], 8), waits))
+    to_come = batch_job("100", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 60, planned_nodes=("n5",))
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("99", ["n4"], 8), to_come))
     seen = ada.get("/v1/cluster").json()
     assert {bar["kind"] for bar in seen["bars"]} == {"other", "planned", "reservation"}
     assert not any(bar["job"] or bar["user"] for bar in seen["bars"])
@@ -195,6 +195,49 @@ def test_jobs_of_others_are_processors_without_a_name(server: ApiServer, ada: ht
         assert secret not in ada.get("/").text
     kinds = {bar["job"]: (bar["kind"], bar["user"]) for bar in otto.get("/v1/cluster").json()["bars"]}
     assert kinds[job] == ("elastic", "bob") and kinds["77"] == ("other", "eve")
+
+
+def test_windows_room_ahead_and_plans_without_nodes_are_drawn(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    job = submit(server, "ada", "to-come")
+    waits(server, job, "101", 16)
+    now = time.time()
+    planned = batch_job("101", [], 16, state=BatchState.PENDING, start_s=None, planned_start_s=now + 600)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), planned))
+    (room,) = ada.get("/v1/cluster").json()["rooms"]
+    assert (room["queue"], room["total"], room["levels"][0]["free"]) == ("main", 160, 144)
+    free = [one["free"] for one in room["levels"]]
+    # The plan takes 16, the running job gives 16 back, the last node is kept for a while.
+    assert 128 in free and free[-1] == 160
+    text = ada.get("/").text
+    assert text.count('class="bar window"') == 2 and 'class="ahead"' in text and "planned, any node" in text
+    assert re.search(rf'<a href="/web/jobs/{job}"[^>]*><path class="bar j0"', text)
+    # Another user sees that something is planned, and not what.
+    with signed_in(server, "bob") as bob:
+        other = bob.get("/").text
+    assert 'class="bar planned"' in other and job not in other
+    # Under the picture's time ahead nothing of it is there.
+    assert "planned, any node" not in ada.get("/?shift=48").text
+    many = [
+        batch_job(str(200 + at), [], 1, state=BatchState.PENDING, start_s=None, planned_start_s=now + 60 * at)
+        for at in range(1, 71)
+    ]
+    server.manager.view = cluster_view(jobs=tuple(many))
+    assert "10 more planned jobs are not drawn" in otto.get("/").text
+    server.manager.view = cluster_view()
+
+
+def test_a_queue_shows_its_calendar(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
+    assert "No calendar" in otto.get("/web/queues").text and "No calendar" not in ada.get("/web/queues").text
+    window = {"when": "mon-fri 20:00-08:00", "settings": {"elasticity": "off"}}
+    assert otto.put("/v1/queues/main/calendar", json=window).status_code == 403  # a cookie: by the page's forms alone
+    server.run(server.manager.set_queue_window("main", window["when"], window["settings"], "otto"))
+    try:
+        text = ada.get("/web/queues").text
+        assert "mon-fri 20:00-08:00" in text and "elasticity off" in text and "time zone UTC" in text
+    finally:
+        server.run(server.manager.clear_queue_windows("main", None, "otto"))
 
 
 def test_many_nodes_are_grouped_and_each_group_leads_to_its_own_picture(server: ApiServer, ada: httpx.Client) -> None:
