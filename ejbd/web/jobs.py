@@ -15,6 +15,7 @@ from ejbd.api.events import EventFilter, job_events
 from ejbd.api.gantt import svg
 from ejbd.api.models import JobDetail
 from ejbd.api.selecting import Selector
+from ejbd.core.progress import degree
 from ejbd.web.render import html
 from ejbd.wire.states import JobState
 
@@ -96,6 +97,7 @@ async def shown(request: Request, manager: Manager, caller: Caller, job: Selecto
         events=events.events[-EVENTS:][::-1],
         commands=commands(detail),
         over=detail.state.over,
+        degree=degree,
     )
 
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 from sqlalchemy.orm import Session
@@ -61,9 +62,10 @@ def mark(client: httpx.Client) -> str:
     return found[1]
 
 
-def submit(server: ApiServer, user: str, name: str = "heat", **values: object) -> str:
-    """A job of a user, as a row; `values` are columns of it."""
-    request = JobRequest(cwd="/", command=("sleep", "1"), overrides=Overrides(name=name, ntasks="8", time="10"))
+def submit(server: ApiServer, user: str, name: str = "heat", cwd: str = "/", **values: Any) -> str:
+    """A job of a user, as a row; `values` are columns of it. Its output is `out` in its directory."""
+    wanted = Overrides(name=name, ntasks="8", time="10", output="out")
+    request = JobRequest(cwd=cwd, command=("sleep", "1"), overrides=wanted)
     spec = read(request).elastic_spec()
 
     def add(session: Session) -> str:

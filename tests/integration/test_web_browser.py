@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web-browser")]
+ME = pwd.getpwuid(os.geteuid()).pw_name
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 
@@ -68,6 +73,47 @@ def test_a_job_is_cancelled_by_keyboard(browser: Browser, server: ApiServer) -> 
         with page.expect_navigation():
             page.keyboard.press("Enter")
         assert page.locator(".now .state").inner_text() == "cancelled"
+
+
+def test_a_page_left_open_over_a_restart_misses_nothing(browser: Browser, server: ApiServer) -> None:
+    submit(server, "ada", "before")
+    before = server.servers.url
+    with reader(browser, link(server, "ada")) as page:
+        page.goto(before + "/web/jobs")
+        page.wait_for_selector("#connection:has-text('live')")
+        page.evaluate("window.sameDocument = true")
+        server.stop_listening()
+        page.wait_for_selector("#connection.gone")
+        submit(server, "ada", "meanwhile")
+        server.listen_again()  # `listen` names no port
+        assert server.servers.url == before
+        page.wait_for_selector("#connection:not(.gone)")
+        page.wait_for_selector("text=meanwhile")
+        assert page.evaluate("window.sameDocument") is True
+
+
+def test_a_command_is_copied(browser: Browser, server: ApiServer) -> None:
+    job = submit(server, "ada", "copied")
+    with reader(browser, link(server, "ada"), permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(f"{server.servers.url}/web/jobs/{job}")
+        page.locator(f"[data-copy='ejb explain {job}']").click()
+        page.wait_for_selector("button.copy:has-text('copied')")
+        assert page.evaluate("navigator.clipboard.readText()") == f"ejb explain {job}"
+
+
+def test_output_comes_as_the_job_writes_it(browser: Browser, server: ApiServer, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"first line\n")
+    job = submit(server, ME, "talks", cwd=str(tmp_path), state="running", start_s=time.time())
+    with reader(browser, link(server, ME)) as page:
+        page.goto(f"{server.servers.url}/web/jobs/{job}")
+        output = page.locator("[data-log*='stdout']")
+        page.wait_for_selector("[data-log*='stdout']:has-text('first line')")
+        for at in range(3):
+            with path.open("ab") as file:
+                file.write(f"step {at} \N{SNOWMAN}\n".encode())
+            page.wait_for_selector(f"[data-log*='stdout']:has-text('step {at} \N{SNOWMAN}')")
+        assert output.inner_text().splitlines() == ["first line", *(f"step {at} \N{SNOWMAN}" for at in range(3))]
 
 
 def test_a_hostile_name_stays_text(browser: Browser, server: ApiServer) -> None:

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
     "manager": {"core", "batch", "identity", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
-    "web": {"api"} | COMMON,  # what REST shows, as pages
+    "web": {"api", "core"} | COMMON,  # what REST shows, as pages
     "profiles": {"core", "errors"},
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
