@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ejbd.config import OidcSettings
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
+from tests.fakes.issuer import AUDIENCE, USER, Issuer
 from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit
 
 if TYPE_CHECKING:
@@ -114,6 +116,25 @@ def test_output_comes_as_the_job_writes_it(browser: Browser, server: ApiServer, 
                 file.write(f"step {at} \N{SNOWMAN}\n".encode())
             page.wait_for_selector(f"[data-log*='stdout']:has-text('step {at} \N{SNOWMAN}')")
         assert output.inner_text().splitlines() == ["first line", *(f"step {at} \N{SNOWMAN}" for at in range(3))]
+
+
+def test_a_browser_signs_in_by_the_sites_identity_provider(browser: Browser, tmp_path: Path) -> None:
+    issuer = Issuer()
+    oidc = OidcSettings(issuer=issuer.url, audience=AUDIENCE, client_id="page")
+    server = ApiServer(tmp_path, settings={"oidc": oidc})
+    server.manager.view = cluster_view()
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(server.servers.url + "/web/jobs")
+        assert found_by_axe(page) == []
+        page.get_by_role("link", name="identity provider").click()
+        page.wait_for_selector(f"form.out:has-text('{USER}')")  # the strict cookie is sent, though the way led outside
+        assert page.url == server.servers.url + "/"
+    finally:
+        context.close()
+        server.close()
+        issuer.close()
 
 
 def test_a_hostile_name_stays_text(browser: Browser, server: ApiServer) -> None:
