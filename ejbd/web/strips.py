@@ -18,6 +18,7 @@ HIGH, GAP = 30.0, 6.0
 MOST_QUEUES = 6
 MOST_PLANNED = 60
 _PLANNED_HIGH = 60.0
+_LEAST = 2.0  # a few processors of many are still seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def _queue(room: RoomView, window: Window | None, span: Span, y: float) -> Itera
 
     def box(from_s: float, until_s: float, processors: int) -> str:
         left, right = span.x(from_s), span.x(until_s)
-        high = min(1.0, processors / whole) * HIGH
+        high = max(_LEAST, min(1.0, processors / whole) * HIGH)
         return f"M{left:g} {foot - high:.1f}h{right - left:.1f}v{high:.1f}h-{right - left:.1f}z" if right > left else ""
 
     yield _label(f"free: {room.queue}", y)
@@ -86,7 +87,7 @@ def _queue(room: RoomView, window: Window | None, span: Span, y: float) -> Itera
 
 
 def _planned(bars: Sequence[BarView], processors: int, span: Span, y: float) -> Iterator[str]:
-    yield _label("planned, any node", y)
+    yield _label("planned", y)
     yield _ground(y, _PLANNED_HIGH)
     taken: list[tuple[float, float, float, float]] = []
     for bar in bars:
