@@ -9,6 +9,7 @@ import argparse
 import math
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from ejbd.core.room.windows import why_they_end, windows
-from ejbd.core.view import BatchState, ClusterView
+from ejbd.core.view import BatchState, ClusterView, Reservations
 from ejbd.store.models import Subjob
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, missing_browser, reader
@@ -57,9 +58,9 @@ def _view(now: float) -> ClusterView:
     jobs += [batch_job("88", ["n3"], 4, end_s=now + 2700), batch_job("89", ["n7"], 16, end_s=now + 5400)]
     planned = {"state": BatchState.PENDING, "start_s": None, "end_s": None}
     jobs.append(batch_job("101", [], 64, **planned, planned_start_s=now + 5400, walltime_s=7200.0))
-    later = ("n5", "n6")
-    jobs.append(batch_job("102", [], 32, **planned, planned_start_s=now + 7300, planned_nodes=later, walltime_s=5400.0))
-    return cluster_view(jobs=tuple(jobs))
+    jobs.append(batch_job("102", [], 32, **planned, planned_start_s=now + 7300, walltime_s=5400.0))
+    # A batch system that plans starts without nodes reserves processors, and its windows are counted so.
+    return replace(cluster_view(jobs=tuple(jobs)), reservations=Reservations.PROCESSORS)
 
 
 def saved(server: ApiServer) -> None:
