@@ -34,6 +34,8 @@ def request_for(
         options=(*spec.options, *asked.words),
         native=spec.qsub,
         exclude=asked.exclude,
+        umask=spec.umask,
+        limits=spec.limits,
     )
 
 
