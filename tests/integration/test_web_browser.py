@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ejbd.config import OidcSettings
+from ejbd.core.view import BatchState
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
 from tests.fakes.issuer import AUDIENCE, USER, Issuer
@@ -167,7 +168,9 @@ def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
 ) -> None:
     job = submit(server, "ada", "heat")
     runs(server, job, "88", ["n3"], 8)
-    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8)))
+    planned = batch_job("90", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 600)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8), planned))
+    server.run(server.manager.set_queue_window("main", "mon-fri 20:00-08:00", {"elasticity": "on"}, "otto"))
     with reader(browser, link(server, "otto"), viewport={"width": 360, "height": 740}, color_scheme="light") as page:
         for path in (*PAGES, f"/web/jobs/{job}"):
             page.goto(server.servers.url + path)
