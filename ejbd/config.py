@@ -484,6 +484,14 @@ class OidcSettings(BaseModel):
         Field(min_length=1, description="kinds of signature that are taken; never a shared secret, and never none"),
     ] = ["RS256", "ES256"]
     ca: Path | None = Field(default=None, description="certificates by which it is known; default: the system's")
+    client_id: str | None = Field(default=None, min_length=1, description="of the page; none: browsers need a link")
+    client_secret_file: Path | None = Field(default=None, description="of a client that is not public")
+    browser_scope: Annotated[str, Field(min_length=1, description="what is asked for a browser")] = "openid"
+    page_url: str | None = Field(default=None, description="the page's address as browsers see it, where it differs")
+
+    def client_secret(self) -> str | None:
+        """Read each time: it may be changed while the daemon runs. Raises OSError, and ValueError for no text."""
+        return None if self.client_secret_file is None else self.client_secret_file.read_text().strip()
 
     @staticmethod
     def check_address(url: str) -> str:
@@ -498,7 +506,7 @@ class OidcSettings(BaseModel):
     @model_validator(mode="after")
     def _usable(self) -> Self:
         try:
-            for url in filter(None, (self.issuer, self.jwks_url)):
+            for url in filter(None, (self.issuer, self.jwks_url, self.page_url)):
                 self.check_address(url)
             re.compile(self.user)
         except (ValueError, re.error) as error:

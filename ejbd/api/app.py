@@ -28,6 +28,7 @@ from ejbd.api import (
 )
 from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.oidc import Oidc
+from ejbd.api.access.oidcflow import SignIns
 from ejbd.api.access.roles import Roles
 from ejbd.api.audit import reading as audit
 from ejbd.api.audit.door import AuditDoor
@@ -79,6 +80,8 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.roles = Roles(manager.settings)
     app.state.allowances = Allowances(manager.settings.limits)
     app.state.oidc = Oidc(manager.settings.oidc) if manager.settings.oidc is not None else None
+    by_provider = app.state.oidc is not None and app.state.oidc.settings.client_id is not None
+    app.state.sign_ins = SignIns(app.state.oidc) if by_provider else None
     app.state.links = signin.Links()
     app.state.closing = asyncio.Event()
     app.state.declared = Declared(app)

@@ -242,11 +242,16 @@ def _has_ended(expires_s: float | None) -> bool:
     return expires_s is None or expires_s <= time.time()  # all of them end
 
 
+async def ordinary(roles: Roles, user: str) -> None:
+    """Raise EjbError (UNAUTHENTICATED) for a user that no claim may mean: one that is not known here, or root."""
+    if not await roles.is_ordinary(user):
+        message = f"this token is not taken: {user!a} is no user of this machine that could be meant"
+        raise EjbError(Code.UNAUTHENTICATED, message, hint="see [oidc] in the configuration")
+
+
 async def _claimant(oidc: Oidc, roles: Roles, token: str) -> Principal:
     claimed = await oidc.claimed(token)
-    if not await roles.is_ordinary(claimed.user):
-        message = f"this token is not taken: {claimed.user!a} is no user of this machine that could be meant"
-        raise EjbError(Code.UNAUTHENTICATED, message, hint="see [oidc] in the configuration")
+    await ordinary(roles, claimed.user)
     role = await roles.of(claimed.user)
     scope = claimed.scope.within(role.scope)
     return Principal(claimed.user, role, Proof.OIDC, scope, digest(token), claimed.until_s)

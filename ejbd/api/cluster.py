@@ -56,6 +56,21 @@ class NodesView(Api):
     state: str
 
 
+class LevelView(Api):
+    """So many processors are free from a time on, until the next level."""
+
+    from_s: float
+    free: int
+
+
+class RoomView(Api):
+    """What a queue has free from now on, by planned ends, planned starts and reservations; none: not known."""
+
+    queue: str
+    total: int
+    levels: list[LevelView]
+
+
 class ClusterPicture(Api):
     """The cluster as the last poll saw it, at `at_s`."""
 
@@ -64,6 +79,7 @@ class ClusterPicture(Api):
     free: int
     nodes: list[NodesView]
     bars: list[BarView]
+    rooms: list[RoomView]
 
 
 async def told(manager: ManagerPort, caller: Principal, since_s: float) -> ClusterPicture:

@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ejbd.api.auth import Peer
+from ejbd.api.ports import KeptPorts
 from ejbd.api.shares import ADMINISTRATORS, Shares, Use
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
@@ -245,10 +246,12 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     try:
         if settings.tls.certificate is not None:
             _with_certificate(settings, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        kept = KeptPorts(settings.state_dir / "ports")
         for listen in (settings.listen, *filter(None, (settings.tls.listen,))):
-            sock, url = _tcp_socket(listen)
+            sock, url = _tcp_socket(listen, kept.of(listen))
             sockets.append(sock)
             urls.append(url)
+            kept.keep(listen, sock.getsockname()[1])
     except EjbError:
         for sock in sockets:
             sock.close()
@@ -342,7 +345,13 @@ def _clear(path: Path) -> None:
     raise EjbError(Code.CONFLICT, "another daemon answers at this socket", where=str(path), hint=hint)
 
 
-def _tcp_socket(listen: str) -> tuple[socket.socket, str]:
+def _tcp_socket(listen: str, kept_port: int = 0) -> tuple[socket.socket, str]:
+    """Bind and listen. Where any port will do, that of before is tried first."""
+    if kept_port and listen.endswith(":0"):
+        try:
+            return _tcp_socket(f"{listen.removesuffix(':0')}:{kept_port}")
+        except EjbError:
+            log.warning("api.port-taken", listen=listen, port=kept_port)
     host, _, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdigit() or int(port) > 65535:

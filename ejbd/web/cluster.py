@@ -14,10 +14,12 @@ from starlette.responses import Response
 from ejbd.api import cluster, queues
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.cluster import BarView, ClusterPicture
+from ejbd.api.models import Window
 from ejbd.api.port import ManagerPort
 from ejbd.api.queues import WindowFilter
-from ejbd.web.gantt import CLASSES, Nodes, Span, gantt
+from ejbd.web.gantt import CLASSES, TOP, Nodes, Span, gantt
 from ejbd.web.render import html
+from ejbd.web.strips import strips
 
 BACK, AHEAD = 1.0, 6.0  # hours
 LENGTHS = ((0.25, 1.0), (1.0, 6.0), (3.0, 24.0), (12.0, 72.0), (24.0, 168.0))
@@ -26,8 +28,11 @@ DRAWN_S = 2.0  # one picture is good for all that look in this time, and may see
 MOST_DRAWN = 64
 LEGEND = dict(
     zip(
-        CLASSES,
-        ("your elastic jobs", "elastic jobs", "other jobs", "J0 planned", "other jobs planned", "reservations"),
+        (*CLASSES, "window", "ahead"),
+        (
+            *("your elastic jobs", "elastic jobs", "other jobs", "J0 planned", "other jobs planned"),
+            *("reservations, maintenance", "windows open now", "free ahead, by the plan"),
+        ),
         strict=True,
     )
 )
@@ -64,7 +69,8 @@ class Drawn:
     processors: int
     free: int
     nodes: int
-    unplaced: int
+    left_out: int
+    windows: tuple[Window, ...]
 
 
 class Pictures:
@@ -90,19 +96,29 @@ async def _draw(manager: ManagerPort, caller: Principal, wanted: Wanted) -> Draw
     now = time.time()
     span = Span(now + (wanted.shift - wanted.back) * 3600, now + (wanted.shift + wanted.ahead) * 3600, now)
     picture = await cluster.told(manager, caller, min(span.start_s, now))
-    return await asyncio.to_thread(drawn, picture, wanted, span)
+    windows = await queues.windows(manager, caller, WindowFilter())
+    return await asyncio.to_thread(drawn, picture, tuple(windows.windows), wanted, span)
 
 
-def drawn(picture: ClusterPicture, wanted: Wanted, span: Span) -> Drawn:
+def drawn(picture: ClusterPicture, windows: tuple[Window, ...], wanted: Wanted, span: Span) -> Drawn:
     """The picture of what is there in a time."""
     nodes = Nodes.of(picture)
     last = min(wanted.last or len(nodes.names), len(nodes.names))
     first = min(wanted.first, max(0, last - 1))
-    svg = gantt(picture, nodes, nodes.lanes(first, last), span, _zoom(wanted))
+    above = strips(picture, windows, span, TOP)
+    svg = gantt(picture, nodes, nodes.lanes(first, last), span, _zoom(wanted), (above.svg, above.high))
     named = [bar for bar in picture.bars if bar.job and (bar.end_s is None or bar.end_s > span.start_s)]
     named.sort(key=lambda bar: (not bar.mine, bar.start_s))
-    unplaced = sum(1 for bar in picture.bars if not bar.nodes)
-    return Drawn(picture.at_s, svg, tuple(named[:LISTED]), picture.processors, picture.free, len(nodes.names), unplaced)
+    return Drawn(
+        at_s=picture.at_s,
+        svg=svg,
+        shown=tuple(named[:LISTED]),
+        processors=picture.processors,
+        free=picture.free,
+        nodes=len(nodes.names),
+        left_out=above.left_out,
+        windows=windows,
+    )
 
 
 def _zoom(wanted: Wanted) -> str:
@@ -130,7 +146,6 @@ async def shown(
     wanted = Wanted(back, ahead, shift, first, last)
     pictures: Pictures = request.app.state.pictures
     found = await pictures.get(manager, caller, wanted)
-    windows = await queues.windows(manager, caller, WindowFilter())
     step = (back + ahead) / 2
     lengths = [(f"{b + a:g} h", wanted.address(back=b, ahead=a), (b, a) == (back, ahead)) for b, a in LENGTHS]
     around = {
@@ -143,7 +158,6 @@ async def shown(
         "cluster.html",
         (request, caller),
         found=found,
-        windows=windows.windows,
         lengths=lengths,
         around={word: address for word, address in around.items() if address is not None},
         legend=LEGEND,

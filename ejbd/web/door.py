@@ -54,7 +54,8 @@ class PageDoor:
             told += message.get("body", b"")
             if message.get("more_body"):
                 return
-            page = _page(told, start["status"])
+            by_provider = getattr(scope["app"].state, "sign_ins", None) is not None
+            page = _page(told, start["status"], by_provider)
             headers["content-type"] = "text/html; charset=utf-8"
             if "content-length" in headers:
                 headers["content-length"] = str(len(page))
@@ -64,7 +65,7 @@ class PageDoor:
         await self.app(scope, receive, watched)
 
 
-def _page(told: bytes, status: int) -> bytes:
+def _page(told: bytes, status: int, by_provider: bool) -> bytes:
     found: dict[str, Any] = json.loads(told) if told else {}
     template = "signin.html" if status == 401 else "error.html"
-    return html(template, None, status=status, problem=found).body  # type: ignore[return-value]
+    return html(template, None, status=status, problem=found, by_provider=by_provider).body  # type: ignore[return-value]

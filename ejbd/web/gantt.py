@@ -20,7 +20,8 @@ from ejbd.wire.hostlists import unfold
 
 LANES = 60  # beyond so many nodes they are grouped
 COLUMNS = 160
-_LEFT, _WIDTH, _TOP, _LANE, _GAP = 96.0, 1100.0, 24.0, 15.0, 2.0
+LEFT, WIDTH, TOP = 96.0, 1100.0, 24.0
+_LANE, _GAP = 15.0, 2.0
 _STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 CLASSES = ("mine", "elastic", "other", "j0", "planned", "reservation")
 """In the order in which they are put on each other, from the ground up."""
@@ -89,7 +90,7 @@ class Span:
 
     def x(self, at_s: float) -> float:
         share = (min(max(at_s, self.start_s), self.end_s) - self.start_s) / (self.end_s - self.start_s)
-        return round(_LEFT + share * (_WIDTH - _LEFT), 1)
+        return round(LEFT + share * (WIDTH - LEFT), 1)
 
 
 def css_class(bar: BarView) -> str:
@@ -97,25 +98,39 @@ def css_class(bar: BarView) -> str:
     return "mine" if bar.kind is BarKind.ELASTIC and bar.mine else bar.kind.value
 
 
-def gantt(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span: Span, zoom: str) -> str:
-    """The picture. `zoom`: the address of a group's own picture, with `{first}` and `{last}` in it."""
-    height = _TOP + len(lanes) * (_LANE + _GAP) + 6
+def gantt(
+    picture: ClusterPicture,
+    nodes: Nodes,
+    lanes: Sequence[Lane],
+    span: Span,
+    zoom: str,
+    above: tuple[str, float] = ("", 0.0),
+) -> str:
+    """The picture. `zoom`: the address of a group's own picture, with `{first}` and `{last}` in it.
+
+    `above`: what is drawn between the axis and the nodes, from `TOP` down, and how high it is.
+    """
+    strips, high = above
+    height = TOP + high + len(lanes) * (_LANE + _GAP) + 6
     detailed = all(not lane.group for lane in lanes)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="gantt" viewBox="0 0 {_WIDTH:g} {height:g}" '
-        f'width="{_WIDTH:g}" height="{height:g}" role="group" aria-labelledby="gantt-title">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="gantt" viewBox="0 0 {WIDTH:g} {height:g}" '
+        f'width="{WIDTH:g}" height="{height:g}" role="group" aria-labelledby="gantt-title">',
         f'<title id="gantt-title">{len(nodes.names)} nodes over time; the table below has the same in words</title>',
         *_grid(span, height),
+        strips,
+        f'<g transform="translate(0 {high:g})">' if high else "<g>",
         *_names(lanes, nodes, zoom),
         *(_bars(picture, nodes, lanes, span) if detailed else _density(picture, nodes, lanes, span)),
-        f'<path class="nowline" d="M{span.x(span.now_s)} {_TOP - 6:g}V{height:g}"/>',
+        "</g>",
+        f'<path class="nowline" d="M{span.x(span.now_s)} {TOP - 6:g}V{height:g}"/>',
         "</svg>",
     ]
     return "\n".join(parts)
 
 
 def _y(lane: int) -> float:
-    return _TOP + lane * (_LANE + _GAP)
+    return TOP + lane * (_LANE + _GAP)
 
 
 def _grid(span: Span, height: float) -> Iterator[str]:
@@ -127,7 +142,7 @@ def _grid(span: Span, height: float) -> Iterator[str]:
         when = datetime.fromtimestamp(at, UTC)
         day = ' data-day="1"' if step >= 21600 or when.hour == 0 else ""
         words = when.strftime("%a %d %H:%M" if day else "%H:%M")
-        yield f'<line class="tick" x1="{x}" y1="{_TOP - 6:g}" x2="{x}" y2="{height:g}"/>'
+        yield f'<line class="tick" x1="{x}" y1="{TOP - 6:g}" x2="{x}" y2="{height:g}"/>'
         yield f'<text class="dim" x="{x}" y="12" text-anchor="middle" data-at="{at:.0f}"{day}>{words}</text>'
         at += step
 
@@ -146,7 +161,7 @@ def _names(lanes: Sequence[Lane], nodes: Nodes, zoom: str) -> Iterator[str]:
             text = f'<a href="{address}" aria-label="{escape(words, quote=True)}">{text}</a>'
         yield text
         kind = "down" if down else "lane"
-        yield f'<rect class="{kind}" x="{_LEFT:g}" y="{y:g}" width="{_WIDTH - _LEFT:g}" height="{_LANE:g}"/>'
+        yield f'<rect class="{kind}" x="{LEFT:g}" y="{y:g}" width="{WIDTH - LEFT:g}" height="{_LANE:g}"/>'
 
 
 def _places(bar: BarView, nodes: Nodes) -> list[int]:
@@ -155,7 +170,8 @@ def _places(bar: BarView, nodes: Nodes) -> list[int]:
     return [nodes.at[name] for name in _names_in(bar.nodes) if name in nodes.at]
 
 
-def _within(bar: BarView, span: Span) -> tuple[float, float] | None:
+def within(bar: BarView, span: Span) -> tuple[float, float] | None:
+    """The part of a bar that is in the picture."""
     start_s, end_s = max(bar.start_s, span.start_s), min(span.end_s if bar.end_s is None else bar.end_s, span.end_s)
     return (start_s, end_s) if end_s > start_s else None
 
@@ -171,7 +187,7 @@ def _bars(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span: Sp
     lane_of = {lane.first: index for index, lane in enumerate(lanes)}
     taken: dict[int, list[tuple[float, float, float, float]]] = {}
     for bar in sorted(picture.bars, key=lambda one: (CLASSES.index(css_class(one)), one.start_s)):
-        when = _within(bar, span)
+        when = within(bar, span)
         if when is None:
             continue
         places = _places(bar, nodes)
@@ -181,7 +197,7 @@ def _bars(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span: Sp
             index = lane_of.get(place)
             if index is None:
                 continue
-            top = _free(taken.setdefault(index, []), when, share)
+            top = free_place(taken.setdefault(index, []), when, share)
             y, high = _y(index) + top * _LANE, max(1.5, share * _LANE)
             x = span.x(when[0])
             wide = max(1.0, span.x(when[1]) - x)
@@ -190,13 +206,18 @@ def _bars(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span: Sp
             past = " past" if bar.end_s is not None and bar.end_s <= span.now_s else ""
             title = f"<title>{escape(about(bar))}</title>"
             drawn = f'<path class="bar {css_class(bar)}{past}" d="{"".join(shapes)}">{title}</path>'
-            if bar.job and bar.kind in (BarKind.ELASTIC, BarKind.J0):
-                address = f"/web/jobs/{escape(bar.job, quote=True)}"
-                drawn = f'<a href="{address}" tabindex="-1" aria-hidden="true">{drawn}</a>'
-            yield drawn
+            yield linked(bar, drawn)
 
 
-def _free(taken: list[tuple[float, float, float, float]], when: tuple[float, float], share: float) -> float:
+def linked(bar: BarView, drawn: str) -> str:
+    """What is drawn for a bar leads to the page of its job, where it has one. The table below has the same link."""
+    if not bar.job or bar.kind not in (BarKind.ELASTIC, BarKind.J0):
+        return drawn
+    address = f"/web/jobs/{escape(bar.job, quote=True)}"
+    return f'<a href="{address}" tabindex="-1" aria-hidden="true">{drawn}</a>'
+
+
+def free_place(taken: list[tuple[float, float, float, float]], when: tuple[float, float], share: float) -> float:
     """The highest place of a lane that is free meanwhile, 0 to 1; its foot where there is none."""
     tops = sorted({0.0, *(foot for start, end, _, foot in taken if start < when[1] and end > when[0])})
     for top in tops:
@@ -220,7 +241,7 @@ def _density(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span:
     column_s = (span.end_s - span.start_s) / COLUMNS
     held = np.zeros((len(CLASSES), len(lanes), COLUMNS))
     for bar in picture.bars:
-        when = _within(bar, span)
+        when = within(bar, span)
         places = _places(bar, nodes) if when is not None else []
         if when is None or not places:
             continue
@@ -235,7 +256,7 @@ def _density(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span:
     high = np.minimum(np.cumsum(held, axis=0) / whole[None, :, None], 1.0) * _LANE
     high = np.round(high)  # to whole pixels: columns that look the same are one piece
     below = np.concatenate([np.zeros((1, *high.shape[1:])), high[:-1]])
-    wide = (_WIDTH - _LEFT) / COLUMNS
+    wide = (WIDTH - LEFT) / COLUMNS
     for at, name in enumerate(CLASSES):
         pieces: list[str] = []
         for row in np.flatnonzero((high[at] > below[at]).any(axis=1)):
@@ -243,7 +264,7 @@ def _density(picture: ClusterPicture, nodes: Nodes, lanes: Sequence[Lane], span:
             edges = np.flatnonzero((np.diff(tops) != 0) | (np.diff(feet) != 0)) + 1
             for start, end in zip([0, *edges], [*edges, COLUMNS], strict=True):
                 if tops[start] > feet[start]:
-                    x, y, w = _LEFT + start * wide, _y(int(row)) + _LANE - tops[start], (end - start) * wide
+                    x, y, w = LEFT + start * wide, _y(int(row)) + _LANE - tops[start], (end - start) * wide
                     pieces.append(f"M{x:.1f} {y:g}h{w:.1f}v{tops[start] - feet[start]:g}h-{w:.1f}z")
         if pieces:
             yield f'<path class="{name}" d="{"".join(pieces)}"/>'

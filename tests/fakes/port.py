@@ -288,7 +288,7 @@ class FakeManager:
         return [
             {
                 "queue": "main",
-                "at_s": 100.0,
+                "at_s": 100.0 if self.view is None else self.view.time_s,
                 "slots": slots,
                 "closed": [],
                 "free": 4,

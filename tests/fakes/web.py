@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 from sqlalchemy.orm import Session
@@ -61,9 +62,10 @@ def mark(client: httpx.Client) -> str:
     return found[1]
 
 
-def submit(server: ApiServer, user: str, name: str = "heat", **values: object) -> str:
-    """A job of a user, as a row; `values` are columns of it."""
-    request = JobRequest(cwd="/", command=("sleep", "1"), overrides=Overrides(name=name, ntasks="8", time="10"))
+def submit(server: ApiServer, user: str, name: str = "heat", cwd: str = "/", **values: Any) -> str:
+    """A job of a user, as a row; `values` are columns of it. Its output is `out` in its directory."""
+    wanted = Overrides(name=name, ntasks="8", time="10", output="out")
+    request = JobRequest(cwd=cwd, command=("sleep", "1"), overrides=wanted)
     spec = read(request).elastic_spec()
 
     def add(session: Session) -> str:
@@ -82,6 +84,12 @@ def runs(server: ApiServer, job: str, batch_id: str, nodes: list[str], processor
     """A subjob of a job that runs."""
     values = {"batch_id": batch_id, "nodes": nodes, "processors": processors, "start_s": time.time() - 600}
     server.run(server.store.write(lambda session: session.add(subjob_row(job, 1, **values))))
+
+
+def waits(server: ApiServer, job: str, batch_id: str, processors: int) -> None:
+    """A J0 of a job that waits."""
+    values = {"batch_id": batch_id, "processors": processors, "role": "placeholder", "state": "pending"}
+    server.run(server.store.write(lambda session: session.add(subjob_row(job, 0, **values))))
 
 
 def cluster_view(nodes: int = 10, processors: int = 16, jobs: tuple[BatchJobView, ...] = ()) -> ClusterView:

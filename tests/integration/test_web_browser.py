@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ejbd.config import OidcSettings
+from ejbd.core.view import BatchState
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
+from tests.fakes.issuer import AUDIENCE, USER, Issuer
 from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web-browser")]
+ME = pwd.getpwuid(os.geteuid()).pw_name
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 
@@ -70,6 +78,66 @@ def test_a_job_is_cancelled_by_keyboard(browser: Browser, server: ApiServer) -> 
         assert page.locator(".now .state").inner_text() == "cancelled"
 
 
+def test_a_page_left_open_over_a_restart_misses_nothing(browser: Browser, server: ApiServer) -> None:
+    submit(server, "ada", "before")
+    before = server.servers.url
+    with reader(browser, link(server, "ada")) as page:
+        page.goto(before + "/web/jobs")
+        page.wait_for_selector("#connection:has-text('live')")
+        page.evaluate("window.sameDocument = true")
+        server.stop_listening()
+        page.wait_for_selector("#connection.gone")
+        submit(server, "ada", "meanwhile")
+        server.listen_again()  # `listen` names no port
+        assert server.servers.url == before
+        page.wait_for_selector("#connection:not(.gone)")
+        page.wait_for_selector("text=meanwhile")
+        assert page.evaluate("window.sameDocument") is True
+
+
+def test_a_command_is_copied(browser: Browser, server: ApiServer) -> None:
+    job = submit(server, "ada", "copied")
+    with reader(browser, link(server, "ada"), permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(f"{server.servers.url}/web/jobs/{job}")
+        page.locator(f"[data-copy='ejb explain {job}']").click()
+        page.wait_for_selector("button.copy:has-text('copied')")
+        assert page.evaluate("navigator.clipboard.readText()") == f"ejb explain {job}"
+
+
+def test_output_comes_as_the_job_writes_it(browser: Browser, server: ApiServer, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"first line\n")
+    job = submit(server, ME, "talks", cwd=str(tmp_path), state="running", start_s=time.time())
+    with reader(browser, link(server, ME)) as page:
+        page.goto(f"{server.servers.url}/web/jobs/{job}")
+        output = page.locator("[data-log*='stdout']")
+        page.wait_for_selector("[data-log*='stdout']:has-text('first line')")
+        for at in range(3):
+            with path.open("ab") as file:
+                file.write(f"step {at} \N{SNOWMAN}\n".encode())
+            page.wait_for_selector(f"[data-log*='stdout']:has-text('step {at} \N{SNOWMAN}')")
+        assert output.inner_text().splitlines() == ["first line", *(f"step {at} \N{SNOWMAN}" for at in range(3))]
+
+
+def test_a_browser_signs_in_by_the_sites_identity_provider(browser: Browser, tmp_path: Path) -> None:
+    issuer = Issuer()
+    oidc = OidcSettings(issuer=issuer.url, audience=AUDIENCE, client_id="page")
+    server = ApiServer(tmp_path, settings={"oidc": oidc})
+    server.manager.view = cluster_view()
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(server.servers.url + "/web/jobs")
+        assert found_by_axe(page) == []
+        page.get_by_role("link", name="identity provider").click()
+        page.wait_for_selector(f"form.out:has-text('{USER}')")  # the strict cookie is sent, though the way led outside
+        assert page.url == server.servers.url + "/"
+    finally:
+        context.close()
+        server.close()
+        issuer.close()
+
+
 def test_a_hostile_name_stays_text(browser: Browser, server: ApiServer) -> None:
     job = submit(server, "ada", HOSTILE)
     runs(server, job, "88", ["n3"], 8)
@@ -100,7 +168,9 @@ def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
 ) -> None:
     job = submit(server, "ada", "heat")
     runs(server, job, "88", ["n3"], 8)
-    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8)))
+    planned = batch_job("90", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 600)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8), planned))
+    server.run(server.manager.set_queue_window("main", "mon-fri 20:00-08:00", {"elasticity": "on"}, "otto"))
     with reader(browser, link(server, "otto"), viewport={"width": 360, "height": 740}, color_scheme="light") as page:
         for path in (*PAGES, f"/web/jobs/{job}"):
             page.goto(server.servers.url + path)

@@ -6,17 +6,14 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
-import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import rsa
 from pydantic import ValidationError
 
 from ejbd.api.access import jwks
@@ -25,68 +22,7 @@ from ejbd.config import OidcSettings, Settings
 from ejbd.errors import Code, EjbError
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
-
-AUDIENCE = "ejb"
-USER = "daemon"  # an account that every system has, and not root's
-
-
-class Issuer:
-    """Signs tokens, and shows its discovery document and its keys."""
-
-    def __init__(self) -> None:
-        self.rsa = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self.ec = ec.generate_private_key(ec.SECP256R1())
-        self.keys: list[dict[str, Any]] = [self._public("rsa", self.rsa), self._public("ec", self.ec)]
-        self.asked: list[str] = []
-        self.answer: Callable[[str], tuple[int, bytes]] | None = None
-        issuer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.asked.append(self.path)
-                status, body = issuer.says(self.path)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                if status in (301, 302):
-                    self.send_header("Location", f"{issuer.url}/keys")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *words: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def says(self, path: str) -> tuple[int, bytes]:
-        if self.answer is not None:
-            return self.answer(path)
-        if path == jwks.DISCOVERY:
-            return 200, json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
-        return 200, json.dumps({"keys": self.keys}).encode()
-
-    def _public(self, kid: str, key: Any) -> dict[str, Any]:
-        algorithm = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
-        found: dict[str, Any] = json.loads(algorithm.to_jwk(key.public_key()))
-        return {**found, "kid": kid, "use": "sig"}
-
-    def rotate(self) -> None:
-        """Another key of another name; the old one is withdrawn."""
-        self.rsa = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self.keys = [self._public("rsa-2", self.rsa)]
-
-    def claims(self, **changes: Any) -> dict[str, Any]:
-        now = time.time()
-        claims = {"iss": self.url, "aud": AUDIENCE, "sub": USER, "iat": now, "exp": now + 600, **changes}
-        return {name: value for name, value in claims.items() if value is not None}
-
-    def token(self, kid: str | None = "rsa", key: Any = None, algorithm: str = "RS256", **changes: Any) -> str:
-        headers = {"kid": kid} if kid is not None else None
-        return jwt.encode(self.claims(**changes), key or self.rsa, algorithm, headers)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+from tests.fakes.issuer import AUDIENCE, USER, Issuer
 
 
 @pytest.fixture

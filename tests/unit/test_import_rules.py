@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "profiles": {"core", "errors"},
     "manager": {"core", "batch", "identity", "profiles", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
-    "web": {"api"} | COMMON,  # what REST shows, as pages
+    "web": {"api", "core"} | COMMON,  # what REST shows, as pages
     "client": {"errors", "files", "wire"},
     "sim": {"core", "accounting"} | COMMON,
     "studies": {"core", "sim", "doctor", "workflow"} | COMMON,  # played on a site, it is compiled there as doctor does

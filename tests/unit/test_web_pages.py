@@ -7,6 +7,7 @@ import pwd
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from ejbd.errors import EjbError
 from ejbd.store.models import Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
-from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit
+from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit, waits
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
@@ -138,6 +139,33 @@ def test_a_job_is_held_and_released(server: ApiServer, ada: httpx.Client) -> Non
     assert "Hold" in ada.get(f"/web/jobs/{job}").text
 
 
+def test_a_jobs_page_has_degrees_what_moves_cost_and_commands_to_copy(
+    server: ApiServer, ada: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(server, "ada", "measured")
+    runs(server, job, "88", ["n3"], 4)
+    explained = server.manager.explain
+    move = {"job_id": job, "epoch": 1, "at_s": 100.0, "processors": 4, "nodes": 1, "to_processors": 8, "to_nodes": 1}
+    move |= {"bytes": 3 << 20, "checkpoint_s": 1.5, "write_s": 1.0, "wait_s": 2.25, "restart_s": 0.75, "by_node": []}
+    speed = {"job_id": job, "launch": 1, "epoch": 1, "at_s": 90.0, "processors": 4, "degree": 2, "total": None}
+    cost = {"lambda_s": 4.5, "reserve_s": 2.0, "source": "measured", "why": "measured once", "samples": 1}
+    cost |= {"bytes": 3 << 20, "checkpoint_s": 1.5, "write_s": 1.0, "wait_s": 2.25, "restart_s": 0.75}
+
+    async def measured(job_id: str) -> Any:
+        speeds = [{**speed, "units": 30.0, "seconds": 60.0}]
+        return {**await explained(job_id), "cost": cost, "moves": [move], "speeds": speeds}
+
+    monkeypatch.setattr(server.manager, "explain", measured)
+    text = ada.get(f"/web/jobs/{job}").text
+    assert "for 8 processes: degree 2" in text
+    assert "4.5 s (lambda, measured)" in text and "its memory is 3 MiB" in text
+    assert "a factor of 1.25 (Delta, measured)" in text
+    assert re.search(r"4 → 8</td><td class=\"n\">3</td><td>1.5 s</td><td>2.25 s</td><td>0.75 s", text)
+    assert re.search(r'aria-label="Measured speeds".*<td>1 min</td><td class="n">0.5</td>', text, re.S)
+    for command in ("status", "explain", "logs -f", "hold", "cancel"):
+        assert f'data-copy="ejb {command} {job}"' in text
+
+
 def test_a_sign_in_for_looking_has_no_forms_that_act(server: ApiServer) -> None:
     job = submit(server, "ada", "looked-at")
     with signed_in(server, "ada", Scope.READ) as client:
@@ -186,8 +214,10 @@ def test_filters_stay_in_the_address(server: ApiServer, ada: httpx.Client) -> No
 def test_jobs_of_others_are_processors_without_a_name(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
     job = submit(server, "bob", "bobs-elastic")
     runs(server, job, "99", ["n4"], 8)
-    waits = batch_job("100", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 60, planned_nodes=("n5",))
-    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("99", ["n4"], 8), waits))
+    to_come = batch_job(
+        "100", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 60, planned_nodes=("n5",)
+    )
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("99", ["n4"], 8), to_come))
     seen = ada.get("/v1/cluster").json()
     assert {bar["kind"] for bar in seen["bars"]} == {"other", "planned", "reservation"}
     assert not any(bar["job"] or bar["user"] for bar in seen["bars"])
@@ -195,6 +225,50 @@ def test_jobs_of_others_are_processors_without_a_name(server: ApiServer, ada: ht
         assert secret not in ada.get("/").text
     kinds = {bar["job"]: (bar["kind"], bar["user"]) for bar in otto.get("/v1/cluster").json()["bars"]}
     assert kinds[job] == ("elastic", "bob") and kinds["77"] == ("other", "eve")
+
+
+def test_windows_room_ahead_and_plans_without_nodes_are_drawn(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    job = submit(server, "ada", "to-come")
+    waits(server, job, "101", 16)
+    now = time.time()
+    planned = batch_job("101", [], 16, state=BatchState.PENDING, start_s=None, planned_start_s=now + 600)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), planned))
+    (room,) = ada.get("/v1/cluster").json()["rooms"]
+    assert (room["queue"], room["total"], room["levels"][0]["free"]) == ("main", 160, 144)
+    free = [one["free"] for one in room["levels"]]
+    # The plan takes 16, the running job gives 16 back, the last node is kept for a while.
+    assert 128 in free and free[-1] == 160
+    text = ada.get("/").text
+    assert text.count('class="bar window"') == 2 and 'class="ahead"' in text and "planned<title>" in text
+    assert re.search(rf'<a href="/web/jobs/{job}"[^>]*><path class="bar j0"', text)
+    # Another user sees that something is planned, and not what.
+    with signed_in(server, "bob") as bob:
+        other = bob.get("/").text
+    assert 'class="bar planned"' in other and job not in other
+    # Under the picture's time ahead nothing of it is there.
+    assert "planned<title>" not in ada.get("/?shift=48").text
+    many = [
+        batch_job(str(200 + at), [], 1, state=BatchState.PENDING, start_s=None, planned_start_s=now + 60 * at)
+        for at in range(1, 71)
+    ]
+    server.manager.view = cluster_view(jobs=tuple(many))
+    assert "10 more planned jobs are not drawn" in otto.get("/").text
+    server.manager.view = cluster_view()
+
+
+def test_a_queue_shows_its_calendar(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:
+    assert "No calendar" in otto.get("/web/queues").text and "No calendar" not in ada.get("/web/queues").text
+    when, settings = "mon-fri 20:00-08:00", {"elasticity": "off"}
+    asked = {"when": when, "settings": settings}
+    assert otto.put("/v1/queues/main/calendar", json=asked).status_code == 403  # a cookie: by the page's forms alone
+    server.run(server.manager.set_queue_window("main", when, settings, "otto"))
+    try:
+        text = ada.get("/web/queues").text
+        assert "mon-fri 20:00-08:00" in text and "elasticity off" in text and "time zone UTC" in text
+    finally:
+        server.run(server.manager.clear_queue_windows("main", None, "otto"))
 
 
 def test_many_nodes_are_grouped_and_each_group_leads_to_its_own_picture(server: ApiServer, ada: httpx.Client) -> None:
@@ -227,7 +301,7 @@ def test_savings_are_by_day_and_user_with_what_is_worse_first(
     server: ApiServer, ada: httpx.Client, otto: httpx.Client
 ) -> None:
     end = 1_700_000_000.0
-    common = {"state": "completed", "end_s": end, "start_s": end - 200, "work_s": 100.0}
+    common: dict[str, Any] = {"state": "completed", "end_s": end, "start_s": end - 200, "work_s": 100.0}
     for user, promised in (("ada", end + 500), ("bob", end - 160)):
         job = submit(server, user, "saved", **common, rigid_start_s=promised)
         runs(server, job, f"5{len(user)}{promised:.0f}", ["n9"], 4)

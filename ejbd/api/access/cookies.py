@@ -15,6 +15,7 @@ from starlette.responses import Response
 from ejbd.api.access.needs import PAGES
 from ejbd.errors import Code, EjbError
 
+BACK = "/web/oidc/back"
 SIGNED_IN_S = 12 * 3600.0
 _LOOKS = frozenset({"GET", "HEAD"})
 
@@ -27,6 +28,26 @@ def cookie_name(request: Request) -> str:
 def cookie_of(request: Request) -> str | None:
     """The token in the cookie; None without one."""
     return request.cookies.get(cookie_name(request)) or None
+
+
+def away_name(request: Request) -> str:
+    """The cookie of a browser that is at the identity provider."""
+    return f"ejb_away_{request.url.port or 0}"
+
+
+def set_away(request: Request, response: Response, secret: str, good_s: float) -> None:
+    """Sent with the page that the provider leads back to, and with nothing else.
+
+    Lax: the way back begins on the provider's site, and a strict cookie would stay at home.
+    """
+    secure = request.url.scheme == "https"
+    options = {"path": BACK, "httponly": True, "secure": secure}
+    response.set_cookie(away_name(request), secret, max_age=int(good_s), samesite="lax", **options)  # type: ignore[arg-type]
+
+
+def drop_away(request: Request, response: Response) -> None:
+    """The browser is back."""
+    response.delete_cookie(away_name(request), path=BACK, httponly=True, samesite="lax")
 
 
 def set_cookie(request: Request, response: Response, token: str) -> None:

@@ -58,30 +58,37 @@ class KeySet:
     async def _fetch(self) -> None:
         self._tried_s = time.monotonic()
         try:
-            async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(**self._how()) as client:
+            async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(**how(self._settings)) as client:
                 url = self._settings.jwks_url
                 if url is None:
-                    told = await _document(client, self._settings.issuer.rstrip("/") + DISCOVERY)
-                    if told["issuer"] != self._settings.issuer:
-                        raise ValueError("the issuer calls itself otherwise")
-                    url = str(told["jwks_uri"])
+                    url = str((await provider(client, self._settings))["jwks_uri"])
                     self._settings.check_address(url)
-                keys = self._read(await _document(client, url))
+                keys = self._read(await document(client, url))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, KeyError, TypeError, ValueError) as error:
             log.warning("oidc.keys-not-fetched", issuer=self._settings.issuer, error=f"{type(error).__name__}: {error}")
             return
         self._keys, self._fetched_s = keys, time.monotonic()
         log.info("oidc.keys", issuer=self._settings.issuer, keys=len(keys))
 
-    def _how(self) -> dict[str, Any]:
-        """No redirects: what is signed by comes from where the settings say."""
-        return {"verify": ssl.create_default_context(cafile=self._settings.ca), "follow_redirects": False}
+
+def how(settings: OidcSettings) -> dict[str, Any]:
+    """What a client of the provider is made with. No redirects: keys come from where the settings say."""
+    verify = ssl.create_default_context(cafile=settings.ca)
+    return {"verify": verify, "follow_redirects": False, "timeout": ANSWER_S}
 
 
-async def _document(client: httpx.AsyncClient, url: str) -> Any:
-    """Raises httpx.HTTPError, and ValueError for what is too long or no JSON."""
+async def provider(client: httpx.AsyncClient, settings: OidcSettings) -> Any:
+    """Its discovery document. Raises as :func:`document` does, and ValueError where another issuer answers."""
+    told = await document(client, settings.issuer.rstrip("/") + DISCOVERY)
+    if told["issuer"] != settings.issuer:
+        raise ValueError("the issuer calls itself otherwise")
+    return told
+
+
+async def document(client: httpx.AsyncClient, url: str, method: str = "GET", **more: Any) -> Any:
+    """Raises httpx.HTTPError, TimeoutError, and ValueError for what is too long or no JSON."""
     data = bytearray()
-    async with client.stream("GET", url) as answer:
+    async with asyncio.timeout(ANSWER_S), client.stream(method, url, **more) as answer:
         answer.raise_for_status()
         async for piece in answer.aiter_bytes():
             data += piece

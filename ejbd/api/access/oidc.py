@@ -5,6 +5,7 @@ Only asymmetric signatures are taken, and only those that the settings name: a p
 
 from __future__ import annotations
 
+import hmac
 import re
 import time
 from collections.abc import Mapping
@@ -57,8 +58,11 @@ class Oidc:
         self.keys = KeySet(settings, self._public_keys)
         self._rule = re.compile(settings.user)
 
-    async def claimed(self, token: str) -> Claimed:
-        """What the token shows. Raises EjbError (UNAUTHENTICATED) for every other one than a good one."""
+    async def claimed(self, token: str, *, audience: str | None = None, nonce: str | None = None) -> Claimed:
+        """What the token shows. Raises EjbError (UNAUTHENTICATED) for every other one than a good one.
+
+        `audience`: of an ID token its client's, in the place of the settings'. `nonce`: what it has to repeat.
+        """
         if len(token) > LONGEST_TOKEN:
             raise _refusal("it is longer than any token of use")
         try:
@@ -74,13 +78,19 @@ class Oidc:
                 token,
                 key,
                 algorithms=list(self.settings.algorithms),
-                audience=self.settings.audience,
+                audience=audience or self.settings.audience,
                 issuer=self.settings.issuer,
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", self.settings.claim]},
             )
         except self._jwt.PyJWTError as error:
             raise _refusal(_why(error)) from None
+        if nonce is not None and not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+            raise _refusal("it was made for another sign-in")
+        # OpenID Connect Core, 3.1.3.7: of a token for several, our client is the one that it was given to.
+        others = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if audience is not None and (others or "azp" in claims) and claims.get("azp") != audience:
+            raise _refusal("it was given to another client")
         return Claimed(self._user(claims), self._scope(claims), float(claims["exp"]))
 
     def _user(self, claims: Mapping[str, Any]) -> str:

@@ -11,13 +11,15 @@ from typing import TypedDict
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView
+from ejbd.core.room.windows import free_ahead
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView
 from ejbd.store.models import Epoch, Job, Subjob
 from ejbd.store.states import TERMINAL_SUBJOB, EpochState
 from ejbd.wire.hostlists import fold, natural
 from ejbd.wire.kinds import J0_ROLES
 
 MOST_PAST = 5000  # subjobs that have ended
+MOST_LEVELS = 1000  # of a queue's room ahead
 
 
 class BarKind(StrEnum):
@@ -59,6 +61,24 @@ class ToldNodes(TypedDict):
     state: str
 
 
+class ToldLevel(TypedDict):
+    """So many processors are free from a time on (seconds since the epoch), until the next level."""
+
+    from_s: float
+    free: int
+
+
+class ToldRoom(TypedDict):
+    """What a queue has free from the last poll on, by planned ends, planned starts and what the site keeps.
+
+    `levels`: the first is that of now; none where nothing is known of it.
+    """
+
+    queue: str
+    total: int
+    levels: list[ToldLevel]
+
+
 class ToldCluster(TypedDict):
     """The cluster as the last poll saw it."""
 
@@ -67,6 +87,7 @@ class ToldCluster(TypedDict):
     free: int
     nodes: list[ToldNodes]
     bars: list[ToldBar]
+    rooms: list[ToldRoom]
 
 
 def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool, since_s: float) -> ToldCluster:
@@ -129,7 +150,21 @@ def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool,
         "free": sum(node.free for node in usable),
         "nodes": _nodes(view.nodes),
         "bars": bars,
+        "rooms": [_room(view, queue) for queue in view.queues],
     }
+
+
+def _room(view: ClusterView, queue: QueueView) -> ToldRoom:
+    found = free_ahead(view, queue.name, view.time_s)
+    levels: list[ToldLevel] = []
+    if found is not None:
+        free, changes = found
+        levels.append({"from_s": view.time_s, "free": free})
+        for at_s, more in changes[:MOST_LEVELS]:
+            free += more
+            levels.append({"from_s": max(at_s, view.time_s), "free": max(0, free)})
+    levels = [one for one in levels if math.isfinite(one["from_s"])]
+    return {"queue": queue.name, "total": queue.total_processors, "levels": levels}
 
 
 _OF_OTHERS = {BarKind.ELASTIC: BarKind.OTHER, BarKind.J0: BarKind.PLANNED}

@@ -3,7 +3,7 @@
 
 (() => {
   const REST_MS = 3000; // between two looks that news cause, at least
-  const SHARE = 100; // and so many times as long as the last look took: a page costs the daemon less than 1 % of a core
+  const SHARE = 150; // and so many times as long as the last look took: a viewer costs the daemon less than 1 % of a core
   const SLOW_MS = 30000; // and where there are none: what other jobs do makes no event
   const AGAIN_MS = 5000;
   const MOST_OUTPUT = 262144; // characters that are kept of an output

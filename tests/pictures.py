@@ -1,0 +1,118 @@
+"""The pictures of docs/web.md, taken of the page by Debian's Chromium: `python -m tests.pictures docs/pictures`.
+
+The cluster in them is made up. It has ten nodes, jobs of several users, and what they would show on a real one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from ejbd.core.room.windows import why_they_end, windows
+from ejbd.core.view import BatchState, ClusterView, Reservations
+from ejbd.store.models import Subjob
+from tests.fakes.api_server import ApiServer
+from tests.fakes.browser import chromium, missing_browser, reader
+from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit, waits
+
+MOST_BYTES = 150_000
+SIZE = {"width": 1180, "height": 640}
+
+
+def cluster(server: ApiServer) -> None:
+    """Fill the cluster, and open in it the windows that core's rule finds there."""
+    now = time.time()
+    heat = submit(server, "ada", "heat", state="running", start_s=now - 1200, work_s=300.0, work_rate=0.6)
+    runs(server, heat, "88", ["n3"], 4)
+    fluid = submit(server, "ada", "fluid", state="waiting")
+    waits(server, fluid, "101", 64)
+    protein = submit(server, "bob", "protein", state="running", start_s=now - 600)
+    runs(server, protein, "89", ["n7"], 16)
+    view = server.manager.view = _view(now)
+    slots = windows(view, "main", now).slots()
+    told = [
+        {"processors": one.processors, "duration_s": None if math.isinf(one.duration_s) else one.duration_s, "why": why}
+        for one, why in zip(slots, why_they_end(view, "main", slots), strict=True)
+    ]
+    free, total = sum(node.free for node in view.nodes), sum(node.processors for node in view.nodes)
+    about: Any = {"queue": "main", "at_s": now, "slots": told, "closed": [], "free": free, "total": total}
+    about |= {"by": "", "blind": "", "kept_for": None}
+
+    async def open_now(queue: str | None) -> Any:
+        return [about]
+
+    server.manager.windows = open_now  # type: ignore[method-assign]
+
+
+def _view(now: float) -> ClusterView:
+    names = ["n1", "n2", "n5", "n6"]
+    jobs = [batch_job(str(70 + at), [name], 16, end_s=now + 1800 * (at + 1)) for at, name in enumerate(names)]
+    jobs += [batch_job("88", ["n3"], 4, end_s=now + 2700), batch_job("89", ["n7"], 16, end_s=now + 5400)]
+    planned = {"state": BatchState.PENDING, "start_s": None, "end_s": None}
+    jobs.append(batch_job("101", [], 64, **planned, planned_start_s=now + 5400, walltime_s=7200.0))
+    jobs.append(batch_job("102", [], 32, **planned, planned_start_s=now + 7300, walltime_s=5400.0))
+    # A batch system that plans starts without nodes reserves processors, and its windows are counted so.
+    return replace(cluster_view(jobs=tuple(jobs)), reservations=Reservations.PROCESSORS)
+
+
+def saved(server: ApiServer) -> None:
+    """Jobs that ended in the last days, one of them later than it was promised."""
+    now = time.time()
+    for at, (user, by_s) in enumerate([("ada", 5400), ("bob", 2100), ("ada", -300), ("ada", 3000)]):
+        end = now - at * 86400 - 3600
+        values: dict[str, Any] = {"state": "completed", "start_s": end - 900, "end_s": end, "work_s": 600.0}
+        job = submit(server, user, "done", rigid_start_s=end - 600 + by_s, **values)
+        runs(server, job, f"5{at}", ["n9"], 8)
+        server.run(server.store.write(lambda session, job=job, end=end: _ended(session, job, end)))  # type: ignore[misc]
+
+
+def _ended(session: Session, job: str, end_s: float) -> None:
+    rows = update(Subjob).where(Subjob.job_id == job)
+    session.execute(rows.values(state="ended", start_s=end_s - 900, end_s=end_s))
+
+
+def take(into: Path) -> None:
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, page_server(Path(folder)) as server, chromium() as browser:
+        saved(server)
+        cluster(server)
+        server.run(server.manager.set_queue_window("main", "mon-fri 20:00-08:00", {"elasticity": "on"}, "otto"))
+        server.manager.calendar["mon-fri 20:00-08:00"]["changed_s"] = time.time() - 86400
+        pages = {
+            "cluster": "/",
+            "queues": "/web/queues",
+            "savings": "/web/savings?by=day,user",
+        }
+        options = {"viewport": SIZE, "color_scheme": "light", "timezone_id": "Europe/Berlin", "locale": "en-GB"}
+        user = {"cluster": "ada"}
+        for name, path in pages.items():
+            with reader(browser, link(server, user.get(name, "otto")), **options) as page:
+                page.goto(server.servers.url + path)
+                page.wait_for_selector("#connection:has-text('live')")
+                file = into / f"web-{name}.png"
+                page.screenshot(path=file)
+                size = file.stat().st_size
+                print(f"{file}: {size / 1000:.0f} kB")
+                if size > MOST_BYTES:
+                    raise SystemExit(f"{file} is larger than {MOST_BYTES / 1000:.0f} kB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("into", type=Path)
+    into = parser.parse_args().into
+    if reason := missing_browser():
+        raise SystemExit(reason)
+    take(into)
+
+
+if __name__ == "__main__":
+    main()
