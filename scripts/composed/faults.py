@@ -99,13 +99,13 @@ def spool_full(project: Project) -> None:
     """The spool's volume is full: what runs goes on, what is submitted waits until there is room."""
     job = project.submit("spool-full", LONG, 16, 2, "--checkpoint", "6")
     project.computing(job)
-    project.ask("alice", "sh", "-c", "head -c 100M /dev/zero >/spool/fill || true")
+    project.ask("alice", "sh", "-c", "head -c 100M /dev/zero >/spool/alice/fill || true")
     say("the spool is full")
     until("a worker says so", lambda: "No space left" in str(project.events(job)), 60)
     late = project.submit("spool-full-late", SHORT)
     until("its submission is postponed", lambda: project.seen(late, "intent.postponed"), 40)
     say("the job runs on, its worker says that there is no space; another submission is kept and postponed")
-    project.ask("alice", "rm", "/spool/fill")
+    project.ask("alice", "rm", "/spool/alice/fill")
     project.end_others()
     project.completed(job, "spool-full", LONG)
     project.completed(late, "spool-full-late", SHORT)
@@ -150,8 +150,56 @@ def maintenance(project: Project) -> None:
     say(f"{job}: completed, bit-identical")
 
 
+def two_users(project: Project) -> None:
+    """Alice and bob hand jobs in at once: each runs as its user, and neither reaches what is the other's."""
+    crowd(project)
+    jobs = {user: project.submit("two-users", SHORT, 4, user=user) for user in ("alice", "bob")}
+    for user, job in jobs.items():
+        project.computing(job)
+        rows = project.ask("root", "squeue", "-hu", user, "-o", "%k %u").splitlines()
+        if not any(row.split()[:1] and row.startswith(f"ejb-{job}.") and row.split()[-1] == user for row in rows):
+            raise Wrong(f"no batch job of {job} is {user}'s: {rows}")
+        spool = project.ask(user, "find", f"/spool/{user}/.ejb", "!", "-user", user)
+        if spool:
+            raise Wrong(f"files in the spool of {user} that are not {user}'s: {spool}")
+    for user, other in (("alice", "bob"), ("bob", "alice")):
+        for words in (
+            ("ejb", "cancel", jobs[other]),
+            ("ejb", "status", jobs[other]),
+            ("ls", f"/spool/{other}/.ejb"),
+        ):
+            if not project.refused(user, *words):
+                raise Wrong(f"{user} was not refused: {' '.join(words)}")
+    both = project.ask("ops", "ejb", "status", "--all-users", "--all")
+    if any(job not in both for job in jobs.values()):
+        raise Wrong(f"the administrator does not see both: {both}")
+    project.end_others()
+    for user, job in jobs.items():
+        project.completed(job, "two-users", SHORT, user=user)
+    say(f"{jobs}: each ran as its user, completed, bit-identical; neither could see or cancel the other's")
+
+
+def measured(project: Project) -> None:
+    """Prometheus reads what the daemon measures, and has the alert rules; Grafana has the board, where it is had."""
+    more = project.metrics()
+    for service in more:
+        project.healthy(service)
+    end = "http://127.0.0.1:9090/api/v1"
+    up = ("curl", "-fsS", f"{end}/query?query=up%7Bjob%3D%22ejb%22%7D")
+    until("Prometheus reads from ejbd", lambda: '"1"]' in project.inside("prometheus", *up), 60)
+    rules = project.inside("prometheus", "curl", "-fsS", f"{end}/rules")
+    firing = project.inside("prometheus", "curl", "-fsS", f"{end}/alerts")
+    if "EjbAway" not in rules or '"firing"' in firing:
+        raise Wrong(f"rules: {rules[:300]}; alerts: {firing[:300]}")
+    if "grafana" not in more:
+        say("skipped: grafana, whose image no registry gives here")
+    say("Prometheus reads ejbd's figures with the administrator's token; no alert fires")
+
+
 NAMED: dict[str, tuple[Callable[[Project], None], ...]] = {
     "controller, daemon and database restarted": (crowd, restarts),
+    "alice and bob at once": (two_users,),
+    "what is measured": (measured,),
     "the daemon away while J0 starts": (daemon_away,),
     "a node killed": (crowd, node_killed),
     "the spool full": (crowd, spool_full),

@@ -93,7 +93,12 @@ def _tested(steps: Steps, options: argparse.Namespace) -> None:
                 engine.end()
 
 
-FIRST = ("controller, daemon and database restarted", "the daemon away while J0 starts")
+FIRST = (
+    "alice and bob at once",
+    "what is measured",
+    "controller, daemon and database restarted",
+    "the daemon away while J0 starts",
+)
 
 
 def _first(project: Project, steps: Steps, names: list[str], *, demo: bool) -> None:

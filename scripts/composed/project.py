@@ -13,8 +13,10 @@ from composed.shell import Wrong, run, until, works
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("docker-compose.yml", "deploy/docker/small-spool.yml")
-BUILT = ("munge", "mariadb", "ejbd")  # a service of each image
-SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "c1", "c2", "c3", "postgres", "ejbd", "client")
+BUILT = ("munge", "mariadb", "ejbd", "prometheus")  # a service of each image
+SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "c1", "c2", "c3", "postgres", "helper", "ejbd", "client")
+METRICS = ("token", "prometheus")
+GRAFANA = "grafana"
 # Whose jobs, and what they compute.
 HEAT = ("python3", "/opt/examples/heat.py", "--pace", "20ms")
 
@@ -50,7 +52,18 @@ class Project:
             self.healthy(one)
 
     def down(self) -> None:
-        self.compose("--profile", "demo", "down", "--volumes", "--remove-orphans", "--timeout", "3", fails=True)
+        self.compose(
+            "--profile",
+            "demo",
+            "--profile",
+            "metrics",
+            "down",
+            "--volumes",
+            "--remove-orphans",
+            "--timeout",
+            "3",
+            fails=True,
+        )
 
     def id_of(self, service: str) -> str:
         if service not in self._ids:
@@ -74,6 +87,20 @@ class Project:
         done = run(words, 30, env=self._env, fails=True)
         return done.strip()
 
+    def metrics(self) -> tuple[str, ...]:
+        """Bring up what looks at the daemon's figures; the services that are up then."""
+        more: tuple[str, ...] = METRICS
+        images = self.compose("--profile", "metrics", "config")
+        image = next(line.split()[1] for line in images.splitlines() if "grafana/grafana" in line)
+        if self.engine.pulled(image):
+            more = (*METRICS, GRAFANA)
+        self.compose("--profile", "metrics", "up", "-d", *more, bound_s=200)
+        return more
+
+    def inside(self, service: str, *words: str) -> str:
+        """What a command prints in the container of a service."""
+        return self.engine.run("exec", self.id_of(service), *words, fails=True)
+
     # What people type in the client's container.
 
     def _words(self, user: str, words: Sequence[str]) -> list[str]:
@@ -85,17 +112,19 @@ class Project:
     def refused(self, user: str, *words: str) -> bool:
         return not works([*self.engine.docker, *self._words(user, words)], 60, self._env)
 
-    def submit(self, result: str, steps: int, ranks: int = 16, minutes: int = 2, *options: str) -> str:
+    def submit(
+        self, result: str, steps: int, ranks: int = 16, minutes: int = 2, *options: str, user: str = "alice"
+    ) -> str:
         words = ["ejb", "submit", "--parsable", "-n", str(ranks), "-t", str(minutes), "--engine", "application"]
         words += [*options, "--", *HEAT, "--steps", str(steps), "--result", result]
-        return self.ask("alice", *words).strip()
+        return self.ask(user, *words).strip()
 
     def status(self, job: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.ask("alice", "ejb", "status", job, "--json"))
+        told: dict[str, Any] = json.loads(self.ask("ops", "ejb", "status", job, "--json"))
         return told
 
     def events(self, job: str) -> list[dict[str, Any]]:
-        told: dict[str, Any] = json.loads(self.ask("alice", "ejb", "events", job, "--json"))
+        told: dict[str, Any] = json.loads(self.ask("ops", "ejb", "events", job, "--json"))
         found: list[dict[str, Any]] = told["events"]
         return found
 
@@ -109,13 +138,14 @@ class Project:
         """Wait until the ranks of the job run, in a placement beyond the first `after`."""
         until(f"ranks of {job} run", lambda: self.count(job, "epoch.running") > after, bound_s)
 
-    def completed(self, job: str, result: str, steps: int, bound_s: float = 300) -> None:
+    def completed(self, job: str, result: str, steps: int, bound_s: float = 300, user: str = "alice") -> None:
         """The job ends well, and its result is to the last bit what nobody disturbed."""
         until(f"{job} ends", lambda: bool(self.status(job)["end_s"]), bound_s)
         told = self.status(job)
         if told["state"] != "completed":
             raise Wrong(f"{job} is {told['state']}: {told['reason']}")
-        self.ask("alice", "cmp", result, f"undisturbed-{steps}")
+        # Of alice alone; bob sees it where homes are open, as those of these images are.
+        self.ask(user, "cmp", result, f"/home/alice/undisturbed-{steps}")
 
     def submit_other(self, node: str, processors: int, minutes: int = 30) -> str:
         """An ordinary job of bob's."""
@@ -132,8 +162,9 @@ class Project:
         return self.ask("bob", *words, "--wrap", "sleep 3600").strip()
 
     def end_others(self) -> None:
-        self.ask("bob", "scancel", "-u", "bob")
-        until("bob's jobs are gone", lambda: not self.ask("bob", "squeue", "-hu", "bob").strip(), 40)
+        mine = ("-u", "bob", "-n", "wrap")  # those of submit_other, by the name that sbatch gives them
+        self.ask("bob", "scancel", *mine)
+        until("bob's jobs are gone", lambda: not self.ask("bob", "squeue", "-h", *mine).strip(), 40)
 
     def node(self, name: str) -> str:
         """What Slurm says of a node."""

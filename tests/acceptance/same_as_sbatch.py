@@ -21,6 +21,7 @@ from tests.fakes.daemon import FAST, Daemon, until
 from tests.integration.slurm_clusters import SlurmCluster
 
 POLL_S = 0.5
+UMASK = 0o026  # of the user; the daemon has another
 FORTY = Path(__file__).resolve().parents[1] / "forty"
 
 # Stands in for every program that the forty scripts start: says who it is and what it was given, and does its steps.
@@ -133,7 +134,9 @@ class Pair:
         given = self.environment(home, **env)
         given["PATH"] = f"{home}/plain:{given['PATH']}"
         words = ["sbatch", "--parsable", *options, str(script)]
-        done = subprocess.run(words, cwd=home, env=given, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            words, cwd=home, env=given, umask=UMASK, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, f"{script.name}: {done.stderr}"
         id = done.stdout.strip()
         self.folders[id] = home
@@ -158,7 +161,9 @@ class Pair:
         home = self.home("ejb")
         given = self.environment(home, EJB_SOCKET=str(self.daemon.state / "ejbd.sock"), **env)
         words = [sys.executable, "-m", "ejbd.cli.main", "submit", *options, str(script)]
-        done = subprocess.run(words, cwd=home, env=given, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            words, cwd=home, env=given, umask=UMASK, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, f"{script.name}: {done.stderr}"
         id = done.stdout.split()[-1]
         self.folders[id] = home

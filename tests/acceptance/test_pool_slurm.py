@@ -39,7 +39,7 @@ def test_two_jobs_share_an_allocation_and_compute_the_same(tmp_path: Path) -> No
         daemon.start()
         try:
             ejb("pool", "start", "-N", "2", "-t", "10", "play")
-            until(lambda: told()["runs"], "the pool does not run", 60)
+            until(lambda: bool(told()["runs"]), "the pool does not run", 60)
             assert len(told()["nodes"]) == 2  # type: ignore[arg-type]
             inside = Client(socket=str(told()["socket"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -19,8 +20,9 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, Any] = COMPOSE["services"]
 BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
 NODES = ("c1", "c2", "c3")
-ROOTS = {"demo", *NODES}  # who may be root, and with which capabilities
-CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}
+ROOTS = {"demo", "helper", *NODES}  # which may be root, and with which capabilities
+CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "KILL", "SETGID", "SETUID"}
+ANYWHERE = {"demo", "prometheus", "token"}  # without an address of their own
 
 
 def settings_of(name: str) -> dict[str, str]:
@@ -43,7 +45,8 @@ def test_every_service_tells_of_its_health(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_no_service_is_privileged_or_takes_a_port_of_the_host(name: str) -> None:
     service = SERVICES[name]
-    assert not {"privileged", "ports", "network_mode", "pid", "ipc", "devices", "ulimits"} & set(service)
+    assert service.get("network_mode", "service:ejbd") == "service:ejbd"
+    assert not {"privileged", "ports", "pid", "ipc", "devices", "ulimits"} & set(service)
     assert "build" not in service or service["cap_drop"] == ["ALL"]
     added = set(service.get("cap_add", ()))
     assert added <= CAPABILITIES
@@ -53,7 +56,7 @@ def test_no_service_is_privileged_or_takes_a_port_of_the_host(name: str) -> None
 def test_two_projects_can_be_up_at_once() -> None:
     subnet = "${EJB_SUBNET:-172.30.26}"
     assert COMPOSE["networks"]["cluster"]["ipam"]["config"] == [{"subnet": f"{subnet}.0/24"}]
-    fixed = [address(name) for name in SERVICES if name != "demo"]
+    fixed = [address(name) for name in SERVICES if name not in ANYWHERE]
     assert len(set(fixed)) == len(fixed)
     assert all(one.startswith(f"{subnet}.") for one in fixed)
     assert not any("container_name" in service for service in SERVICES.values())
@@ -122,15 +125,39 @@ def test_the_daemon_s_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) ->
     assert settings.url_of_database.startswith("postgresql+psycopg://")
     assert settings.advertise_url == f"http://ejbd:{settings.listen.rpartition(':')[2]}"
     assert settings.queues["batch"].elasticity == "off", "until the operator says otherwise"
-    volumes = {row.split(":")[1] for row in SERVICES["ejbd"]["volumes"] if row[0].isalpha()}
-    assert str(settings.state_dir) in volumes
-    assert str(settings.spool_dir.parent) in volumes
-    assert re.search(rf"^\s*install .*{settings.state_dir} {settings.spool_dir.parent}$", users(), re.MULTILINE)
-    assert set(settings.admins) <= set(re.findall(r"(\w+):1\d\d\d", users()))
+    users = (DOCKER / "users.sh").read_text()
+    assert f"install -d -o ejb -g ejb -m 700 {settings.state_dir}\n" in users
+    assert f"install -d -o ejb -g ejb -m 711 {settings.socket_path.parent}\n" in users
+    assert set(settings.admins) <= set(re.findall(r"(\w+):1\d\d\d", users))
 
 
-def users() -> str:
-    return (DOCKER / "users.sh").read_text().replace("install -d -o alice -g alice -m 755", "install")
+def test_the_daemon_reaches_users_by_the_helper_alone() -> None:
+    """It sees neither homes nor spools; helper and daemon agree on the door and on where spools are."""
+    table = tomllib.loads((DOCKER / "ejbd.toml").read_text())
+    helper = json.loads((DOCKER / "ejb-as.json").read_text())
+    assert (table["identity"], table["helper"]["spool"]) == ("helper", helper["spool"])
+    assert set(table["admins"]) == set(helper["refused"])
+    volumes = {
+        name: {row.split(":")[1] for row in SERVICES[name]["volumes"] if row[0].isalpha()}
+        for name in ("ejbd", "helper", "client")
+    }
+    assert volumes["ejbd"] == {table["state_dir"], "/run/ejb", "/run/ejb-as", "/run/munge"}
+    assert {"/home", "/spool"} <= volumes["helper"] & volumes["client"]
+    assert "/run/ejb-as" not in volumes["client"]
+    assert SERVICES["helper"]["command"][-3:] == [
+        table["helper"]["socket"],
+        SERVICES["ejbd"]["user"],
+        "/usr/local/lib/ejb/ejb-as",
+    ]
+
+
+def test_the_rules_and_the_board_are_those_of_deploy() -> None:
+    config = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
+    copied = (DOCKER / "prometheus" / "Dockerfile").read_text()
+    assert [f"deploy/prometheus/{name}" in copied for name in config["rule_files"]] == [True]
+    assert "./deploy/grafana:/etc/ejb-boards:ro" in SERVICES["grafana"]["volumes"]
+    boards = yaml.safe_load((DOCKER / "grafana" / "boards.yml").read_text())
+    assert boards["providers"][0]["options"]["path"] == "/etc/ejb-boards"
 
 
 def test_commands_in_the_readme_name_services_and_files_that_are_there() -> None:

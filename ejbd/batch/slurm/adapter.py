@@ -9,12 +9,12 @@ import pwd
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files, read_own
 from ejbd.batch.process import (
-    HERE,
     Commands,
     CommandTimedOut,
     Surroundings,
@@ -228,10 +228,10 @@ class SlurmBatch:
         """
         asked = request.asked
         stdin: str | None = request.script
-        surroundings = HERE
+        surroundings = Surroundings(None, request.umask, request.limits)
         if asked is not None:
             stdin = request.script if asked.file is None else None
-            surroundings = Surroundings(asked.directory, request.umask, request.limits)
+            surroundings = replace(surroundings, directory=asked.directory)
         # The times among the user's options are meant in their time zone.
         wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
         users = None if test_only else await self._users_environment(acts, request)

@@ -196,6 +196,8 @@ def read(request: JobRequest) -> Reading:
         learned=False if profile is not None else _learned(settings, notes),
         array=array.value if array is not None else None,
         asked=asked_for(request, settings, typed, cwd, pbs),
+        umask=request.umask if pbs.umask is None else pbs.umask,
+        limits=request.limits,
         widths=values.widths(settings["ejb:widths"]) if "ejb:widths" in settings else "",
         pbs=pbs.present,
         qsub=pbs.shared,

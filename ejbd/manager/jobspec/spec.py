@@ -65,7 +65,7 @@ class JobSpec:
     where its shell is lost. `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after
     the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
     evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
-    them).
+    them). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`: sbatch hands them on.
     """
 
     name: str
@@ -110,6 +110,8 @@ class JobSpec:
     settings: dict[str, str] = field(default_factory=dict)
     widths: str = ""
     evolving: dict[str, Any] | None = None
+    umask: int | None = None
+    limits: dict[str, int] = field(default_factory=dict)
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""

@@ -35,6 +35,8 @@ def request_for(
         native=spec.qsub,
         exclude=asked.exclude,
         folds=asked.threads == 1 and spec.mpi != "openmpi",  # one command starts those, and they stay where they are
+        umask=spec.umask,
+        limits=spec.limits,
     )
 
 
