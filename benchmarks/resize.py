@@ -24,6 +24,8 @@ from harness import ROOT, machine, spread
 from tests.fakes.worker_process import World, world
 
 PATIENCE_S = 120.0
+PACE_MS = 50
+STEPS = (100, 300)
 
 
 def main() -> None:
@@ -40,14 +42,16 @@ def main() -> None:
         with world(spool) as there:
             found = play(there, program, asked.ranks, asked.runs)
         stretch = []
-        for at in range(2):
+        for at in range(4):
             apart = Path(folder) / f"spool-{at}"
             apart.mkdir()
             with world(apart) as there:
-                stretch.append(whole_run(there, program, asked.ranks, folded=bool(at)))
+                stretch.append(whole_run(there, program, asked.ranks, STEPS[at % 2], folded=at > 1))
     for name, seconds in found.items():
         print(f"{name}: {spread([1000.0 * one for one in seconds])} ms")
-    whole, folded = stretch
+    # Without start and end: what the steps take by which the longer run is longer.
+    whole, folded = stretch[1] - stretch[0], stretch[3] - stretch[2]
+    print(f"{STEPS[1] - STEPS[0]} steps of {PACE_MS} ms:")
     print(f"{asked.ranks} ranks on as many virtual processors: {whole:.2f} s")
     print(f"folded onto half of them: {folded:.2f} s, {folded / whole:.3f} times as long")
 
@@ -87,10 +91,10 @@ def play(there: World, program: Path, ranks: int, runs: int) -> dict[str, list[f
     return found
 
 
-def whole_run(there: World, program: Path, ranks: int, folded: bool) -> float:
-    """Seconds that a run of 200 steps of 50 ms takes on `ranks` virtual processors, or folded at once onto half."""
+def whole_run(there: World, program: Path, ranks: int, steps: int, folded: bool) -> float:
+    """Seconds that a run of so many steps takes on `ranks` virtual processors, or folded at once onto half."""
     there.start(processors=ranks)
-    file = there.launch_file(str(program), "--steps", "200", "--pace", "50ms", size=ranks)
+    file = there.launch_file(str(program), "--steps", str(steps), "--pace", f"{PACE_MS}ms", size=ranks)
     payload = there.launch_payload(file, ranks=ranks)
     run(there, "launch", {**payload, "ranks": [{"rank": rank, "processor": rank} for rank in range(ranks)]}, 1)
     begin = time.monotonic()

@@ -244,8 +244,6 @@ def settings_model(policy: str) -> type[QueueSettings]:
     has.
     """
     found = known_policy(policy)
-    if not found.in_queues:
-        raise UnknownPolicy(f"the policy {policy} is not for queues; it is for `ejb sim`")
     return _model_of(found)
 
 

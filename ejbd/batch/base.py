@@ -54,6 +54,9 @@ class SubmitRequest:
 
     `begin_in_s`: it may not begin before so many seconds have passed (0: at once), and waits in the queue meanwhile.
 
+    `folds`: while it runs it may be left with half of its processors, and its workers will keep to them. Of a batch
+    system that takes no processors of running jobs it means nothing.
+
     `asked`, of a passed-through job: what its user would have typed. An adapter gives its own submit command just that
     where it can, and leaves the rest of this to it.
     """
@@ -82,6 +85,7 @@ class SubmitRequest:
     threads: int = 1
     native: Sequence[str] = ()
     name: str = ""
+    folds: bool = False
 
     @property
     def processors_per_node(self) -> int | None:

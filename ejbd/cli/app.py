@@ -45,6 +45,7 @@ MODULES = {
     "web": "web",
     "admin": "admin",
     "history": "history",
+    "pool": "pool",
     "profile": "profile",
     "workflow": "workflow",
     "sim": "sim",

@@ -103,6 +103,7 @@ OWN = (
     Option("wrap", ("--wrap",), _TEXT, "Submit a shell command instead of a script."),
     Option("numbered", ("--numbered",), _FLAG, "Print the job's number, as sbatch does (SLURM_JOB_ID)."),
     Option("parsable", ("--parsable",), _FLAG, "Print the job's id alone."),
+    Option("pool", ("--pool",), _TEXT, "Run the job in this pool of yours (ejb pool list).", "NAME"),
     Option("wait", ("-W", "--wait"), _FLAG, "Wait for the job's end; exit as the job does."),
     Option("as_json", ("--json",), _FLAG, "Print one JSON document."),
     Option("quiet", ("--quiet",), _FLAG, "Print nothing but what a script needs."),

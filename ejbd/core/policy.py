@@ -50,8 +50,8 @@ class Policy(ABC):
     name: ClassVar[str]
     """By which a queue's settings and the simulator choose it: lower case, digits and hyphens."""
     declares: ClassVar[type[Parameters]] = Parameters
-    in_queues: ClassVar[bool] = True
-    """Whether a queue of a batch system may have it; False: it is for pools and for `ejb sim` alone."""
+    folds_jobs: ClassVar[bool] = False
+    """Whether it folds jobs in place. In the simulator every job is then its to fold, of whatever width."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters

@@ -34,6 +34,9 @@ class LocalSettings(BaseModel):
     directory: Path | None = Field(default=None, description="default: <state_dir>/cluster")
     nodes: Annotated[int, Field(ge=1, le=4096, description="nodes that this machine plays")] = 8
     processors_per_node: Annotated[int, Field(ge=1, le=1024, description="virtual processors of each")] = 4
+    pool: Annotated[bool, Field(description="fold running jobs in place for the next one (docs/malleable.md)")] = False
+    node_names: Annotated[list[str], Field(description="real nodes, in place of `nodes` that it plays")] = []
+    step: Annotated[str, Field(description="starts a worker on `{node}`, e.g. srun -N1 -n1 -w {node}")] = ""
 
 
 class SlurmSettings(BaseModel):

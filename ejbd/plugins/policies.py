@@ -47,7 +47,7 @@ def known_policies() -> Mapping[str, type[Policy]]:
 
 def queue_policies() -> Mapping[str, type[Policy]]:
     """Those that a queue of a batch system may have."""
-    return {name: policy for name, policy in known_policies().items() if policy.in_queues}
+    return known_policies()
 
 
 @functools.cache

@@ -111,7 +111,7 @@ def _note_epoch(life: _Life, kind: str, at_s: float, data: Mapping[str, Any]) ->
             elif "processors" in running:  # a log of before
                 life.speed = rate_with(life.ranks, int(running["processors"]), life.delta)
             life.since_s = at_s
-        case EventKind.EPOCH_RATE:
+        case EventKind.EPOCH_RATE | EventKind.EPOCH_RESIZED:
             life.work_s, life.since_s = life.computed(at_s), at_s
             life.speed = float(cast(EpochRate, data)["rate"])
         case EventKind.EPOCH_STOPPING | EventKind.EPOCH_ENDED:

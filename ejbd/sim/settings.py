@@ -137,7 +137,7 @@ class Setting:
         if policy == self.elastic:
             return replace(self, policy=scheduler)
         known = known_policy(policy)
-        choice = self.choice if known.in_queues else replace(self.choice, min_processors=1)  # a pool's fold all jobs
+        choice = replace(self.choice, min_processors=1) if known.folds_jobs else self.choice  # a pool's fold all jobs
         return replace(self, policy=scheduler, elastic=policy, parameters=simulated(known.declares), choice=choice)
 
     def _with(self, key: str, value: str) -> Self:

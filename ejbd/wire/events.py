@@ -390,6 +390,19 @@ class EpochRate(TypedDict):
     rate: float
 
 
+class EpochResized(TypedDict):
+    """A placement goes on on other processors of its nodes, without a checkpoint: on so many after so many (`was`).
+
+    `rate`: in full-speed seconds a second. `seconds`: what the slowest worker took.
+    """
+
+    epoch: int
+    processors: int
+    was: int
+    rate: float
+    seconds: float
+
+
 class EpochReason(TypedDict):
     """A placement, and a sentence about it."""
 
@@ -618,6 +631,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.EPOCH_STOPPED: Told("every rank's checkpoint is whole, and no rank runs", EpochStep),
     K.EPOCH_ENDED: Told("every rank ended by itself", EpochStep),
     K.EPOCH_FAILED: Told("the placement is given up", EpochStep),
+    K.EPOCH_RESIZED: Told("its ranks were folded or unfolded in place", EpochResized),
     K.EPOCH_RATE: Told("the ranks' progress is measured", EpochRate),
     K.EPOCH_LOST: Told("it had ended, and its end was lost with its subjob", EpochReason),
     K.RANK_FAILED: Told("ranks died", RankFailed),

@@ -201,6 +201,7 @@ class EventKind(StrEnum):
     EPOCH_STOPPED = "epoch.stopped"
     EPOCH_ENDED = "epoch.ended"
     EPOCH_FAILED = "epoch.failed"
+    EPOCH_RESIZED = "epoch.resized"
     EPOCH_RATE = "epoch.rate"
     EPOCH_LOST = "epoch.lost"
     RANK_FAILED = "rank.failed"

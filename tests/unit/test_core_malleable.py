@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.config import QueueSettings, settings_model
+from ejbd.config import settings_model
 from ejbd.core.decision import Decision, DecisionKind, ReasonCode
 from ejbd.core.malleable.folding import Begin, begin, half, spare, unfolded
 from ejbd.core.malleable.parameters import First, MalleableParameters
 from ejbd.core.malleable.pool import Pool, PoolJob
 from ejbd.core.malleable.stretching import Model, paces
-from ejbd.core.policy import Situation, UnknownPolicy, policy_named
+from ejbd.core.policy import Situation
 from ejbd.core.question import Question
 from ejbd.core.state import ElasticState
 
@@ -122,10 +122,6 @@ def test_folded_jobs_are_unfolded_once_none_waits_the_oldest_first() -> None:
     assert asked(8, pool(9, a, b), situation=Situation.FOLDED, job="a").kind is DecisionKind.NOTHING
 
 
-def test_it_is_no_policy_for_queues() -> None:
-    assert not policy_named("fcfs-malleable").in_queues
-    with pytest.raises(UnknownPolicy, match="not for queues"):
-        settings_model("fcfs-malleable")
-    with pytest.raises(ValueError, match="not for queues"):
-        QueueSettings(policy="fcfs-malleable")
+def test_in_a_queue_it_asks_for_nothing_beside_j0() -> None:
+    assert settings_model("fcfs-malleable")(policy="fcfs-malleable").policy == "fcfs-malleable"
     assert asked(4, pool(8), situation=Situation.RUNNING).kind is DecisionKind.NOTHING

@@ -38,7 +38,7 @@ forward() {{
 }}
 trap forward TERM INT HUP
 for share in $(printf '%s' "$EJB_LOCAL_NODES" | tr ',' ' '); do
-    {worker} --node "${{share%%:*}}" --processors "${{share##*:}}" &
+    {step} {worker} --node "${{share%%:*}}" --processors "${{share##*:}}" &
     workers="$workers $!"
 done
 [ "$signalled" = 0 ] || forward
@@ -74,17 +74,29 @@ class LocalBatch:
     """The embedded cluster in `directory`: `nodes` virtual nodes of `processors_per_node` processors.
 
     Its server is started by the first call that needs it and outlives this process. Every call has `timeout_s`.
+    `folds`: it is a pool, with running jobs folded in place for the next one (docs/malleable.md). `names`: of real
+    nodes, in place of virtual ones; `step` is the command that starts a worker on `{node}`.
     """
 
     name = "local"
 
     def __init__(
-        self, directory: Path, nodes: int = 8, processors_per_node: int = 4, *, timeout_s: float = 10.0
+        self,
+        directory: Path,
+        nodes: int = 8,
+        processors_per_node: int = 4,
+        *,
+        timeout_s: float = 10.0,
+        folds: bool = False,
+        names: Sequence[str] = (),
+        step: str = "",
     ) -> None:
         self._directory = directory.absolute()
         self._nodes = nodes
         self._processors = processors_per_node
-        self._client = Client(self._directory, nodes, processors_per_node, timeout_s)
+        options = [*(["--folds"] if folds else []), *(["--names", " ".join(names)] if names else [])]
+        self._client = Client(self._directory, nodes, processors_per_node, timeout_s, options=options)
+        self._step = step
         self._shape_is_known = False
         self.command_counts: Mapping[str, CommandCount] = {}  # there is a socket instead of commands
 
@@ -129,6 +141,7 @@ class LocalBatch:
             begin_in_s=request.begin_in_s,
             umask=_umask() if request.umask is None else request.umask,
             limits=dict(request.limits),
+            folds=request.folds,
         )
         return str(answer["id"])
 
@@ -195,6 +208,7 @@ class LocalBatch:
     def worker_script(self, request: WorkerScript) -> str:
         """See :meth:`BatchSystem.worker_script`. Forwards TERM to the workers and waits for them."""
         return _WORKER_SCRIPT.format(
+            step=self._step.replace("{node}", '"${share%%:*}"'),
             worker=shlex.join(worker_words(request)),
             exit_file=shlex.quote(str(request.exit_file)),
             alone_code=BEGINS_ALONE,
@@ -290,6 +304,7 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now: 
         start_s=row["start_s"],
         end_s=row["end_s"],
         nodes=tuple(row["nodes"]),
+        share=tuple((node, count) for node, count in row.get("share", ())),
         # EASY reserves for the head, and what has a begin of its own is kept; the others have no such start.
         planned_start_s=row["begin_s"] if early else planned_s,
         blocked=early,

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,9 +24,15 @@ _NOT_LISTENING = (FileNotFoundError, ConnectionRefusedError)
 
 
 class Client:
-    """Calls to the server of one embedded cluster. `nodes` and `processors` shape a cluster that has to be started."""
+    """Calls to the server of one embedded cluster. `nodes` and `processors` shape a cluster that has to be started.
 
-    def __init__(self, directory: Path, nodes: int, processors: int, timeout_s: float) -> None:
+    `options`: more of its server's own.
+    """
+
+    def __init__(
+        self, directory: Path, nodes: int, processors: int, timeout_s: float, *, options: Sequence[str] = ()
+    ) -> None:
+        self._options = tuple(options)
         self._directory = directory
         self._nodes = nodes
         self._processors = processors
@@ -76,7 +82,7 @@ class Client:
             return await self._open()
         if not start:
             raise ConnectionRefusedError("no server is running")
-        await asyncio.to_thread(start_server, self._directory, self._nodes, self._processors)
+        await asyncio.to_thread(start_server, self._directory, self._nodes, self._processors, self._options)
         return await self._open()
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -116,7 +122,7 @@ def _listens(directory: Path) -> bool:
         return True
 
 
-def start_server(directory: Path, nodes: int, processors: int) -> None:
+def start_server(directory: Path, nodes: int, processors: int, options: Sequence[str] = ()) -> None:
     """Start a server in a session of its own and wait until it listens. Several callers at once start one.
 
     Raises BatchError where it refuses to start, TimeoutError where it does not listen in time.
@@ -133,7 +139,7 @@ def start_server(directory: Path, nodes: int, processors: int) -> None:
             child = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "ejbd.batch.local.server", str(directory.absolute())),
-                    *("--nodes", str(nodes), "--cpus", str(processors)),
+                    *("--nodes", str(nodes), "--cpus", str(processors), *options),
                 ],
                 env={
                     **os.environ,

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from ejbd.batch.local.folding import Turn, turn
 from ejbd.batch.local.jobs import Job, JobFile
 from ejbd.batch.local.nodes import Nodes
 from ejbd.batch.local.steps import End, Steps
@@ -51,9 +52,23 @@ def beside(
 
 
 class Cluster:
-    """All jobs of one embedded cluster in `directory`. Lives in one event loop; `clock` is seconds since the epoch."""
+    """All jobs of one embedded cluster in `directory`. Lives in one event loop; `clock` is seconds since the epoch.
 
-    def __init__(self, directory: Path, nodes: int, processors: int, clock: Callable[[], float]) -> None:
+    `folds`: it is a pool, with jobs folded in place so that the next one can start (FCFS-malleable). `names`: of its
+    nodes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int,
+        processors: int,
+        clock: Callable[[], float],
+        *,
+        folds: bool = False,
+        names: Sequence[str] = (),
+    ) -> None:
+        self._folds = folds
         self._directory = directory
         self._clock = clock
         self._file = JobFile(directory / "jobs.sqlite")
@@ -61,7 +76,7 @@ class Cluster:
         self._pass_is_due = False
         self._closing = False
         self._idle = asyncio.Event()
-        self.nodes = Nodes(nodes, processors)
+        self.nodes = Nodes(nodes, processors, names)
         self.cluster = self._file.cluster
         self._steps = Steps(directory, self.cluster, self._file.spec, self._end)
         self._set_shape(nodes, processors)
@@ -88,7 +103,7 @@ class Cluster:
             self._jobs[job.id] = job
         running = [job for job in self._jobs.values() if job.state.holds_processors]
         for job in running:
-            self.nodes.retake(job.nodes)
+            self.nodes.retake(job.held)
         for job in running:
             self._steps.adopt(job)
         self._steps.forget_all_but({job.id for job in running})
@@ -114,6 +129,7 @@ class Cluster:
             raise Refused("the embedded cluster is being shut down")
         if job.processors > self.nodes.total:
             raise Refused(f"{job.processors} processors are more than the {self.nodes.total} that the cluster has")
+        job.folds = job.folds and self._folds
         job.id = self._file.add(job, spec)
         self._jobs[job.id] = job
         self._wake_at(job.begin_s)
@@ -213,9 +229,42 @@ class Cluster:
             self._pass_is_due = True
             asyncio.get_running_loop().call_soon(self._pass)
 
+    def _fold(self) -> EasyPass:
+        """Start what FCFS-malleable says now, and tell what running jobs have for it."""
+        now = self._clock()
+        waiting = [job for job in self._in_order() if job.state is BatchState.PENDING and job.begin_s <= now]
+        running = [job for job in self._jobs.values() if job.state is BatchState.RUNNING]
+        nothing = EasyPass((), None, None, 0)  # FCFS reserves nothing, and foretells no start
+        if self._closing:
+            return nothing
+        before = dict(self.nodes.free)
+        found: Turn = turn(waiting, running, self.nodes)
+        if not found.shares and not found.starts:
+            return nothing
+        begun = [
+            {"state": BatchState.RUNNING, "start_s": now, "end_s": now + s.job.walltime_s, "nodes": s.nodes}
+            | {"holds": s.holds}
+            for s in found.starts
+        ]
+        try:
+            self._change(
+                [(job, {"holds": holds}) for job, holds in found.shares]
+                + [(start.job, change) for start, change in zip(found.starts, begun, strict=True)]
+            )
+        except sqlite3.Error as error:
+            log.error("what jobs have cannot be stored; trying again", error=str(error))
+            self.nodes.free = before
+            asyncio.get_running_loop().call_later(_RETRY_S, self._wake)
+            return nothing
+        for start in found.starts:
+            self._steps.launch(start.job)
+        return nothing
+
     def _pass(self) -> EasyPass:
         """Start what EASY says now."""
         self._pass_is_due = False
+        if self._folds:
+            return self._fold()
         now = self._clock()
         waiting = [job for job in self._in_order() if job.state is BatchState.PENDING]
         pending = [job for job in waiting if job.begin_s <= now]
@@ -254,7 +303,7 @@ class Cluster:
 
     def _end(self, job: Job, end: End) -> None:
         if not job.state.ended:
-            self.nodes.give_back(job.nodes)
+            self.nodes.give_back(job.held)
         job.state, job.exit_code, job.reason = end.state, end.exit_code, end.reason
         job.end_s = self._clock() if end.end_s is None else end.end_s
         try:

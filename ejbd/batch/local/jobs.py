@@ -22,14 +22,20 @@ CREATE TABLE IF NOT EXISTS jobs (
     processors INTEGER NOT NULL, walltime_s REAL NOT NULL,
     state TEXT NOT NULL, submit_s REAL NOT NULL, start_s REAL, end_s REAL, nodes TEXT NOT NULL,
     exit_code INTEGER, reason TEXT NOT NULL, cancelled INTEGER NOT NULL,
-    spec TEXT NOT NULL, begin_s REAL NOT NULL DEFAULT 0
+    spec TEXT NOT NULL, begin_s REAL NOT NULL DEFAULT 0,
+    folds INTEGER NOT NULL DEFAULT 0, holds TEXT NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS jobs_by_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
 """
+_ADDED = {
+    "begin_s": "REAL NOT NULL DEFAULT 0",
+    "folds": "INTEGER NOT NULL DEFAULT 0",
+    "holds": "TEXT NOT NULL DEFAULT '[]'",
+}
 _COLUMNS = (
     "id, name, comment, user, processors, walltime_s, state, submit_s, start_s, end_s, nodes, exit_code, reason, "
-    "cancelled, begin_s"
+    "cancelled, begin_s, folds, holds"
 )
 _LIVE = tuple(str(state) for state in BatchState if not state.ended)
 _MOST_VARIABLES = 500  # SQLite's limit on ? in one statement is far higher in every version in use
@@ -54,6 +60,8 @@ class Job:
     reason: str = ""
     cancelled: bool = False
     begin_s: float = 0.0  # it may not begin before
+    folds: bool = False  # it may be folded onto half of its processors
+    holds: Shares = ()  # of `nodes`, what it has while it is folded; none: all
 
     def wire(self) -> dict[str, Any]:
         """As the listing shows it."""
@@ -71,7 +79,13 @@ class Job:
             "exit_code": self.exit_code,
             "reason": self.reason,
             "begin_s": self.begin_s,
+            "share": [list(share) for share in (self.held if self.folds else ())],
         }
+
+    @property
+    def held(self) -> Shares:
+        """The processors that it has now."""
+        return self.holds or self.nodes
 
 
 class JobFile:
@@ -81,8 +95,10 @@ class JobFile:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.executescript(_SCHEMA)
-        if "begin_s" not in [row[1] for row in self._db.execute("PRAGMA table_info(jobs)")]:
-            self._db.execute("ALTER TABLE jobs ADD COLUMN begin_s REAL NOT NULL DEFAULT 0")  # made by an older server
+        there = [row[1] for row in self._db.execute("PRAGMA table_info(jobs)")]
+        for name, kind in _ADDED.items():
+            if name not in there:  # made by an older server
+                self._db.execute(f"ALTER TABLE jobs ADD COLUMN {name} {kind}")
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('cluster', ?)", (uuid.uuid4().hex,))
         self.cluster: str = self._db.execute("SELECT value FROM meta WHERE key = 'cluster'").fetchone()[0]
 
@@ -103,7 +119,7 @@ class JobFile:
     def add(self, job: Job, spec: dict[str, Any]) -> int:
         """Store a new job and give it its number, which no other job ever had."""
         cursor = self._db.execute(
-            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 15})", (*_values(job), json.dumps(spec))
+            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 17})", (*_values(job), json.dumps(spec))
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
@@ -178,14 +194,14 @@ def _values(job: Job) -> tuple[Any, ...]:
         job.reason,
         int(job.cancelled),
         job.begin_s,
+        int(job.folds),
+        json.dumps(job.holds),
     )
 
 
 def _job(row: tuple[Any, ...]) -> Job:
-    id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason, cancelled, begin = (
-        row
-    )
-    shares = tuple((node, count) for node, count in json.loads(nodes))
+    id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason = row[:13]
+    cancelled, begin, folds, holds = row[13:]
     return Job(
         id,
         name,
@@ -197,9 +213,15 @@ def _job(row: tuple[Any, ...]) -> Job:
         submit,
         start,
         end,
-        shares,
+        _shares(nodes),
         code,
         reason,
         bool(cancelled),
         begin,
+        bool(folds),
+        _shares(holds),
     )
+
+
+def _shares(text: str) -> Shares:
+    return tuple((node, count) for node, count in json.loads(text))

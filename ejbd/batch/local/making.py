@@ -7,4 +7,11 @@ from ejbd.config import LocalSettings, Settings
 
 
 def make(settings: Settings, own: LocalSettings) -> LocalBatch:
-    return LocalBatch(settings.cluster_dir, nodes=own.nodes, processors_per_node=own.processors_per_node)
+    return LocalBatch(
+        settings.cluster_dir,
+        nodes=len(own.node_names) or own.nodes,
+        processors_per_node=own.processors_per_node,
+        folds=own.pool,
+        names=own.node_names,
+        step=own.step,
+    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ejbd.batch.local.jobs import Shares
 
 
 class Nodes:
-    """`count` virtual nodes n1, n2, ... of `processors` each."""
+    """`count` virtual nodes n1, n2, ... of `processors` each, or those of these `names`."""
 
-    def __init__(self, count: int, processors: int) -> None:
+    def __init__(self, count: int, processors: int, names: Sequence[str] = ()) -> None:
         self.processors = processors
-        self.free = {f"n{number}": processors for number in range(1, count + 1)}
+        self.free = dict.fromkeys(names or [f"n{number}" for number in range(1, count + 1)], processors)
 
     @property
     def all_free(self) -> int:

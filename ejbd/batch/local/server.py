@@ -22,7 +22,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,7 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         name=name,
         comment=texts["comment"],
         user=pwd.getpwuid(os.getuid()).pw_name,
+        folds=bool(request.get("folds")) and processors > 1,
         processors=processors,
         walltime_s=_walltime(request["walltime_s"]),
         state=BatchState.HELD if request["hold"] else BatchState.PENDING,
@@ -209,9 +210,9 @@ def _make_launcher(directory: Path) -> None:
     temporary.rename(directory / "bin" / "srun")
 
 
-async def _run(directory: Path, nodes: int, processors: int) -> None:
+async def _run(directory: Path, nodes: int, processors: int, folds: bool, names: Sequence[str]) -> None:
     stopped = asyncio.Event()
-    cluster = Cluster(directory, nodes, processors, time.time)
+    cluster = Cluster(directory, nodes, processors, time.time, folds=folds, names=names)
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
@@ -237,6 +238,8 @@ def main() -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--cpus", type=int, default=4, help="processors of each node")
+    parser.add_argument("--folds", action="store_true", help="a pool: FCFS-malleable in place of EASY")
+    parser.add_argument("--names", default="", help="of the nodes, in one word")
     options = parser.parse_args()
     if options.nodes < 1 or options.cpus < 1:
         parser.error("a cluster needs at least one node of one processor")
@@ -253,7 +256,7 @@ def main() -> int:
         except BlockingIOError:
             print(f"a server for {directory} is running already")
             return 0
-        asyncio.run(_run(directory, options.nodes, options.cpus))
+        asyncio.run(_run(directory, options.nodes, options.cpus, options.folds, options.names.split()))
     except (Refused, OSError, sqlite3.Error) as error:
         print(f"ejbd.batch.local.server: {directory}: {error}", file=sys.stderr)
         return 2

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 @register
 class FcfsMalleable(Policy):
-    """Two questions: whether the head of a pool's queue starts, and on what; and whether a folded job is unfolded."""
+    """Two questions: whether the head of a pool's queue starts, and on what; and whether a folded job is unfolded.
+
+    In a queue it asks for nothing beside J0: what starts and is folded is for the pool below it to say.
+    """
 
     name = "fcfs-malleable"
     declares: ClassVar[type[Parameters]] = MalleableParameters
-    in_queues = False
+    folds_jobs = True
     parameters: MalleableParameters
 
     def answer(self, question: Question) -> Decision:

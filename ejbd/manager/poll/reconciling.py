@@ -134,6 +134,8 @@ class Reconciler:
         if seen is None or row.missing_since_s is not None or row.elements is not None:
             return False
         if row.state == SubjobState.RUNNING:
+            if seen.share:  # of a pool: what it has may be other than what its ranks are on
+                return False
             settled = row.releasing or row.joined or row.role == SubjobRole.RIGID
             runs = seen.state.holds_processors and seen.state is not BatchState.SUSPENDED
             return settled and runs and planned_end(row.start_s, seen) in (None, row.end_s)

@@ -34,6 +34,7 @@ def request_for(
         options=(*spec.options, *asked.words),
         native=spec.qsub,
         exclude=asked.exclude,
+        folds=asked.threads == 1 and spec.mpi != "openmpi",  # one command starts those, and they stay where they are
         umask=spec.umask,
         limits=spec.limits,
     )

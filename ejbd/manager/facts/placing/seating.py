@@ -10,6 +10,7 @@ from pathlib import Path
 from ejbd.core.placing import Host, Seat, place_wide
 from ejbd.files.userfiles import within
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing.folded import processors_now
 from ejbd.manager.facts.placing.mpi import LOOK_S, MOST_LAUNCH_BYTES
 from ejbd.manager.hands.files import Reads
 from ejbd.store.models import Launch, Worker
@@ -28,7 +29,7 @@ class Seating:
 def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int) -> Seating:
     """Where the ranks of a launch, `size` of them, go on these workers, in their order."""
     each = world.needs.processors
-    hosts = [Host(w.id, w.processors // each) for w in workers]
+    hosts = [Host(w.id, processors_now(world, w) // each) for w in workers]
     if not any(host.processors for host in hosts):  # narrower than a rank: it makes do with what there is
         hosts = [Host(w.id, 1) for w in workers]
     full = world.job.processes

@@ -184,6 +184,8 @@ def _note_run(world: JobWorld) -> Effects[None]:
     if job.setbacks or job.incarnation > 1 or job.start_s is None or ctx.up_since > job.start_s:
         return
     by_degree: dict[int, float] = {1: 0.0}
+    if _resized(world):
+        return  # a placement has one degree here, and this one had several
     for epoch in ctx.session.scalars(select(Epoch).where(Epoch.job_id == job.id)):
         end_s = epoch.stopping_s if epoch.stopping_s is not None else epoch.ended_s
         if epoch.code or epoch.running_s is None or end_s is None:
@@ -198,6 +200,11 @@ def _note_run(world: JobWorld) -> Effects[None]:
         by_degree[1] += _beside_launches(world)
     full_s = by_degree.pop(1)
     yield from _keep_run(world, full_s, {str(k): seconds for k, seconds in sorted(by_degree.items())})
+
+
+def _resized(world: JobWorld) -> bool:
+    query = select(Event.id).where(Event.job_id == world.job.id, Event.kind == EventKind.EPOCH_RESIZED)
+    return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
 def _beside_launches(world: JobWorld) -> float:

@@ -35,6 +35,7 @@ from ejbd.manager.rules.placements.generations import (
 from ejbd.manager.rules.placements.launching import add_launch, launching, start_epoch
 from ejbd.manager.rules.placements.lead import ensure_lead
 from ejbd.manager.rules.placements.pace import follow_delta
+from ejbd.manager.rules.placements.resizing import follow_share
 from ejbd.manager.rules.placements.setbacks import back_to_waiting
 from ejbd.manager.rules.placements.stopping import begin_checkpoint, stopping
 from ejbd.store.models import Epoch, Launch, Subjob
@@ -201,6 +202,8 @@ def _running(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     if epoch.fallback and is_proved(world, epoch):
         yield note(epoch, fallback=[])  # nothing goes back there any more, nor to a checkpoint before
         yield from drop_older(world, epoch)
+    if (yield from follow_share(world, epoch)):
+        return True
     yield from follow_delta(world, epoch)
     job, now = world.job, world.ctx.now
     wanted = set(job.members)

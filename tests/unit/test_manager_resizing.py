@@ -1,0 +1,107 @@
+"""A pool leaves a job half of its processors, and gives them back: what the daemon asks, and reckons with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld, Worker
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store, policy="fcfs-malleable")
+
+
+async def whole(live: LiveWorld) -> tuple[str, Worker]:
+    """A job of 16 ranks that runs on J0, each on a processor of its own."""
+    live.batch.free = 0
+    job = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    worker = await live.begin(f"{job}.0")
+    await live.poll(1)
+    assert (live.epochs(job)[0].state, live.epochs(job)[0].processors) == ("running", 16)
+    return job, worker
+
+
+def share(live: LiveWorld, job: str, processors: int) -> None:
+    seen = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[seen.id] = replace(seen, share=(("n1", processors),))
+
+
+def asked(worker: Worker) -> list[list[int]]:
+    return [[one["processor"] for one in payload["ranks"]] for kind, payload in worker.done if kind == "resize"]
+
+
+async def test_it_is_folded_and_unfolded_and_works_at_the_speed_of_each(live: LiveWorld) -> None:
+    job, worker = await whole(live)
+    share(live, job, 8)
+    await live.poll(1)
+    assert live.epochs(job)[0].processors == 16, "not before it was answered"
+    await live.work()
+    (epoch,) = live.epochs(job)
+    assert epoch.processors == 8 and [seat.processor for seat in epoch.placement] == [rank // 2 for rank in range(16)]
+    assert live.job(job).work_rate == 1 / 2
+    share(live, job, 16)
+    await live.poll(10)
+    await live.work()
+    assert asked(worker) == [[rank // 2 for rank in range(16)], list(range(16))]
+    assert (live.epochs(job)[0].processors, live.job(job).work_rate) == (16, 1.0)
+    told = [data for kind, data in live.events(job) if kind == "epoch.resized"]
+    assert [(one["was"], one["processors"], one["rate"]) for one in told] == [(16, 8, 0.5), (8, 16, 1.0)]
+    await live.poll(10)
+    assert not await worker.work(), "nothing is asked twice"
+
+
+async def test_a_daemon_killed_between_decision_and_answer_hears_it(live: LiveWorld) -> None:
+    job, worker = await whole(live)
+    share(live, job, 8)
+    await live.poll(1)
+    await live.restart()
+    await live.poll(1)
+    await live.work()
+    assert len(asked(worker)) == 1 and live.epochs(job)[0].processors == 8
+
+
+async def test_a_worker_that_refuses_is_asked_again_after_a_while(live: LiveWorld) -> None:
+    job, worker = await whole(live)
+    worker.fail["resize"] = {}
+    share(live, job, 8)
+    await live.poll(1)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert len(asked(worker)) == 1
+    assert (live.epochs(job)[0].processors, live.job(job).work_rate) == (16, 1.0), "its ranks are where they were"
+    assert "operation.failed" in live.kinds(job)
+    worker.fail.clear()
+    await live.poll(11)
+    await live.work()
+    assert live.epochs(job)[0].processors == 8
+
+
+async def test_while_a_worker_does_not_answer_nothing_else_is_asked(live: LiveWorld) -> None:
+    job, worker = await whole(live)
+    worker.deaf.add("resize")
+    for processors in (8, 16, 8):
+        share(live, job, processors)
+        await live.poll(1)
+        await live.work()
+    assert live.epochs(job)[0].processors == 16
+    worker.deaf.clear()
+    await live.poll(60)
+    await live.work()
+    assert asked(worker) == [[rank // 2 for rank in range(16)]] and live.epochs(job)[0].processors == 8
+
+
+async def test_a_job_that_starts_folded_is_launched_so(live: LiveWorld) -> None:
+    live.batch.free = 0
+    job = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    share(live, job, 8)
+    await live.begin(f"{job}.0")
+    await live.poll(1)
+    assert (live.epochs(job)[0].processors, live.job(job).work_rate) == (8, 1 / 2)
