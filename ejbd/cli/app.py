@@ -34,6 +34,7 @@ MODULES = {
     "hold": "jobs",
     "release": "jobs",
     "evolve": "evolve",
+    "resize": "resize",
     "window": "site",
     "doctor": "site",
     "drain": "drain",
