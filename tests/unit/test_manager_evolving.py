@@ -252,3 +252,28 @@ async def test_nothing_is_submitted_of_what_its_queue_cannot_hold(live: LiveWorl
         with pytest.raises(EjbError, match=said):
             await live.submit(peak, 600.0, elastic=True, evolving={"steps": steps})
     assert live.intents("submit") == []
+
+
+async def test_one_width_from_now_on_and_the_same_call_twice_is_one(live: LiveWorld) -> None:
+    job = await submitted(live)
+    (j0,) = live.subjobs(job)
+    await live.begin(j0.id)
+    await moved(live)
+    await live.poll(20)
+    with pytest.raises(EjbError, match="never has the 12 places free"):
+        await live.manager.evolve(job, "to:12", False, "ada")
+    first = await live.manager.evolve(job, "to:8", False, "ada")
+    await live.poll()
+    assert await live.manager.evolve(job, "to:8", False, "ada") == first
+    _, increment = live.subjobs(job)
+    assert increment.processors == 4
+    await live.begin(increment.id)
+    await moved(live)
+    assert live.epochs(job)[-1].processors == 8
+    await live.manager.evolve(job, "to:4", False, "ada")
+    await live.poll()
+    await moved(live)
+    assert live.job(job).members == [j0.id]
+    assert live.epochs(job)[-1].processors == 4
+    with pytest.raises(EjbError, match="4 places are held"):
+        await live.manager.evolve(job, "to:3", False, "ada")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ejbd.core.evolving.course import Course, parse_tail
 from ejbd.core.evolving.refit import fitted_from
+from ejbd.core.evolving.widths import tail_to
 from ejbd.errors import Code, EjbError
 from ejbd.manager.effects import Effects
 from ejbd.manager.facts.jobworld import JobWorld
@@ -13,9 +15,13 @@ from ejbd.manager.facts.room.evolving import space_of
 from ejbd.manager.rules.evolving.steps import take
 from ejbd.store.states import JobState
 
+_TO = re.compile(r"to:([0-9]{1,9})")  # one width from now on: `ejb resize`
+
 
 def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[Course]:
     """What comes of an evolving job is replaced: from the first time on that `tail` names. What has begun stays.
+
+    A tail `to:N` is one width from now on (`ejb resize`).
 
     Each width comes where it fits into what is free from now on, not before its time, and the step before is held.
     Answers the course that comes of it; `dry_run`: it is not taken. The profile ends when it did, or with the job's
@@ -30,7 +36,10 @@ def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[
     if course is None or job.state != JobState.RUNNING or j0 is None or j0.end_s is None:
         raise EjbError(Code.CONFLICT, f"job {job.id} does not run now, and its profile is replaced as it runs")
     try:
-        steps = parse_tail(tail, now)
+        to = _TO.fullmatch(tail)
+        steps = tail_to(course, int(to[1]), now, _ahead_s(world)) if to else parse_tail(tail, now)
+        if not steps:
+            return course  # it has this width already, or it is asked for: the same call twice is one
         last_s = max(at for at, _ in steps)
         changed = course.replaced(steps, course.end_s if course.end_s > last_s else j0.end_s)
     except ValueError as error:
@@ -42,6 +51,11 @@ def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[
     if not dry_run:
         yield from take(world, changed, f"{by} replaced what comes")
     return changed
+
+
+def _ahead_s(world: JobWorld) -> float:
+    """How much later what is asked for anew can be there: no look is missed between."""
+    return world.parameters().start_up_s + 2 * world.ctx.settings.poll_s
 
 
 def _fitted(world: JobWorld, course: Course, first: int, latest_s: float) -> Course:

@@ -164,13 +164,8 @@ def resize(ctx: Context, job_id: str, places: int | None, by: str) -> Effects[Co
     :func:`evolve` does.
     """
     world = _live(ctx, job_id, "resized")
-    course = world.course
-    wanted = places if places is not None or course is None else course.base
-    if course is not None and world.job.state == JobState.RUNNING:
-        present = course.step_at(ctx.now)
-        if present == len(course.profile.steps) - 1 and course.profile.steps[present].processors == wanted:
-            return course
-    found: Course = yield In(world, ReplaceTail(f"now:{wanted or 1}", by, False))
+    base = world.course.base if world.course is not None else 1
+    found: Course = yield In(world, ReplaceTail(f"to:{base if places is None else places}", by, False))
     return found
 
 
