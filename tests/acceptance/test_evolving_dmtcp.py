@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from ejbd.doctor.plugin import build
 from tests.acceptance.journeys import nothing_left, one_copy_only
-from tests.acceptance.sites import LocalSite
+from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.acceptance.test_evolving_local import all_ended, processor_seconds
-from tests.fakes.daemon import Daemon
+from tests.fakes.daemon import FAST, Daemon
 from tests.fakes.mpi import build_rank, missing_mpich
+from tests.integration.slurm_clusters import missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.dmtcp, pytest.mark.xdist_group("dmtcp")]
 
@@ -29,21 +33,48 @@ def program(tmp_path: Path) -> Path:
     return build_rank(tmp_path)
 
 
-def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path, program: Path) -> None:
-    site = LocalSite(tmp_path, 8, 4)
-    daemon = Daemon(tmp_path, site.toml)
+@contextmanager
+def on_slurm(folder: Path) -> Iterator[tuple[Daemon, SlurmSite]]:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    with shared_cluster(8, 4) as cluster:
+        site = SlurmSite(cluster, folder)
+        toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
+        yield Daemon(folder, toml, site.environment), site
+        cluster.empty()
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[tuple[Daemon, LocalSite]]:
+    site = LocalSite(folder, 8, 4)
+    yield Daemon(folder, site.toml), site
+    site.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "profile"),
+    [(embedded, "4:10s,12:15s,4:10m"), pytest.param(on_slurm, "4:12s,12:20s,4:10m", marks=pytest.mark.slurm)],
+)
+def test_holds_4_then_12_then_4_and_computes_the_same(
+    where: Callable[[Path], AbstractContextManager[tuple[Daemon, Site]]], profile: str, tmp_path: Path, program: Path
+) -> None:
+    with where(tmp_path) as (daemon, site):
+        evolves(daemon, site, profile, tmp_path, program)
+
+
+def evolves(daemon: Daemon, site: Site, widths: str, tmp_path: Path, program: Path) -> None:
     out = tmp_path / "out"
     record = build(daemon.state / "spool")  # as `ejb doctor` does: its ranks yield, and MPI_Finalize ends
     assert record["trusted"], record["why"]
     try:
         daemon.start()
-        profile = {"profile": "4:10s,12:15s,4:10m", "ntasks": None, "time": "15"}
+        profile = {"profile": widths, "ntasks": None, "time": "15"}
         job = daemon.submit(
             str(program), str(STEPS), overrides={**profile, "engine": "dmtcp", "mpi": "auto", "output": str(out)}
         )
         with one_copy_only(job):
             final = daemon.wait(job, timeout_s=400)
-        assert (final["state"], final["exit_code"], final["engine"]) == ("completed", 0, "dmtcp"), final
+        assert (final["state"], final["exit_code"], final["engine"]) == ("completed", 0, "dmtcp"), daemon.trace(job)()
         lines = out.read_text().splitlines()
         for rank in range(RANKS):
             assert lines.count(f"rank {rank} of {RANKS} ends, bad 0") == 1
@@ -57,4 +88,3 @@ def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path, program: P
         assert used < peak
     finally:
         daemon.stop()
-        site.close()

@@ -117,6 +117,22 @@ def test_a_node_is_lost(paced: Paced, cluster: SlurmCluster, step: int) -> None:
 
 
 @ALL
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_the_daemon_is_killed_in_a_step(paced: Paced, step: int) -> None:
+    """Before the job begins, and in each of its steps: killed, and started again two seconds later."""
+    daemon = paced.daemon
+    job = paced.submit("result", "4:8s,12:10s,4:5m")
+    if step:
+        daemon.wait_event(job, "epoch.running", step)
+    daemon.kill()
+    time.sleep(2)
+    daemon.start()
+    paced.ended_well("result", job)
+    assert paced.epochs(job) == [4, 12, 4]
+    assert [s["processors"] for s in all_ended(daemon, job)["subjobs"]] == [4, 8], "nothing is asked for twice"
+
+
+@ALL
 def test_two_jobs_whose_peaks_interlock(paced: Paced) -> None:
     """Two peaks of 20 on 32 processors."""
     peaks_interlock(replace(paced, ranks=20, steps=160), "8:6s,20:8s,8:5m")
