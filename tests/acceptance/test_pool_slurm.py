@@ -36,10 +36,15 @@ def test_two_jobs_share_an_allocation_and_compute_the_same(tmp_path: Path) -> No
             (found,) = json.loads(ejb("pool", "list", "--json"))
             return dict(found)
 
+        def pool_says() -> str:
+            logs = [*tmp_path.rglob("pool.out"), *tmp_path.rglob("ejbd.log")]
+            states = cluster.run("squeue", "--all")
+            return "\n".join([states, *(f"{log}: {log.read_text(errors='replace')[-2000:]}" for log in logs)])
+
         daemon.start()
         try:
             ejb("pool", "start", "-N", "2", "-t", "10", "play")
-            until(lambda: bool(told()["runs"]), "the pool does not run", 60)
+            until(lambda: bool(told()["runs"]), "the pool does not run", 180, pool_says)
             assert len(told()["nodes"]) == 2  # type: ignore[arg-type]
             inside = Client(socket=str(told()["socket"]))
 

@@ -82,7 +82,7 @@ def coordinators(there: World) -> list[psutil.Process]:
 
 
 def test_offered_where_it_is_installed(there: World) -> None:
-    assert there.manager.registrations[0]["engines"] == ["application", "dmtcp", "none"]
+    assert there.manager.registrations[0]["engines"] == ["application", "dmtcp", "profile", "none"]
 
 
 def test_moves(there: World) -> None:

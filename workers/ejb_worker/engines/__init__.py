@@ -10,7 +10,7 @@ from .base import Engine, EngineError
 from .dmtcp import DmtcpEngine
 from .dmtcp_tools import build_of_node
 from .none import NoneEngine
-from .profile import ProfileEngine
+from .offered import OfferedProfile
 from .site import MODULES
 
 __all__ = ["ENGINES", "build_of_node", "engine"]
@@ -33,13 +33,18 @@ def _site_engines() -> List[Engine]:
 
 ENGINES: Dict[str, Engine] = {
     engine.name: engine
-    for engine in (*_site_engines(), ApplicationEngine(), DmtcpEngine(), ProfileEngine(), NoneEngine())
+    for engine in (*_site_engines(), ApplicationEngine(), DmtcpEngine(), OfferedProfile(), NoneEngine())
 }
 
 
 def engine(name: str) -> Engine:
     """Raises EngineError with one sentence if there is none of that name."""
     try:
-        return ENGINES[name]
+        found = ENGINES[name]
     except KeyError:
         raise EngineError("engine %s is not known to this worker (known: %s)" % (name, ", ".join(ENGINES))) from None
+    if type(found) is OfferedProfile:
+        from .profile import ProfileEngine  # its modules would stay in the memory of every worker
+
+        found = ENGINES[name] = ProfileEngine()
+    return found

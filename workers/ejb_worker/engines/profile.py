@@ -28,7 +28,8 @@ from ..profiles.starting import RESTART, start
 from ..profiles.state import copy_state, newest, put_back, state_files, state_size
 from .application import CHECKPOINTED
 from .background import Background
-from .base import Checkpoint, Command, Engine, EngineError, EpochContext, Outcome, SpoiledCheckpoint
+from .base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
+from .offered import OfferedProfile
 
 READY = "profile.json"
 """In the epoch's folder: what its home has found, and what every rank is."""
@@ -287,12 +288,7 @@ class ProfileCheckpoint(Checkpoint):
         return Outcome(False, "it has not ended in time after it was told to stop")
 
 
-class ProfileEngine(Engine):
-    name = "profile"
-
-    def probe(self) -> str:
-        return "" if os.path.exists("/proc/self/status") else "engine profile needs /proc on this node"
-
+class ProfileEngine(OfferedProfile):
     def prepare(self, epoch: EpochContext) -> None:
         if epoch.restart_dir is not None:
             ranks_of(epoch.restart_dir)
