@@ -164,7 +164,8 @@ def test_lammps_by_its_profile_under_open_mpi(tmp_path: Path) -> None:
     assert widths == sorted(widths) and len(set(widths)) > 1, widths
     output = (tmp_path / "out.txt").read_text()
     stops = [int(line.split()[2]) for line in output.splitlines() if line.startswith("DONE step")]
-    assert len(stops) == len(epochs) and stops == sorted(set(stops)) and stops[-1] == LAMMPS_STEPS, stops
+    # A placement may be stopped before its first step is done.
+    assert 1 < len(stops) <= len(epochs) and stops == sorted(set(stops)) and stops[-1] == LAMMPS_STEPS, stops
     assert not (case / "STOP").exists()
 
 
