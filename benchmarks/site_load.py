@@ -31,15 +31,14 @@ import psutil
 from ejbd.api.auth import digest
 from ejbd.store.models import Token
 from ejbd.store.store import Store
-from harness import folder, machine
 from helper_cost import free_port
-from site_poll import FIRST_UID, add_users, bring_up, configure, process_cpu_s, submit
+from site_poll import FIRST_UID, as_root, process_cpu_s, site_with_jobs
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.socketunit import PYTHON, SocketUnit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
-from clusters.processes import daemons, end_processes
+from clusters.processes import daemons
 from clusters.programs import run
 
 SERVICE = f"u{FIRST_UID - 1}"
@@ -208,26 +207,11 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=count)
     for name, figure in {"seconds": 300.0, "polls": 60.0, "submissions": 4.0}.items():
         parser.add_argument(f"--{name}", type=float, default=figure)
-    parser.add_argument("--unshared", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if os.getuid() != 0:
-        print("skipped: it needs root, for users of its own")
+    options = as_root(parser)
+    if options is None:
         return 0
-    if not options.unshared:
-        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv, "--unshared"])
-    print(machine())
-    with folder() as where:
-        where.chmod(0o755)
-        add_users(where, options.users, first=FIRST_UID - 1)
-        configure(where, options.nodes, options.idle)
-        try:
-            bring_up(where, options.idle)
-            begun = time.monotonic()
-            submit(where, options)
-            print(f"{options.jobs} jobs submitted in {time.monotonic() - begun:.0f} s", flush=True)
-            return measure(where, options)
-        finally:
-            end_processes(where)
+    with site_with_jobs(options, first=FIRST_UID - 1) as where:
+        return measure(where, options)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -223,21 +224,25 @@ async def measure(where: Path, elastic: int, polls: int) -> list[Poll]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, count in {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 40, "elastic": 200, "polls": 5}.items():
-        parser.add_argument(f"--{name}", type=int, default=count)
+def as_root(parser: argparse.ArgumentParser) -> argparse.Namespace | None:
+    """The options, in a mount namespace of its own; None, and why is printed, where that cannot be."""
     parser.add_argument("--unshared", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if os.getuid() != 0:
         print("skipped: it needs root, for users of its own")
-        return 0
+        return None
     if not options.unshared:
         os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv, "--unshared"])
     print(machine())
+    return options
+
+
+@contextmanager
+def site_with_jobs(options: argparse.Namespace, first: int = FIRST_UID) -> Iterator[Path]:
+    """A site with its users (the first of them has the number `first`) and jobs; its folder."""
     with folder() as where:
         where.chmod(0o755)
-        add_users(where, options.users)
+        add_users(where, options.users, first=first)
         assert pwd.getpwuid(FIRST_UID).pw_name == f"u{FIRST_UID}"
         configure(where, options.nodes, options.idle)
         try:
@@ -245,10 +250,21 @@ def main() -> int:
             begun = time.monotonic()
             submit(where, options)
             print(f"{options.jobs} jobs submitted in {time.monotonic() - begun:.0f} s", flush=True)
-            time.sleep(60)  # two passes of backfilling
-            found = asyncio.run(measure(where, options.elastic, options.polls))
+            yield where
         finally:
             end_processes(where)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, count in {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 40, "elastic": 200, "polls": 5}.items():
+        parser.add_argument(f"--{name}", type=int, default=count)
+    options = as_root(parser)
+    if options is None:
+        return 0
+    with site_with_jobs(options) as where:
+        time.sleep(60)  # two passes of backfilling
+        found = asyncio.run(measure(where, options.elastic, options.polls))
     ours = [one.ours for one in found]
     print(f"a poll: {spread(ours)} s of CPU; under 1 s: {'yes' if max(ours) < 1 else 'NO'}")
     return 0 if max(ours) < 1 else 1

@@ -41,7 +41,7 @@ def _resize(context: typer.Context, job: str, to: int | None, wait_s: float, as_
     )
     if wait_s:
         try:
-            handle.resize(to, wait_s=wait_s)
+            handle.await_places(to or course["base"], course["base"], wait_s)
         except TimeoutError as late:
             out.note(f"{late}; the request stays")
             raise typer.Exit(TIME_OUT) from None

@@ -135,13 +135,19 @@ class Job:
         """
         course = dict(self.client.request("POST", job_path(self.id, "/resize"), body={"to": to}).json())
         if wait_s is not None:
-            wanted = to or course["base"]
-            end = time.monotonic() + wait_s
-            while not holds(self.status(), wanted, course["base"]):
-                if (left_s := end - time.monotonic()) <= 0:
-                    raise TimeoutError(f"job {self.id} does not hold {wanted} places after {wait_s:g} s")
-                time.sleep(min(LOOK_S, left_s))
+            self.await_places(to or course["base"], course["base"], wait_s)
         return course
+
+    def await_places(self, places: int, base: int, wait_s: float) -> None:
+        """Wait `wait_s` seconds at most until an evolving job with `base` places throughout holds so many.
+
+        Raises TimeoutError.
+        """
+        end = time.monotonic() + wait_s
+        while not holds(self.status(), places, base):
+            if (left_s := end - time.monotonic()) <= 0:
+                raise TimeoutError(f"job {self.id} does not hold {places} places after {wait_s:g} s")
+            time.sleep(min(LOOK_S, left_s))
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
