@@ -279,7 +279,8 @@ class ClusterView:
     read ("": they were, or there are none). `fair_share`: how what an account uses lowers the priority of its jobs that
     wait (None: it does not).
 
-    `schedules`: its scheduler is at work; where it is switched off, nothing starts.
+    `schedules`: its scheduler is at work; where it is switched off, nothing starts. `elements_listed`: `jobs` has each
+    element of an array that is to be listed, so that one without a row waits no more.
 
     `blind`: why jobs of others cannot be seen, in plain English ("" where they are): what looks free may be planned for
     a job, so that no queue has windows then.
@@ -304,6 +305,7 @@ class ClusterView:
     limits_unknown: str = ""
     fair_share: FairShare | None = None
     schedules: bool = True
+    elements_listed: bool = False
     blind: str = ""
 
     def queue(self, name: str) -> QueueView | None:

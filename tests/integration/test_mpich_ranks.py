@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -134,7 +133,7 @@ export OMP_NUM_THREADS=1
         ["env", "A=b"],
         ["nice", "-n", "1"],
         [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"],
-        ["unshare", "--map-root-user", "--fork", "--pid", "--mount-proc"],
+        ["unshare", "--map-root-user", "--mount", "--fork"],
     ],
     ids=["a script", "bash -c", "env", "nice", "python", "a container"],
 )
@@ -142,12 +141,12 @@ def test_mpi_behind_something_else_is_not_rank_0_of_1(there: World, program: Pat
     (there.spool / "wrapper.sh").write_text(WRAPPER)
     (there.spool / "wrapper.sh").chmod(0o755)
     if words[0] == "unshare" and subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no namespaces of processes can be made here")
+        pytest.skip("no namespaces can be made here")
     stale = {"PMI_FD": "7", "PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"}
-    # Ranks that are all process 1 of their own namespace: UCX names shared memory by that, and hung now and then.
-    apart = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp"} if words[0] == "unshare" else {}
-    environment: dict[str, Any] = {**stale, **apart}
-    there.launch_file(*words, str(program), "3", size=RANKS, **environment)
+    # Ranks in user namespaces of their own may not open one another's files by /proc. UCX over TCP is no way round it:
+    # such ranks hang now and then, under MPICH's own mpiexec as well.
+    environment = {**stale, "UCX_TLS": "posix,self", "UCX_POSIX_USE_PROC_LINK": "n"} if words[0] == "unshare" else stale
+    there.launch_file(*words, str(program), "3", ordinal=0, size=RANKS, **environment)
     launch_with(there, env={}, preload=None)
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
     for rank in range(RANKS):

@@ -162,5 +162,11 @@ def test_an_element_that_is_cancelled_while_others_wait_with_it_is_cancelled_tho
     elsewhere.elements = arrays.note(
         elsewhere, [row("7_1", runs)], {}, lately=True
     )  # a listing of those that matter alone
+    began = Subjob(batch_id="6", processors=2, tag="", elements=arrays.new_elements("1-2"))
+    began.elements = arrays.note(began, [row("6_1", runs)], {}, lately=False, all_listed=True)
+    assert began.elements is not None
+    assert arrays.which(began.elements) == {"running": "1", "waiting": "2"}, "it may have run long ago"
+    began.elements = arrays.note(began, [row("6_1", runs)], {}, lately=True, all_listed=True)
+    assert began.elements is not None and arrays.which(began.elements) == {"cancelled": "2", "running": "1"}
     for other in (cut, elsewhere):
         assert other.elements is not None and "cancelled" not in arrays.which(other.elements)

@@ -135,10 +135,12 @@ def test_an_input_is_edited_in_a_copy() -> None:
     assert other.input is not None and "'restart'" in other.input[1] and other.env["EJB_SIZE"] == "3"
 
 
-def test_gromacs_has_its_checkpoint_from_the_first_start_on_and_one_rank_of_openfoam_is_not_parallel() -> None:
+def test_gromacs_starts_as_it_is_written_and_one_rank_of_openfoam_is_not_parallel() -> None:
     gromacs = ["gmx_mpi", "mdrun", "-deffnm", "md"]
     first = start(SHIPPED_PROFILES["gromacs"], gromacs, {"deffnm": "md"}, ranks=2, before=None, epoch=1)
-    assert first.words[-2:] == ("-cpi", "md.cpt")
+    assert first.words == tuple(gromacs), "a file that an earlier run left is not gone on from"
+    later = start(SHIPPED_PROFILES["gromacs"], gromacs, {"deffnm": "md"}, ranks=2, before=4, epoch=2)
+    assert later.words[-2:] == ("-cpi", "md.cpt")
     foam = ["icoFoam", "-parallel"]
     alone = start(SHIPPED_PROFILES["openfoam"], foam, {"endTime": "1"}, ranks=1, before=2, epoch=2)
     assert alone.words == ("icoFoam",)

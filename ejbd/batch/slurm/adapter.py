@@ -132,6 +132,7 @@ class SlurmBatch:
             limits=limits,
             limits_unknown=self._limits.unknown if own else UNREAD if enforced(settings) else "",
             fair_share=self._limits.fair,
+            elements_listed=not unparsed,
             blind=await self.blindness(),
         )
 

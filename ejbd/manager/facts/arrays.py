@@ -56,12 +56,18 @@ def families(view: ClusterView) -> dict[str, list[BatchJobView]]:
 
 
 def note(
-    subjob: Subjob, rows: Sequence[BatchJobView], outcomes: Mapping[str, BatchEnd], *, lately: bool = False
+    subjob: Subjob,
+    rows: Sequence[BatchJobView],
+    outcomes: Mapping[str, BatchEnd],
+    *,
+    lately: bool = False,
+    all_listed: bool = False,
 ) -> dict[str, Any]:
     """With what is said of the elements: by a listing, or by the accounts of those that are listed no more.
 
     `lately`: the listing before this one is so fresh that one that began since would be listed. Slurm forgets at once
-    an element that is cancelled while others of its array wait with it.
+    an element that is cancelled while others of its array wait with it. `all_listed`: so also where those others have
+    begun before any listing saw them wait.
     """
     kept = subjob.elements or {"all": None, "ended": {}, "code": 0}
     ended = {state: RangeSet(text) for state, text in kept["ended"].items()}
@@ -88,7 +94,7 @@ def note(
             living.add(index)
             if state.holds_processors:
                 running.add(index)
-    before = kept.get("ahead", kept["all"] if ahead else None)  # only Slurm tells of those that wait as one
+    before = kept.get("ahead", kept["all"] if ahead or all_listed else None)  # only Slurm tells of those that wait
     if whole and lately and before:
         gone = RangeSet(before) - ahead - living
         for others in ended.values():

@@ -182,7 +182,8 @@ class Reconciler:
             return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one
         looked_s = self._context().looked_s
         lately = looked_s is not None and self._view.time_s - max(looked_s, subjob.submit_s or 0) < FORGOTTEN_S
-        elements = arrays.note(subjob, rows, own, lately=lately)
+        all_listed = self._view.elements_listed
+        elements = arrays.note(subjob, rows, own, lately=lately, all_listed=all_listed)
         if elements != subjob.elements:
             do(self._context(), note(subjob, elements=elements))
         return arrays.as_one(subjob, rows)
