@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,12 @@ import pytest
 from tests.acceptance.evolving import GRACE, Paced, a_tail_is_replaced_from_inside, build_paced, peaks_interlock
 from tests.acceptance.journeys import nothing_left
 from tests.acceptance.sites import LocalSite
-from tests.fakes.daemon import Daemon
+from tests.acceptance.test_faults_local import workers
+from tests.fakes.daemon import Daemon, until
+
+ALL = pytest.mark.skipif(
+    os.environ.get("EJB_TEST_EVOLVING") != "all", reason="half a minute each: EJB_TEST_EVOLVING=all runs them"
+)
 
 
 @pytest.fixture
@@ -41,6 +47,27 @@ def test_a_tail_is_replaced_from_inside_the_job(paced: Paced, site: LocalSite) -
     job = a_tail_is_replaced_from_inside(paced, "4:4m,12:1m", "now:12,+8s:4")
     assert paced.epochs(job) == [4, 12, 4]
     nothing_left(paced.daemon, site, job)
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=ALL), 2, pytest.param(3, marks=ALL)])
+def test_a_node_is_lost(paced: Paced, site: LocalSite, step: int) -> None:
+    """As on Slurm; a worker that is killed takes its batch job with it here. In its narrow steps that is J0's, in the
+    wide one the increment's."""
+    daemon = paced.daemon
+    job = paced.submit("result", "4:8s,12:6s,4:5m" if step == 3 else "4:8s,12:2m,4:5m")
+    daemon.wait_event(job, "epoch.running", step)
+    lost = daemon.job(job)["subjobs"][step == 2]
+    for worker in workers(daemon, lost["id"]):
+        worker.kill()
+
+    def another() -> bool:
+        asked = [s for s in daemon.job(job)["subjobs"] if s["processors"] == lost["processors"]]
+        return len(asked) > 1 and asked[-1]["start_s"] is not None
+
+    until(another, "no other one comes in its place", 90, daemon.trace(job))
+    paced.ended_well("result", job)
+    assert paced.epochs(job) == {1: [4, 4, 12], 2: [4, 12, 4, 12], 3: [4, 12, 4, 4]}[step]
+    nothing_left(daemon, site, job)
 
 
 def test_a_job_that_does_not_give_back_is_ended_and_was_told_so(tmp_path: Path, site: LocalSite) -> None:
