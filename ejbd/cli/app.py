@@ -22,7 +22,7 @@ EPILOG = (
 _PLAIN = {"help_option_names": ["-h", "--help"]}
 # In the order of the help. Each module has `add_to`, which adds the commands that it has.
 MODULES = {
-    "submit": "submit_command",
+    "submit": "submission.command",
     "status": "status",
     "wait": "waiting",
     "watch": "jobs",
@@ -48,7 +48,7 @@ MODULES = {
     "pool": "pool",
     "profile": "profile",
     "workflow": "workflow",
-    "sim": "sim",
+    "sim": "sim.commands",
     "demo": "demo",
 }
 

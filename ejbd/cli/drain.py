@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli.moments import parse_moment
 from ejbd.cli.options import AsJson, MaybeText, client, output
 from ejbd.cli.output import Output, printable
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
+from ejbd.cli.submission.moments import parse_moment
 from ejbd.errors import Code, EjbError
 
 

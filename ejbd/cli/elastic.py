@@ -9,7 +9,7 @@ import typer
 
 from ejbd.cli import completion
 from ejbd.cli.options import AsJson, client, output
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
 from ejbd.client.job import Job
 from ejbd.errors import Code, EjbError
 

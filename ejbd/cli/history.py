@@ -10,7 +10,7 @@ import typer
 
 from ejbd.cli.options import AsJson, MaybeInt, MaybePath, MaybeText, client, output
 from ejbd.cli.output import ascii_only, printable, width
-from ejbd.cli.words import clock, duration
+from ejbd.cli.show.words import clock, duration
 from ejbd.errors import Code, EjbError
 
 history_app = typer.Typer(help="Keep run times of the past, and plan walltimes by them.", no_args_is_help=True)
@@ -142,7 +142,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Draw the law of an application's run times and the walltimes that follow from it."""
-    from ejbd.cli.history_chart import law_chart, law_svg
+    from ejbd.cli.show.history_chart import law_chart, law_svg
     from ejbd.studies.speculative.sequences import time_of
 
     out = output(as_json, False)

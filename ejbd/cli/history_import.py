@@ -10,7 +10,7 @@ from typing import Any
 
 from ejbd.accounting.reading import STANDARD, Format, read_runs
 from ejbd.accounting.rows import Oddities
-from ejbd.cli.sim_progress import Shown
+from ejbd.cli.sim.progress import Shown
 from ejbd.client.client import Client
 from ejbd.wire.naming import application_name
 from ejbd.wire.toldruns import ToldRun

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import exporting, following, showing, showing_moves
-from ejbd.cli.chart import chart
 from ejbd.cli.options import LAST, AsJson, MaybeText, Quiet, Selectors, client, output
 from ejbd.cli.output import Mode, Output, ascii_only, colours, printable, width
 from ejbd.cli.selecting import ids, path
+from ejbd.cli.show import exporting, following
+from ejbd.cli.show import jobs as showing
+from ejbd.cli.show import moves as showing_moves
+from ejbd.cli.show.chart import chart
 from ejbd.client.client import Client
 from ejbd.client.messages import AGAIN_S, LostConnection
 from ejbd.errors import Code, EjbError

@@ -26,7 +26,7 @@ def main() -> None:
 
             sys.exit(links.run(name, words))
         if "submit" in words and _COMPLETING not in os.environ:
-            from ejbd.cli.submit import quickly
+            from ejbd.cli.submission.submitting import quickly
 
             code = quickly(words)
             if code is not None:

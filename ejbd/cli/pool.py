@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
 from ejbd.client import pools
 from ejbd.errors import Code, EjbError
 

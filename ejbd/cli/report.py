@@ -9,7 +9,7 @@ import typer
 
 from ejbd.cli.options import AsJson, client, output
 from ejbd.cli.output import printable
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
 
 
 def report(

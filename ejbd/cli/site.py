@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from ejbd.cli import completion
-from ejbd.cli.calendars import tell_calendar
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output, printable
-from ejbd.cli.trouble import tell_trouble
-from ejbd.cli.words import clock, slots
+from ejbd.cli.show.calendars import tell_calendar
+from ejbd.cli.show.trouble import tell_trouble
+from ejbd.cli.show.words import clock, slots
 from ejbd.client.messages import segment
 from ejbd.errors import Code, EjbError
 

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import columns, completion, showing
+from ejbd.cli import completion
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output
 from ejbd.cli.selecting import ids, names_several, path
-from ejbd.cli.trouble import tell_trouble
+from ejbd.cli.show import columns
+from ejbd.cli.show import jobs as showing
+from ejbd.cli.show.trouble import tell_trouble
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 from ejbd.wire.payloads import JobView

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from ejbd.cli import following, showing
 from ejbd.cli.options import AsJson, Quiet, Selectors, client, output
 from ejbd.cli.selecting import ids, path
+from ejbd.cli.show import following
+from ejbd.cli.show import jobs as showing
 from ejbd.client.outcome import exit_code
 from ejbd.errors import Code, EjbError
 from ejbd.wire.payloads import JobDetail

@@ -10,7 +10,7 @@ import typer
 
 from ejbd.cli.options import AsJson, MaybePath, MaybeText, Quiet, client, output
 from ejbd.cli.output import Output, printable
-from ejbd.cli.words import duration
+from ejbd.cli.show.words import duration
 from ejbd.errors import Code, EjbError
 from ejbd.wire.kinds import ENGINES
 
@@ -98,7 +98,7 @@ def report(
     found = client(context).workflow_report(workflow)
     out = output(as_json, False)
     if svg is not None:
-        from ejbd.cli.workflow_chart import chart
+        from ejbd.cli.show.workflow_chart import chart
 
         try:
             svg.write_text(chart(found), encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.cli.sbatchwords import Known, behind_the_script, translated
-from ejbd.cli.submit_words import KNOWN as SUBMIT
+from ejbd.cli.submission.sbatchwords import Known, behind_the_script, translated
+from ejbd.cli.submission.words import KNOWN as SUBMIT
 from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.options.sbatch import OPTIONS, Argument
 from ejbd.store.states import JobState

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ejbd.cli.app import app
-from ejbd.cli.calendars import tell_calendar
 from ejbd.cli.output import Output
+from ejbd.cli.show.calendars import tell_calendar
 from ejbd.errors import EjbError
 from tests.fakes.api_server import ApiServer
 

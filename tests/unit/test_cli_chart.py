@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.cli.chart import chart, plan_chart, plan_lines
 from ejbd.cli.output import printable
-from ejbd.cli.words import duration
+from ejbd.cli.show.chart import chart, plan_chart, plan_lines
+from ejbd.cli.show.words import duration
 
 
 def subjob(ordinal: int, processors: int, start_s: float | None, end_s: float | None, state: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_sbatch_waits_and_ends_as_the_job_does(said: Said, server: ApiServer, mo
             server.run(server.manager.end(id, state, exit_code=code))
             yield {}
 
-        monkeypatch.setattr("ejbd.cli.following.events", ends)
+        monkeypatch.setattr("ejbd.cli.show.following.events", ends)
         found = said("sbatch", *words, "-n", "1", "-t", "1", "--wrap", "a", code=code)
         assert re.match(f"{begins}[0-9]+\n", found)
 

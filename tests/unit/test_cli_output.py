@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ejbd.cli import exporting
 from ejbd.cli.output import as_typed
+from ejbd.cli.show import exporting
 from ejbd.errors import Code, EjbError
 
 

@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from ejbd.cli import sbatchwords, submit, submit_command, submit_words
 from ejbd.cli.app import MODULES, app
-from ejbd.cli.submit_words import KNOWN, OPTIONS, Kind, Typed
+from ejbd.cli.submission import command as submit_command
+from ejbd.cli.submission import sbatchwords
+from ejbd.cli.submission import submitting as submit
+from ejbd.cli.submission import words as submit_words
+from ejbd.cli.submission.words import KNOWN, OPTIONS, Kind, Typed
 from ejbd.errors import EjbError
 
 # What a start of `ejb submit` must not load: it would be paid for at every submission.
@@ -24,8 +27,9 @@ HEAVY = {
     *("structlog", "asyncio", "argparse", "dataclasses", "inspect", "uuid", "typing_extensions", "importlib.metadata"),
 }
 OURS = {
-    *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submit", "ejbd.cli.submit_words"),
-    *("ejbd.cli.sbatchwords", "ejbd.errors", "ejbd.files", "ejbd.files.paths", "ejbd.client", "ejbd.client.client"),
+    *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submission", "ejbd.errors", "ejbd.files"),
+    *(f"ejbd.cli.submission.{name}" for name in ("submitting", "words", "sbatchwords")),
+    *("ejbd.files.paths", "ejbd.client", "ejbd.client.client"),
     *("ejbd.client.messages", "ejbd.client.here", "ejbd.client.unix", "ejbd.wire", "ejbd.wire.reaching"),
 }
 
@@ -64,7 +68,7 @@ def test_a_submission_loads_only_what_it_needs(line: list[str], tmp_path: Path) 
 
 def test_a_command_does_not_load_the_others(tmp_path: Path) -> None:
     loaded = loaded_by(["status", "--help"], tmp_path)
-    others = {"ejbd.cli.sim", "ejbd.cli.jobs", "ejbd.cli.site", "ejbd.cli.submit_command"}
+    others = {"ejbd.cli.sim.commands", "ejbd.cli.jobs", "ejbd.cli.site", "ejbd.cli.submission.command"}
     assert "ejbd.cli.status" in loaded and not loaded & others
 
 

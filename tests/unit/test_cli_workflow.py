@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ejbd.cli.app import app
-from ejbd.cli.workflow_chart import chart
+from ejbd.cli.show.workflow_chart import chart
 from ejbd.errors import EjbError
 from tests.fakes.api_server import ApiServer
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.cli import showing
 from ejbd.cli.options import output
+from ejbd.cli.show import jobs as showing
 from ejbd.core.bundling.guard import (
     COMPUTES_S,
     LOOKED_AT,

@@ -22,7 +22,7 @@ import ejbd.core.policy as policies
 import ejbd.plugins.policies
 from ejbd.api.app import create_app
 from ejbd.api.auth import digest
-from ejbd.cli import submit
+from ejbd.cli.submission import submitting as submit
 from ejbd.client.client import Client
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.policy import Bundling

@@ -10,7 +10,7 @@ import pytest
 
 from ejbd.api.models import Explanation
 from ejbd.batch.slurm.commands import Begins
-from ejbd.cli.showing import walltime_lines
+from ejbd.cli.show.jobs import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.speculation.sending import TRIES
 from ejbd.core.view import BatchJobView, BatchState

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ejbd.cli import showing_moves
 from ejbd.cli.output import Mode, Output
+from ejbd.cli.show import moves as showing_moves
 from ejbd.manager.telling.hops import moves
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker

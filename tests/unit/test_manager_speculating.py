@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from ejbd.api.models import Explanation
-from ejbd.cli.showing import walltime_lines
+from ejbd.cli.show.jobs import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError

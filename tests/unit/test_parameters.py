@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ejbd.api.models import OverridesBody
-from ejbd.cli.submit_words import OPTIONS
+from ejbd.cli.submission.words import OPTIONS
 from ejbd.config import QueueSettings, changes_schema, settings_model
 from ejbd.core.bundling.parameters import BundlingParameters, Order, Rules, rules_of
 from ejbd.core.parameters import Declared, Parameters, declared
@@ -63,7 +63,8 @@ def test_a_declared_parameter_is_everywhere(one: Declared) -> None:
 def options_of(command: str) -> set[str]:
     import inspect
 
-    from ejbd.cli import sim, sim_replay
+    from ejbd.cli.sim import commands as sim
+    from ejbd.cli.sim import replaying as sim_replay
 
     return set(inspect.signature({"run": sim.run, "replay": sim_replay.replay}[command]).parameters)
 

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from ejbd.cli import sim_progress
 from ejbd.cli.main import main
+from ejbd.cli.sim import progress as sim_progress
 from ejbd.sim import playing, progress
 from ejbd.sim.compiled import NUMBA_PLAIN
 from ejbd.sim.models import Model, generate
@@ -119,7 +119,7 @@ def test_what_takes_long_says_now_and_then_how_far_it_is(
 ) -> None:
     """Not on a terminal: nothing for five seconds, then lines more and more seldom; compiling is told at once."""
     now = [0.0]
-    monkeypatch.setattr("ejbd.cli.sim_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ejbd.cli.sim.progress.time.monotonic", lambda: now[0])
     with sim_progress.shown():
         for second in range(100):
             now[0] = float(second)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ejbd.cli.main import main
-from ejbd.cli.sim_live import factor
+from ejbd.cli.sim.live import factor
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim.run import Policy

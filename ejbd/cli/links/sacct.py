@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from ejbd.cli.links import fields, options, real, states
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Row, listed, named, rows_of
-from ejbd.cli.moments import parse_moment
 from ejbd.cli.output import printable
+from ejbd.cli.submission.moments import parse_moment
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 

@@ -15,7 +15,7 @@ def run(words: Sequence[str]) -> int:
         if code is None:
             print(f"ejb {__version__}")
         return code or 0
-    from ejbd.cli.submit import quickly
+    from ejbd.cli.submission.submitting import quickly
 
     line = ["submit", "--numbered", *words]
     code = quickly(line)

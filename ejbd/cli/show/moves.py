@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from ejbd.cli.output import Output, printable
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
 
 _LONG = 4  # so many hops of a move, the longest, are marked
 _NOTED_S = 0.05  # ... if they take that long

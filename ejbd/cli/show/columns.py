@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ejbd.cli.output import Output
-from ejbd.cli.words import clock, duration, elapsed
+from ejbd.cli.show.words import clock, duration, elapsed
 from ejbd.errors import Code, EjbError
 from ejbd.wire.payloads import JobView
 from ejbd.wire.states import TERMINAL_JOB

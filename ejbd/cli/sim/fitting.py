@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ejbd.cli.options import AsJson, output
-from ejbd.cli.sim_options import figure
+from ejbd.cli.sim.options import figure
 
 
 def fit(

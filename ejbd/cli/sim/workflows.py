@@ -9,7 +9,7 @@ import typer
 
 from ejbd.cli.options import MaybeText, output
 from ejbd.cli.output import json_text
-from ejbd.cli.sim_options import Limit, Procs, Rule, RuleName, Traces, source_of, tell_rows, writable
+from ejbd.cli.sim.options import Limit, Procs, Rule, RuleName, Traces, source_of, tell_rows, writable
 from ejbd.errors import Code, EjbError
 
 

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from ejbd.cli.output import printable
-from ejbd.cli.words import duration
+from ejbd.cli.show.words import duration
 
 _ROWS = 10
 _LABEL = 6

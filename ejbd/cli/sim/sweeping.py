@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from ejbd.cli.options import AsJson, output
-from ejbd.cli.sim_options import (
+from ejbd.cli.sim.options import (
     DefaultMemory,
     KindName,
     Limit,
@@ -29,7 +29,7 @@ from ejbd.cli.sim_options import (
     setting_of,
     source_of,
 )
-from ejbd.cli.sim_progress import shown
+from ejbd.cli.sim.progress import shown
 from ejbd.errors import Code, EjbError
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ejbd.cli.words import duration
+from ejbd.cli.show.words import duration
 from ejbd.wire.kinds import SubjobRole
 
 _LABEL = 12

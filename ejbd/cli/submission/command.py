@@ -8,10 +8,11 @@ from typing import Annotated, Any, Optional
 import typer
 from typer.core import TyperCommand
 
-from ejbd.cli import completion, sbatchwords, submit_words
-from ejbd.cli import submit as submitting
+from ejbd.cli import completion
 from ejbd.cli.options import client
-from ejbd.cli.submit_words import KNOWN, OPTIONS, Kind, Option, Typed
+from ejbd.cli.submission import sbatchwords, submitting
+from ejbd.cli.submission import words as submit_words
+from ejbd.cli.submission.words import KNOWN, OPTIONS, Kind, Option, Typed
 
 _IS_COMMAND = "ejb.is_command"
 # typer reads these at run time, where `X | None` is no type of its own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ejbd.cli.output import Output, printable
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
 
 
 def tell_calendar(queue: dict[str, Any], out: Output) -> None:

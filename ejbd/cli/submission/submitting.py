@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ejbd.cli import sbatchwords, submit_words
 from ejbd.cli.output import Output, choose, printable
-from ejbd.cli.submit_words import KNOWN, OVERRIDES, Typed
+from ejbd.cli.submission import sbatchwords
+from ejbd.cli.submission import words as submit_words
+from ejbd.cli.submission.words import KNOWN, OVERRIDES, Typed
 from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
@@ -61,7 +62,7 @@ def submit(typed: Typed, daemon: Client) -> int:
     if strayed:
         out.note(f"{strayed} stands behind {words[0]} and goes to it; options of ejb stand before the script's name")
     if given.get("dry_run") or given.get("test_only"):
-        from ejbd.cli import showing
+        from ejbd.cli.show import jobs as showing
 
         plan = daemon.request("POST", "/v1/jobs/plan", body=body).json()
         out.result(plan, lambda: showing.plan(plan, out), quiet="elastic" if plan["elastic"] else "passed-through")
@@ -94,7 +95,7 @@ def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> in
     out.note(_carried(job))
     if not wait:
         return 0
-    from ejbd.cli import following
+    from ejbd.cli.show import following
 
     try:
         for _ in following.events(daemon, job["id"], out):
@@ -106,7 +107,8 @@ def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> in
 
 
 def _waited_for(job: JobCreated, daemon: Client, out: Output) -> int:
-    from ejbd.cli import following, showing
+    from ejbd.cli.show import following
+    from ejbd.cli.show import jobs as showing
     from ejbd.client.messages import job_path
     from ejbd.client.outcome import exit_code
 
@@ -133,7 +135,7 @@ def _of_variables() -> list[str]:
     """Options by sbatch's input variables."""
     if not any(name.startswith("SBATCH_") for name in os.environ):
         return []
-    from ejbd.cli import sbatchvariables
+    from ejbd.cli.submission import sbatchvariables
 
     return list(sbatchvariables.options(os.environ))
 

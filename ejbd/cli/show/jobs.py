@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ejbd.cli.chart import plan_chart, plan_lines
-from ejbd.cli.columns import charged
 from ejbd.cli.output import Output, ascii_only, printable, width
-from ejbd.cli.words import clock, duration, slots
+from ejbd.cli.show.chart import plan_chart, plan_lines
+from ejbd.cli.show.columns import charged
+from ejbd.cli.show.words import clock, duration, slots
 from ejbd.wire.payloads import EventView, JobView
 
 

@@ -9,12 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ejbd.cli import sim_compare, sim_fit, sim_live, sim_replay, sim_sweep, sim_value, sim_workflow
 from ejbd.cli.options import AsJson, MaybeFloat, MaybeInt, MaybePath, MaybeText, output
 from ejbd.cli.output import json_text
-from ejbd.cli.policy_options import policy_options
-from ejbd.cli.sim_evolving import tell_worth
-from ejbd.cli.sim_options import (
+from ejbd.cli.sim import comparing as sim_compare
+from ejbd.cli.sim import fitting as sim_fit
+from ejbd.cli.sim import live as sim_live
+from ejbd.cli.sim import replaying as sim_replay
+from ejbd.cli.sim import sweeping as sim_sweep
+from ejbd.cli.sim import valuing as sim_value
+from ejbd.cli.sim import workflows as sim_workflow
+from ejbd.cli.sim.evolving import tell_worth
+from ejbd.cli.sim.options import (
     Arrivals,
     CancelJ0,
     Check,
@@ -45,7 +50,8 @@ from ejbd.cli.sim_options import (
     tell_rows,
     writable,
 )
-from ejbd.cli.sim_progress import shown
+from ejbd.cli.sim.policy_options import policy_options
+from ejbd.cli.sim.progress import shown
 from ejbd.errors import Code, EjbError
 
 LONG_S = 10.0  # an interpreted simulation that takes longer is worth a hint

@@ -9,7 +9,7 @@ import typer
 
 from ejbd.cli.options import AsJson, output
 from ejbd.cli.output import Output
-from ejbd.cli.sim_options import (
+from ejbd.cli.sim.options import (
     DefaultMemory,
     Limit,
     Memory,
@@ -26,7 +26,7 @@ from ejbd.cli.sim_options import (
     source_of,
     tell_rows,
 )
-from ejbd.cli.sim_progress import shown
+from ejbd.cli.sim.progress import shown
 
 _MEANS = ("mean_wait_s", "mean_turnaround_s", "mean_bounded_slowdown", "idle_procs_while_queued", "utilization")
 _HEAD = ("SETTING", "WAIT", "TURNAROUND", "SLOWDOWN", "IDLE", "UTILIZATION", "CHANGE", "MAX SLOWDOWN", "INVERSIONS")

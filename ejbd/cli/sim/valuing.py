@@ -9,9 +9,9 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ejbd.cli.policy_options import policy_options
-from ejbd.cli.sim_options import Limit, Reshape, Rule, RuleName, Traces, Trim, TrimName, source_of, tell_rows
-from ejbd.cli.sim_progress import shown
+from ejbd.cli.sim.options import Limit, Reshape, Rule, RuleName, Traces, Trim, TrimName, source_of, tell_rows
+from ejbd.cli.sim.policy_options import policy_options
+from ejbd.cli.sim.progress import shown
 from ejbd.errors import Code, EjbError
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ejbd.cli.options import output
 from ejbd.cli.output import json_text
-from ejbd.cli.sim_options import tell_rows, writable
-from ejbd.cli.sim_progress import shown
+from ejbd.cli.sim.options import tell_rows, writable
+from ejbd.cli.sim.progress import shown
 
 if TYPE_CHECKING:
     from ejbd.sim.settings import Setting, Source

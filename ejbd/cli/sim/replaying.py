@@ -9,8 +9,8 @@ import typer
 
 from ejbd.cli.options import AsJson, MaybePath, output
 from ejbd.cli.output import Output, printable
-from ejbd.cli.policy_options import policy_options
-from ejbd.cli.words import clock
+from ejbd.cli.show.words import clock
+from ejbd.cli.sim.policy_options import policy_options
 from ejbd.errors import Code, EjbError
 
 if TYPE_CHECKING:

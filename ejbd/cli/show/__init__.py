@@ -1,0 +1,1 @@
+"""What commands print: jobs, plans and moves in words, tables and pictures."""

@@ -1,0 +1,1 @@
+"""`ejb submit`: its line, its options and the environment that it reads."""
