@@ -433,6 +433,14 @@ class Limits(BaseModel):
     spool_retention_days: Annotated[
         float, Field(gt=0, description="of a job that has ended; sooner than its events")
     ] = 3.0
+    others_retention_days: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="batch jobs that are not EJB's, for what they gained or lost by elastic jobs (docs/web.md). "
+            "A replay looks back three days: it takes 4 at least. 0: they are not noted, and nothing is reckoned",
+        ),
+    ] = 7.0
 
 
 TIME_OF_DAY = r"^(|([01][0-9]|2[0-3]):[0-5][0-9])$"  # "": never

@@ -73,9 +73,9 @@ def compare(
 
     A job that began before the replays do is compared with nothing, and so is one that never fits.
     """
-    others = [job for job, _ in real]
+    others, elastic, rigid = [job for job, _ in real], list(elastic), list(rigid)
     as_came = replay([*others, *elastic], processors, begin_s)
-    all_rigid = replay([*others, *rigid], processors, begin_s)
+    all_rigid = as_came if elastic == rigid else replay([*others, *rigid], processors, begin_s)
     return [
         Compared(job.id, real_s, as_came[job.id], all_rigid[job.id])
         for job, real_s in real

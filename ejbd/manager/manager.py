@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem
+from ejbd.batch.base import BatchEnd, BatchSystem
 from ejbd.config import Settings
 from ejbd.core.room.suspended import kept_for_suspended
 from ejbd.core.timeline import PlannedTimeline
@@ -57,6 +57,7 @@ from ejbd.manager.jobspec import Reading
 from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
+from ejbd.manager.poll.others import Noting, Others
 from ejbd.manager.poll.tick import Tick
 from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
@@ -71,6 +72,7 @@ from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
 from ejbd.manager.service.daytimes import DayTimes
 from ejbd.manager.service.health import Fault, Health, ToldHealth
+from ejbd.manager.service.hindsight import Hindsight
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission import queues
@@ -85,7 +87,7 @@ from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.flows import WORKFLOWS_TOPIC
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker
-from ejbd.store.retention import in_use, prune_all
+from ejbd.store.retention import in_use, prune_all, prune_others
 from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
@@ -141,6 +143,9 @@ class Manager:
         self._remembered = Remembered()
         self._specs = Specs()
         self._open = WorkingSet(store)
+        kept_days = settings.limits.others_retention_days
+        self._others = Others(store) if kept_days > 0 else None
+        self.hindsight = Hindsight(store, kept_days, self.clock, lambda: self.view)
         self._overridden = Overridden()
         runs = self.runs_as if helper is None else None
         self._submissions = Submissions(settings, store, batch, runs, self._context, lambda: self.view)
@@ -180,6 +185,7 @@ class Manager:
         self._tasks.append(asyncio.create_task(_every(LISTEN_S, self._hearing.listen), name="hearing"))
         times = DayTimes(self.settings, self.store, self.clock, self.prune)
         self._tasks.append(asyncio.create_task(times.run(), name="times-of-day"))
+        self._tasks.append(asyncio.create_task(self.hindsight.run(), name="hindsight"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
         self._tasks.append(asyncio.create_task(self._mailer.run(), name="mails"))
@@ -234,6 +240,7 @@ class Manager:
         limits = self.settings.limits
         now = self.clock() - self._ahead_s  # a clock that was set to next year ages nothing
         await prune_all(self.store, now, limits.event_retention_days)
+        await prune_others(self.store, now, limits.others_retention_days, limits.event_retention_days)
         # Before the database is asked: the row of a job is there before its folder.
         users = await self.store.read(lambda s: list(s.scalars(select(Job.user).distinct())))
         there = await asyncio.to_thread(self.hands.job_folders, users)
@@ -274,6 +281,7 @@ class Manager:
                     if (subjob.submit_s or 0) < view.time_s - 1.0 and self._asks(subjob)
                 }
                 outcomes = await self.batch.outcomes(await self._exit_files(lost)) if lost else {}
+                ends = await self._ends_of_others(view)
                 left = await self._left_behind({*unlisted, *(job.id for job in view.jobs if job.state.ended)})
             except BatchError as error:
                 await self._no_answer(error)
@@ -293,6 +301,7 @@ class Manager:
                     tick = Tick(view, roster, outcomes, left, self._specs)
                     while await self.store.write(lambda s: tick.step(self._context(s))):
                         pass
+                    await self._note_others(view, ends)
                 await self._fill_gaps()
                 if await self.store.read(lambda s: raising.is_wanted(self._context(s))):
                     await self.store.write(lambda s: run(self._context(s), raising.plan))
@@ -305,6 +314,28 @@ class Manager:
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
             self.telemetry.last_poll.set(self.clock())
+
+    async def _ends_of_others(self, view: ClusterView) -> Mapping[str, BatchEnd]:
+        """What is still known of jobs that are not EJB's, and that ended while no poll looked."""
+        gone = await self._others.unlisted(view) if self._others is not None else []
+        if not gone:
+            return {}
+        try:
+            return await self.batch.outcomes(dict.fromkeys(gone, self.settings.spool_dir / "no-exit-file"))
+        except BatchError as error:
+            log.warning("others-unknown", jobs=len(gone), error=error.sentence())
+            return {}
+
+    async def _note_others(self, view: ClusterView, ends: Mapping[str, BatchEnd]) -> None:
+        if self._others is None:
+            return
+        try:
+            noting = Noting(self._others, view, ends)
+            while await self.store.write(noting.step):
+                pass
+        except BaseException:
+            self._others.forget()
+            raise
 
     def _not_stored(self, error: EjbError) -> None:
         log.error("poll-not-stored", error=error.sentence())
