@@ -52,6 +52,15 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
+OTHERS_DAYS = 4.0  # a day is replayed until a day after it, and from a day before it on
+
+
+def _of_others(days: float) -> float:
+    if 0 < days < OTHERS_DAYS:
+        raise PydanticCustomError("others", "a replay needs 4 days of other jobs: it is 0, or 4 at least")
+    return days
+
+
 ACCOUNT_WORD = r"^[A-Za-z0-9_.+@-]{0,128}$"  # a name among Slurm's accounts, which cannot be read as an option
 
 
@@ -437,9 +446,10 @@ class Limits(BaseModel):
         float,
         Field(
             ge=0,
-            description="batch jobs that are not EJB's, for what they gained or lost by elastic jobs (docs/web.md). "
-            "A replay looks back three days: it takes 4 at least. 0: they are not noted, and nothing is reckoned",
+            description="of batch jobs that are not EJB's, noted for what they gained or lost by elastic ones "
+            "(docs/web.md): 4 at least. 0: they are not noted",
         ),
+        AfterValidator(_of_others),
     ] = 7.0
 
 

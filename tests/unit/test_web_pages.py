@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from ejbd.api.signin import GOOD_S, Links
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
-from ejbd.store.models import Subjob
+from ejbd.store.models import OtherDay, OtherReplay, Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
 from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit, waits
@@ -320,6 +320,37 @@ def test_savings_are_by_day_and_user_with_what_is_worse_first(
     assert lines[0].startswith("day,user,jobs,saved_s") and lines[2].startswith("2023-11-14,bob,1,-60.0")
     assert ada.get("/v1/savings?since_s=5&until_s=4").status_code == 422
     assert "ended later than J0" in otto.get("/web/savings?days=3660").text
+
+
+def test_what_other_jobs_gained_is_told_beside_how_far_the_replay_is_off_and_to_whom_it_may_be(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    day = 1_699_920_000.0
+    assert "No day has been replayed" in ada.get("/web/savings").text
+    nothing = ada.get("/v1/savings").json()["others"]
+    assert (nothing["as_of_s"], nothing["rows"], nothing["total"]["jobs"]) == (None, [], 0)
+
+    def add(session: Session) -> None:
+        session.add(OtherReplay(day_s=day, as_of_s=day + 90_000, away_s=3600, unknown=2, left_out=1))
+        for user, gained_s, lost_s in (("ada", 7200.0, 0.0), ("eve", 0.0, 18_000.0), ("=HYPERLINK", 0.0, 0.0)):
+            sums = {"gained_s": gained_s, "lost_s": lost_s, "error_s": 600.0, "before_real_s": gained_s - lost_s}
+            counts = {"jobs": 2, "gained": int(gained_s > 0), "lost": int(lost_s > 0)}
+            session.add(OtherDay(day_s=day, user=user, queue="main", **counts, **sums))
+
+    server.run(server.store.write(add))
+    query: dict[str, Any] = {"since_s": day + 10, "until_s": day + 20, "by": "day,user"}
+    own = ada.get("/v1/savings", params=query).json()["others"]
+    assert [row["key"] for row in own["rows"]] == ["2023-11-14 ada"]
+    assert (own["total"]["net_s"], own["total"]["error_s"], own["total"]["says_something"]) == (7200.0, 600.0, True)
+    everyone = otto.get("/v1/savings", params=query).json()["others"]
+    assert (everyone["total"]["net_s"], everyone["total"]["lost"], everyone["away_s"]) == (-10_800.0, 1, 3600)
+    assert otto.get("/v1/savings", params={**query, "mine": "true"}).json()["others"]["rows"] == []
+    lines = otto.get("/v1/savings", params={**query, "format": "csv", "of": "others"}).text.splitlines()
+    assert lines[0].startswith("day,user,jobs,net_s") and lines[2].startswith("2023-11-14,ada,2,7200.0,1")
+    assert lines[1].startswith("2023-11-14,'=HYPERLINK,")
+    page = otto.get("/web/savings?days=3660").text
+    assert "Other jobs started later by 3 h altogether" in page and "2 ends" in page
+    assert "of=others" in page and "eve" not in ada.get("/web/savings?days=3660&by=user").text
 
 
 def _ended(session: Session, job: str, end_s: float) -> None:
