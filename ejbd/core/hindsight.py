@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -89,29 +90,35 @@ def replay(jobs: Iterable[Submitted], processors: int, begin_s: float) -> dict[s
 
 
 class _Replay:
+    """What waits and what runs are kept as the kernel wants them, in order: a pass copies what runs, and no more."""
+
     def __init__(self, jobs: Iterable[Submitted], processors: int, begin_s: float) -> None:
         self._capacity = self._free = processors
+        self._begin_s = begin_s
         self._starts: dict[str, float] = {}
-        self._ends: list[tuple[float, str, int]] = []  # real ends, a heap
-        self._planned: dict[str, tuple[float, int]] = {}  # of what runs: its planned end and its processors
+        self._running: list[tuple[float, str, float, int]] = []  # a heap of real ends, each with its planned one
+        self._ends: list[float] = []  # planned ends of what runs, in order, and what each gives back
+        self._freed: list[int] = []
         self._queue: list[Submitted] = []
+        self._processors: list[int] = []  # of what waits
+        self._walltimes: list[float] = []
         waiting = []
         for job in jobs:
             if job.began_s is None:
-                waiting.append(job)
+                if job.processors <= processors:
+                    waiting.append(job)
             elif min(job.began_s + job.run_s, job.leaves_s) > begin_s:
                 self._run(job, job.began_s)
         self._arrivals = sorted(waiting, key=lambda job: (job.submit_s, job.id), reverse=True)
         leaving = [(job.leaves_s, job.id) for job in waiting if job.leaves_s < math.inf]
         self._leaving = sorted(leaving, reverse=True)
-        self._begin_s = begin_s
 
     def starts(self) -> dict[str, float]:
         now = self._begin_s
         while True:
             self._turn_to(now)
             self._pass(now)
-            coming = [self._ends[0][0]] if self._ends else []
+            coming = [self._running[0][0]] if self._running else []
             if self._arrivals:
                 coming.append(self._arrivals[-1].submit_s)
             if self._leaving and self._queue:
@@ -121,49 +128,51 @@ class _Replay:
             now = max(now, min(coming))
 
     def _turn_to(self, now: float) -> None:
-        while self._ends and self._ends[0][0] <= now:
-            _, id, processors = heapq.heappop(self._ends)
-            del self._planned[id]
+        while self._running and self._running[0][0] <= now:
+            _, _, planned_s, processors = heapq.heappop(self._running)
+            at = bisect_left(self._ends, planned_s)
+            while self._freed[at] != processors:
+                at += 1
+            del self._ends[at], self._freed[at]
             self._free += processors
         while self._arrivals and self._arrivals[-1].submit_s <= now:
-            self._queue.append(self._arrivals.pop())
+            job = self._arrivals.pop()
+            self._queue.append(job)
+            self._processors.append(job.processors)
+            self._walltimes.append(job.walltime_s)
         gone = set()
         while self._leaving and self._leaving[-1][0] <= now:
             gone.add(self._leaving.pop()[1])
         if gone:
-            self._queue = [job for job in self._queue if job.id not in gone]
+            self._take([at for at, job in enumerate(self._queue) if job.id in gone])
 
     def _pass(self, now: float) -> None:
-        if self._free <= 0 or not self._queue:
+        count = min(DEPTH, len(self._queue))
+        if not count or self._free < min(self._processors[:count]):
             return
-        looked = self._queue[:DEPTH]
-        releases = sorted((max(end, now), processors) for end, processors in self._planned.values())
-        room = len(releases) + len(looked)
-        ends, freed = [0.0] * room, [0] * room
-        for index, (end, processors) in enumerate(releases):
-            ends[index], freed[index] = end, processors
-        started = [0] * len(looked)
-        count, *_ = easy_schedule(
-            [job.processors for job in looked],
-            [job.walltime_s for job in looked],
-            len(looked),
-            ends,
-            freed,
-            len(releases),
-            self._free,
-            self._capacity,
-            now,
-            started,
+        due = len(self._ends)
+        overdue = bisect_left(self._ends, now)  # due at any moment
+        ends = [now] * overdue + self._ends[overdue:] + [0.0] * count
+        freed = self._freed + [0] * count
+        started = [0] * count
+        starts, *_ = easy_schedule(
+            *(self._processors, self._walltimes, count, ends, freed, due, self._free, self._capacity, now, started)
         )
-        if not count:
-            return
-        for index in started[:count]:
-            self._run(looked[index], now)
-        chosen = set(started[:count])
-        self._queue = [job for index, job in enumerate(self._queue) if index not in chosen]
+        for index in started[:starts]:
+            self._run(self._queue[index], now)
+        self._take(started[:starts])
+
+    def _take(self, indices: list[int]) -> None:
+        """Out of the queue; `indices` in order."""
+        for at in reversed(indices):
+            del self._queue[at], self._processors[at], self._walltimes[at]
 
     def _run(self, job: Submitted, start_s: float) -> None:
         self._starts[job.id] = start_s
         self._free -= job.processors
-        self._planned[job.id] = start_s + job.walltime_s, job.processors
-        heapq.heappush(self._ends, (min(start_s + job.run_s, job.leaves_s), job.id, job.processors))
+        planned_s = start_s + job.walltime_s
+        at = bisect_right(self._ends, planned_s)
+        self._ends.insert(at, planned_s)
+        self._freed.insert(at, job.processors)
+        end_s = min(start_s + job.run_s, job.leaves_s)
+        heapq.heappush(self._running, (end_s, job.id, planned_s, job.processors))

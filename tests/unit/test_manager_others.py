@@ -11,9 +11,11 @@ import pytest
 from sqlalchemy import select, update
 
 from ejbd.batch.base import BatchEnd
+from ejbd.core.hindsight import Submitted
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager.facts.past.hindsight import DAY_S
+from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, replayed
+from ejbd.manager.service.replaying import replay_beside
 from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherReplay, Subjob
 from ejbd.store.retention import prune_others
 from ejbd.store.store import Store
@@ -208,6 +210,19 @@ async def test_an_elastic_job_that_let_another_start_has_its_gain_by_user_and_da
     assert (bob.gained_s, bob.error_s) == (0, 0)
     # Behind the rigid job it would have begun at 200; EASY has it begin at 100, and it really did at 101.
     assert (eve.gained_s, eve.error_s, eve.before_real_s, eve.lost_s) == (100, 1, 99, 0)
+
+
+async def test_a_large_day_is_replayed_by_a_program_of_its_own_with_the_same_rows() -> None:
+    pool = Pool(8)
+    pool.real = [(Submitted(f"o{at}", 4, 100.0, 10.0 * at, 90.0), 60.0 * at) for at in range(6)]
+    pool.rigid = [Submitted("r", 8, 50.0, 5.0, 50.0)]
+    day = Day(0.0, {0: pool}, {f"o{at}": (f"user{at % 2}", "batch") for at in range(6)})
+    rows = await replay_beside(day, few=0)
+    assert rows == replayed(day) and {row["user"] for row in rows} == {"user0", "user1"}
+    assert sum(row["gained"] for row in rows) > 0
+    day.of.clear()
+    with pytest.raises(EjbError, match="the replay of a day failed: KeyError"):
+        await replay_beside(day, few=0)
 
 
 async def test_a_day_is_replayed_until_a_day_after_it_and_then_left_alone(live: LiveWorld) -> None:

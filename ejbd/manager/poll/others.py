@@ -26,6 +26,7 @@ MARK_S = 60.0  # between two notes in the database that polls look
 DAY_S = 86400.0
 ASKED_AT_ONCE = 2000
 ROWS_AT_ONCE = 200
+JOBS_AT_ONCE = 2000  # that are compared between two chances for others to write
 
 _TABLE: Any = OtherJob.__table__
 
@@ -101,7 +102,9 @@ class Others:
             self._known = known
             return
         now = view.time_s
-        new, changed = self._changes(known, view, ends)
+        new: list[dict[str, Any]] = []
+        changed: list[dict[str, Any]] = []
+        yield from self._find(known, view, ends, new, changed)
         work: tuple[tuple[Any, list[dict[str, Any]]], ...] = ((insert(_TABLE), new), (_CHANGE, changed))
         for statement, rows in work:
             for at in range(0, len(rows), ROWS_AT_ONCE):
@@ -115,13 +118,16 @@ class Others:
             self._marked_s = now
         self._looked_s, self._known = now, known
 
-    def _changes(
-        self, known: dict[str, _Known], view: ClusterView, ends: Mapping[str, BatchEnd]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _find(
+        self,
+        known: dict[str, _Known],
+        view: ClusterView,
+        ends: Mapping[str, BatchEnd],
+        new: list[dict[str, Any]],
+        changed: list[dict[str, Any]],
+    ) -> Iterator[None]:
         """Rows to add and to change; `known` is as they will be."""
         now = view.time_s
-        new: list[dict[str, Any]] = []
-        changed: list[dict[str, Any]] = []
 
         def write(one: _Known, row: Noted) -> None:
             if row != one.row:
@@ -129,11 +135,14 @@ class Others:
                 values = {f"new_{name}": value for name, value in row._asdict().items()}
                 changed.append({"which": one.seq, "now": now, **values})
 
-        listed = set()
-        for job in view.jobs:
-            listed.add(job.id)
+        for at, job in enumerate(view.jobs):
+            if at % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+                yield
             one = known.get(job.id)
-            if (one is not None and one.seen is job) or _is_left_out(job):
+            if one is not None and one.seen is not None and _as_before(one.seen, job):
+                one.seen = job
+                continue
+            if _is_left_out(job):
                 continue
             if one is not None and _is_another(one.row, job):
                 if one.row.open:
@@ -149,11 +158,10 @@ class Others:
                 self._next += 1
         if not view.unparsed:  # what could not be read may be among them
             away = self._looked_s is None or now - self._looked_s > AWAY_S
-            for id in known.keys() - listed:
+            for id in known.keys() - {job.id for job in view.jobs}:
                 if (one := known.pop(id)).row.open:
                     told = ends[id].end_s if id in ends else None
                     write(one, one.row._replace(end_s=told if told is not None or away else now, open=False))
-        return new, changed
 
 
 class Noting:
@@ -174,6 +182,20 @@ class Noting:
 
 def _sees(view: ClusterView) -> bool:
     return not view.blind
+
+
+def _as_before(seen: BatchJobView, job: BatchJobView) -> bool:
+    """Whether nothing has changed that is noted. Slurm's are the same objects then, and PBS's are read anew."""
+    return seen is job or (
+        seen.state is job.state
+        and seen.blocked == job.blocked
+        and seen.start_s == job.start_s
+        and seen.submit_s == job.submit_s
+        and seen.walltime_s == job.walltime_s
+        and seen.processors == job.processors
+        and seen.queue == job.queue
+        and (seen.end_s == job.end_s or not job.state.ended)
+    )
 
 
 def _is_left_out(job: BatchJobView) -> bool:

@@ -2,7 +2,7 @@
 
 A day is replayed while it lasts, and until a day after it: then the jobs that started on it have mostly ended, and how
 long they ran is known. From then on its rows stay as they are. Replays run beside the event loop and the writer. They
-rest at least a hundred times as long as the last ones took.
+rest twenty times as long as the last ones took, and half an hour at least.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 from sqlalchemy import delete
@@ -18,7 +19,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.view import ClusterView
 from ejbd.errors import EjbError
-from ejbd.manager.facts.past.hindsight import DAY_S, Day, read_day, replayed
+from ejbd.manager.facts.past.hindsight import DAY_S, Day, read_day
+from ejbd.manager.service.replaying import replay_beside
 from ejbd.store.models import OtherDay, OtherReplay
 from ejbd.store.store import Store
 
@@ -26,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 SETTLE_S = 60.0  # from the daemon's start: by then polls have looked
 EVERY_S = 1800.0
-SHARE = 100.0
+SHARE = 20.0
 AGAIN_S = 6 * 3600.0  # between two replays of a day that is over
 LOOKS_BACK = 2  # days that a replay needs rows of, beside the day itself
 
@@ -64,7 +66,7 @@ class Hindsight:
         due = await self._store.read(lambda session: [day for day in days if _is_due(session, day, now)])
         for day_s in due:
             day = await self._store.read(lambda session, day_s=day_s: read_day(session, view, day_s, now))  # type: ignore[misc]
-            rows = await asyncio.to_thread(replayed, day)
+            rows = await replay_beside(day)
             await self._store.write(lambda session, day=day, rows=rows: _keep(session, day, rows, now))  # type: ignore[misc]
         return len(due)
 
@@ -77,8 +79,8 @@ def _is_due(session: Session, day_s: float, now: float) -> bool:
     return done.as_of_s < day_s + DAY_S or (done.as_of_s < final_s and now >= min(final_s, done.as_of_s + AGAIN_S))
 
 
-def _keep(session: Session, day: Day, rows: list[OtherDay], now: float) -> None:
+def _keep(session: Session, day: Day, rows: list[dict[str, Any]], now: float) -> None:
     session.execute(delete(OtherDay).where(OtherDay.day_s == day.day_s))
-    session.add_all(rows)
+    session.add_all(OtherDay(**row) for row in rows)
     figures = {"away_s": day.away_s, "unknown": day.unknown, "left_out": day.left_out}
     session.merge(OtherReplay(day_s=day.day_s, as_of_s=now, **figures))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session, defer
@@ -14,7 +15,7 @@ from ejbd.core.hindsight import Compared, Submitted, compare
 from ejbd.core.progress import whole_units
 from ejbd.core.view import ClusterView
 from ejbd.manager.facts.times import work_now
-from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, Subjob
+from ejbd.store.models import Job, OtherGap, OtherJob, Subjob
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB
 from ejbd.wire.kinds import JobKind, SubjobRole
 
@@ -32,6 +33,10 @@ class Pool:
     elastic: list[Submitted] = field(default_factory=list)
     rigid: list[Submitted] = field(default_factory=list)
     runs: list[tuple[float, float, int]] = field(default_factory=list)  # what really ran: start, end, processors
+
+    @property
+    def jobs(self) -> int:
+        return len(self.real) + len(self.elastic) + len(self.rigid)
 
 
 @dataclass(slots=True)
@@ -69,27 +74,24 @@ def read_day(session: Session, view: ClusterView, day_s: float, now: float) -> D
     return day
 
 
-def replayed(day: Day) -> list[OtherDay]:
-    """The rows of the day. It takes seconds for a large site: not for the thread that writes."""
-    rows: dict[tuple[str, str], OtherDay] = {}
+def replayed(day: Day) -> list[dict[str, Any]]:
+    """The rows of the day (`OtherDay`), plain. It takes seconds for a large site: not for the daemon's own threads."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for one in _compared(day):
         if not day.day_s <= one.real_s < day.day_s + DAY_S:
             continue
         user, queue = day.of[one.id]
         row = rows.get((user, queue))
         if row is None:
-            figures = dict.fromkeys(("jobs", "gained", "lost"), 0)
-            sums = dict.fromkeys(("gained_s", "lost_s", "error_s", "before_real_s"), 0.0)
-            row = rows[user, queue] = OtherDay(day_s=day.day_s, user=user, queue=queue, **figures, **sums)
-        row.jobs += 1
-        row.error_s += one.error_s
-        row.before_real_s += one.before_real_s
-        if one.gained_s >= LEAST_S:
-            row.gained += 1
-            row.gained_s += one.gained_s
-        elif one.gained_s <= -LEAST_S:
-            row.lost += 1
-            row.lost_s -= one.gained_s
+            sums = dict.fromkeys(("jobs", "gained", "gained_s", "lost", "lost_s", "error_s", "before_real_s"), 0)
+            row = rows[user, queue] = {"day_s": day.day_s, "user": user, "queue": queue, **sums}
+        row["jobs"] += 1
+        row["error_s"] += one.error_s
+        row["before_real_s"] += one.before_real_s
+        if abs(one.gained_s) >= LEAST_S:
+            name = "gained" if one.gained_s > 0 else "lost"
+            row[name] += 1
+            row[f"{name}_s"] += abs(one.gained_s)
     return list(rows.values())
 
 
