@@ -162,6 +162,7 @@ class Manager:
         self._looks = Looks(settings.poll_s, settings.limits.early_looks)
         self._work = asyncio.Event()
         self._news = asyncio.Event()  # of the events that come next; a new one for each
+        self._newest: asyncio.Future[int] | None = None  # the number of the last event, once it was asked for
         self._executor: Executor | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -499,6 +500,7 @@ class Manager:
         self._calls.wake(topics)
         self._mailer.woken(topics)
         if "events" in topics:
+            self._newest = None
             self._news.set()
             self._news = asyncio.Event()
 
@@ -692,7 +694,7 @@ class Manager:
         deadline = time.monotonic() + timeout_s
         while True:
             news = self._news  # before the look: what comes while it lasts is not missed
-            newest = await self.store.read(lambda s: s.scalar(select(func.max(Event.id)))) or 0
+            newest = await self._newest_event()
             left = deadline - time.monotonic()
             if newest > after_id or left <= 0:
                 return
@@ -700,6 +702,20 @@ class Manager:
                 await asyncio.wait_for(news.wait(), left)
             except TimeoutError:
                 return
+
+    async def _newest_event(self) -> int:
+        """The last event's number. A hundred that wait for the next one have it read once for all of them."""
+        if not self._tasks:  # no commit is told yet
+            return await self.store.read(_newest_event)
+        found = self._newest
+        if found is None:
+            found = self._newest = asyncio.ensure_future(self.store.read(_newest_event))
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            if self._newest is found and found.done():
+                self._newest = None
+            raise
 
     def faults(self) -> list[Fault]:
         """What keeps the daemon from its work, the cause before what comes of it."""
@@ -755,6 +771,10 @@ def _with_files(session: Session) -> dict[str, str]:
     query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
     found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
     return {row.id: row.user for row in found}
+
+
+def _newest_event(session: Session) -> int:
+    return session.scalar(select(func.max(Event.id))) or 0
 
 
 async def _every(period_s: float, what: Callable[[], Awaitable[None]]) -> None:

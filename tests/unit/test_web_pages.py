@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from ejbd.api.signin import GOOD_S, Links
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
-from ejbd.store.models import OtherDay, OtherReplay, Subjob
+from ejbd.store.models import Event, OtherDay, OtherReplay, Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
 from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit, waits
@@ -351,6 +351,45 @@ def test_what_other_jobs_gained_is_told_beside_how_far_the_replay_is_off_and_to_
     page = otto.get("/web/savings?days=3660").text
     assert "Other jobs started later by 3 h altogether" in page and "2 ends" in page
     assert "of=others" in page and "eve" not in ada.get("/web/savings?days=3660&by=user").text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_below_a_prefix_of_a_proxy_every_address_begins_with_it(
+    server: ApiServer, ada: httpx.Client, path: str
+) -> None:
+    plain = ada.get(path).text
+    below = ada.get(path, headers={"X-Forwarded-Prefix": "/site/ejb/"})
+    assert int(below.headers["content-length"]) == len(below.content)
+    addresses = re.findall(r'(?:href|src|action|hx-get)="([^"]*)"', below.text)
+    assert len(addresses) > 5 and all(one.startswith(("/site/ejb/", "#")) for one in addresses)
+    assert below.text.count("/site/ejb/") >= len(addresses) - below.text.count('="#')
+    for odd in ("//evil.example", "/a b", "/../x", "https://evil.example", '/"onload="'):
+        told = ada.get(path, headers={"X-Forwarded-Prefix": odd}).text
+        assert len(told) == len(plain) and "evil" not in told
+
+
+def test_below_a_prefix_the_cookie_and_the_ways_back_are_below_it(server: ApiServer) -> None:
+    prefix = {"X-Forwarded-Prefix": "/ejb"}
+    with httpx.Client(base_url=server.servers.url) as client:
+        entered = client.get(link(server, "ada"), headers=prefix)
+        assert "Path=/ejb/;" in entered.headers["set-cookie"]
+        assert 'href="/ejb/"' in entered.text or "url=/ejb/" in entered.text
+        assert 'href="/ejb/"' in client.get("/web/jobs", headers=prefix).text  # how to sign in: the cookie is not sent
+        client.cookies = httpx.Cookies(dict(client.cookies.items()))
+        left = client.post("/web/out", data={"mark": mark(client)}, headers=prefix)
+        assert (left.status_code, left.headers["location"]) == (303, "/ejb/")
+
+
+def test_the_newest_events_of_a_job_with_many_are_shown(server: ApiServer, ada: httpx.Client) -> None:
+    job = submit(server, "ada", "long-lived")
+
+    def add(session: Session) -> None:
+        for at in range(300):
+            session.add(Event(job_id=job, kind="job.waiting", at_s=1e9 + at, data={"number": at}))
+
+    server.run(server.store.write(add))
+    text = ada.get(f"/web/jobs/{job}").text
+    assert "200 of 300" in text and "299" in text and "&#34;number&#34;: 99}" not in text
 
 
 def _ended(session: Session, job: str, end_s: float) -> None:
