@@ -4,8 +4,9 @@
 
 A real `ejbd` with an embedded cluster of `--nodes` nodes of 4 processors, all held by one ordinary job; `--jobs`
 elastic jobs wait. First paint: Debian's Chromium loads the first page and the list of all jobs over loopback, and its
-own `first-contentful-paint` is told. Then a daemon at rest is measured, one with a viewer, and one with `--viewers`:
-CPU of its process, and seconds a poll by its own metrics. A viewer keeps a stream of events open. It asks for the
+own `first-contentful-paint` is told (`--loads 0`: not). Then a daemon without a viewer is measured, one with a viewer,
+and one with `--viewers`: CPU of its process, and seconds a poll by its own metrics. Where there is news a job is held
+and released, once a second, without viewers, too. A viewer keeps a stream of events open. It asks for the
 list and for the cluster in turns, as an open page does: every 3 s while there is news, or 150 times as long as
 the last look took, and every 30 s without. Aims: first paint under 1 s, a viewer under 1 % of a core.
 """
@@ -14,10 +15,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +35,7 @@ from tests.fakes.browser import chromium, missing_browser
 from tests.fakes.daemon import Daemon, ordinary, until
 
 POLL_S = 5.0
+NEWS_S = 1.0  # between two changes of a job, where there is news
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 BUSY_S, IDLE_S, SHARE = 3.0, 30.0, 150.0  # as in ejbd/web/static/page.js
 SUM = re.compile(r'^ejb_poll_seconds_(sum|count)\{part="(\w+)"\} (\S+)$', re.M)
@@ -44,9 +49,10 @@ user_streams = 512
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of some seconds: CPU of the daemon as a share of a core, and seconds a poll with its two parts."""
+    """Of some seconds: CPU of the daemon as a share of a core and in seconds, and seconds a poll with its two parts."""
 
     core: float
+    used_s: float
     poll_s: float
     answered: int
     slowest_s: float
@@ -93,6 +99,30 @@ async def look(
     return [one for each in found for one in each]
 
 
+@contextlib.contextmanager
+def happening(daemon: Daemon) -> Iterator[None]:
+    """News all the while: a job is held and released in turns."""
+    over = threading.Event()
+    job = daemon.client.get("/v1/jobs", params={"limit": "1"}).json()["jobs"][0]["id"]
+
+    def go_on() -> None:
+        with httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(daemon.state / "ejbd.sock")), base_url="http://ejbd", timeout=60
+        ) as own:
+            act = "hold"
+            while not over.wait(NEWS_S):
+                own.post(f"/v1/jobs/{job}/{act}").raise_for_status()
+                act = "release" if act == "hold" else "hold"
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def cost(
     daemon: Daemon,
     base: str,
@@ -104,14 +134,15 @@ def cost(
 ) -> Cost:
     before, cpu, begun = polls(daemon), cpu_s(daemon), time.monotonic()
     took: list[float] = []
-    if viewers:
-        took = asyncio.run(look(base, cookies, paths, options, viewers, every_s))
-    else:
-        time.sleep(options.seconds)
+    with happening(daemon) if every_s == BUSY_S else contextlib.nullcontext():
+        if viewers:
+            took = asyncio.run(look(base, cookies, paths, options, viewers, every_s))
+        else:
+            time.sleep(options.seconds)
     length, used, after = time.monotonic() - begun, cpu_s(daemon) - cpu, polls(daemon)
     count = after["store count"] - before["store count"]
     whole = sum(after[f"{part} sum"] - before[f"{part} sum"] for part in ("observe", "store"))
-    return Cost(used / length, whole / max(1.0, count), len(took), max(took, default=0.0))
+    return Cost(used / length, used, whole / max(1.0, count), len(took), max(took, default=0.0))
 
 
 def signed_in(daemon: Daemon) -> tuple[str, dict[str, str]]:
@@ -162,23 +193,28 @@ def measure(where: Path, options: argparse.Namespace) -> None:
         )
         time.sleep(2 * POLL_S)
         paths = (f"/web/jobs?limit={max(1, options.jobs)}", "/")
-        if reason := missing_browser():
+        if not options.loads:
+            pass
+        elif reason := missing_browser():
             print(f"first paint is not measured: {reason}")
         else:
             painted(daemon, paths, options.loads)
         base, cookies = signed_in(daemon)
-        rest = cost(daemon, base, cookies, paths, options, 0, 0)
-        print(f"at rest: {rest.core:.2%} of a core, {rest.poll_s:.3f} s a poll")
+        rest = {every_s: cost(daemon, base, cookies, paths, options, 0, every_s) for every_s in (IDLE_S, BUSY_S)}
+        for every_s, one in rest.items():
+            word = "with news" if every_s == BUSY_S else "at rest"
+            print(f"no viewer, {word}: {one.core:.2%} of a core, {one.poll_s:.3f} s a poll")
         for viewers, every_s, word in (
             (1, BUSY_S, "with news"),
             (options.viewers, IDLE_S, "without news"),
             (options.viewers, BUSY_S, "with news"),
         ):
             found = cost(daemon, base, cookies, paths, options, viewers, every_s)
-            each = (found.core - rest.core) / viewers
+            more = found.core - rest[every_s].core
             print(
-                f"{viewers} viewers {word} (a look every {every_s:g} s at most): {found.core:.1%} of a core, "
-                f"{each:.2%} a viewer, {found.poll_s:.3f} s a poll; "
+                f"{viewers} viewers {word}: {more:.1%} of a core more, {more / viewers:.2%} a viewer, "
+                f"{1e3 * more * found.used_s / found.core / max(1, found.answered):.1f} ms of CPU a look; a poll "
+                f"{found.poll_s / rest[every_s].poll_s:.2f} times as long ({found.poll_s:.3f} s); "
                 f"{found.answered} looks, slowest {found.slowest_s:.2f} s"
             )
     finally:

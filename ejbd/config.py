@@ -52,6 +52,15 @@ class Elasticity(StrEnum):
     AUTO = "auto"  # while at least `auto_queue_length` jobs are waiting in the queue
 
 
+OTHERS_DAYS = 4.0  # a day is replayed until a day after it, and from a day before it on
+
+
+def _of_others(days: float) -> float:
+    if 0 < days < OTHERS_DAYS:
+        raise PydanticCustomError("others", "a replay needs 4 days of other jobs: it is 0, or 4 at least")
+    return days
+
+
 ACCOUNT_WORD = r"^[A-Za-z0-9_.+@-]{0,128}$"  # a name among Slurm's accounts, which cannot be read as an option
 
 
@@ -433,6 +442,15 @@ class Limits(BaseModel):
     spool_retention_days: Annotated[
         float, Field(gt=0, description="of a job that has ended; sooner than its events")
     ] = 3.0
+    others_retention_days: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="of batch jobs that are not EJB's, noted for what they gained or lost by elastic ones "
+            "(docs/web.md): 4 at least. 0: they are not noted",
+        ),
+        AfterValidator(_of_others),
+    ] = 7.0
 
 
 TIME_OF_DAY = r"^(|([01][0-9]|2[0-3]):[0-5][0-9])$"  # "": never

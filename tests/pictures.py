@@ -18,9 +18,13 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.room.windows import why_they_end, windows
 from ejbd.core.view import BatchState, ClusterView, Reservations
-from ejbd.store.models import Subjob
+from ejbd.store.models import Epoch, OtherDay, OtherReplay, Subjob
+from ejbd.store.states import EpochState
+from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EPOCH_EVENT, EventKind
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, missing_browser, reader
+from tests.fakes.port import subjob_row
 from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit, waits
 
 MOST_BYTES = 150_000
@@ -63,15 +67,100 @@ def _view(now: float) -> ClusterView:
     return replace(cluster_view(jobs=tuple(jobs)), reservations=Reservations.PROCESSORS)
 
 
+def moved(server: ApiServer) -> str:
+    """A job that began on four processors and was moved to twelve."""
+    now = time.time()
+    begun, stop, again = now - 1500, now - 620, now - 590
+    values = {"start_s": begun, "rigid_start_s": now + 5400, "expected_completion_s": now + 3100}
+    job = submit(server, "ada", "heat", state="running", work_s=360.0, work_rate=0.0, submit_s=begun - 90, **values)
+
+    def add(session: Session) -> None:
+        session.add(
+            subjob_row(job, 0, batch_id="101", processors=16, state="pending", planned_start_s=now + 5400, nodes=[])
+        )
+        session.execute(update(Subjob).where(Subjob.job_id == job, Subjob.ordinal == 0).values(start_s=None))
+        for at, processors, start_s in ((1, 4, begun), (2, 8, stop - 20)):
+            runs_on = {"batch_id": f"8{at}", "processors": processors, "start_s": start_s, "nodes": [f"n{2 + at}"]}
+            session.add(subjob_row(job, at, end_s=now + 3600, **runs_on))
+        common = {"job_id": job, "launch_ordinal": 1, "size": 16, "placement": [], "fallback": [], "exits": {}}
+        first = {
+            "members": [f"{job}.1"],
+            "processors": 4,
+            "state": "stopped",
+            "created_s": begun,
+            "running_s": begun + 3,
+        }
+        session.add(Epoch(number=1, stopping_s=stop, ended_s=stop + 12, checkpoint_bytes=3 * 2**30, **common, **first))
+        second = {"members": [f"{job}.1", f"{job}.2"], "processors": 12, "state": "running", "created_s": stop + 12}
+        session.add(Epoch(number=2, restart_from=1, running_s=again, **common, **second))
+        told: list[tuple[float, EventKind, dict[str, Any]]] = [
+            (begun - 90, EventKind.JOB_RECEIVED, {}),
+            (begun - 88, EventKind.JOB_WAITING, {}),
+            (begun, EventKind.DECISION_START, {}),
+            (begun + 3, EPOCH_EVENT[EpochState.RUNNING], {"epoch": 1}),
+            (stop - 30, EventKind.DECISION_EXPAND, {}),
+            (stop, EPOCH_EVENT[EpochState.STOPPING], {"epoch": 1}),
+            (stop + 12, EPOCH_EVENT[EpochState.STOPPED], {"epoch": 1}),
+            (stop + 13, EPOCH_EVENT[EpochState.LAUNCHING], {"epoch": 2}),
+            (again, EPOCH_EVENT[EpochState.RUNNING], {"epoch": 2}),
+        ]
+        for at_s, kind, data in told:
+            add_event(session, kind, at_s, job_id=job, **data)
+
+    server.run(server.store.write(add))
+    explain = server.manager.explain
+
+    async def explained(job_id: str) -> Any:
+        told = await explain(job_id)
+        why = "3.0 GiB of its memory are written in 12 s and read in 18 s"
+        parts = {
+            "reserve_s": 40.0,
+            "samples": 1,
+            "checkpoint_s": 12.0,
+            "write_s": 11.0,
+            "wait_s": 2.0,
+            "restart_s": 16.0,
+        }
+        cost = {"lambda_s": 30.0, "source": "measured", "why": why, "bytes": 3 * 2**30, **parts}
+        words = "running on 12 of 16 processors, degree 2; J0 is planned to start later than the job is to end"
+        movable = {"movable": True, "why": "engine dmtcp takes all of its ranks along"}
+        decisions = [{**one, "at_s": begun} for one in told["decisions"]]
+        return {**told, "now": words, "cost": cost, "movable": movable, "decisions": decisions}
+
+    server.manager.explain = explained  # type: ignore[method-assign]
+    return job
+
+
 def saved(server: ApiServer) -> None:
     """Jobs that ended in the last days, one of them later than it was promised."""
     now = time.time()
+    server.run(server.store.write(_others))
     for at, (user, by_s) in enumerate([("ada", 5400), ("bob", 2100), ("ada", -300), ("ada", 3000)]):
         end = now - at * 86400 - 3600
         values: dict[str, Any] = {"state": "completed", "start_s": end - 900, "end_s": end, "work_s": 600.0}
         job = submit(server, user, "done", rigid_start_s=end - 600 + by_s, **values)
         runs(server, job, f"5{at}", ["n9"], 8)
         server.run(server.store.write(lambda session, job=job, end=end: _ended(session, job, end)))  # type: ignore[misc]
+
+
+def _others(session: Session) -> None:
+    """Three days, replayed: what other jobs gained on two of them, and lost on one."""
+    today = math.floor(time.time() / 86400) * 86400.0
+    for back, user, gained_h, lost_h in (
+        (1, "cyd", 6.2, 0.4),
+        (1, "eve", 2.5, 0.0),
+        (2, "cyd", 0.6, 1.9),
+        (3, "eve", 3.1, 0.0),
+    ):
+        sums = {
+            "gained_s": gained_h * 3600,
+            "lost_s": lost_h * 3600,
+            "error_s": 2300.0,
+            "before_real_s": gained_h * 3500,
+        }
+        counts = {"jobs": 31, "gained": 9, "lost": 4 if lost_h else 0}
+        session.add(OtherDay(day_s=today - back * 86400, user=user, queue="main", **counts, **sums))
+        session.merge(OtherReplay(day_s=today - back * 86400, as_of_s=time.time(), away_s=0.0, unknown=0, left_out=0))
 
 
 def _ended(session: Session, job: str, end_s: float) -> None:
@@ -90,9 +179,10 @@ def take(into: Path) -> None:
             "cluster": "/",
             "queues": "/web/queues",
             "savings": "/web/savings?by=day,user",
+            "job": f"/web/jobs/{moved(server)}",
         }
         options = {"viewport": SIZE, "color_scheme": "light", "timezone_id": "Europe/Berlin", "locale": "en-GB"}
-        user = {"cluster": "ada"}
+        user = {"cluster": "ada", "job": "ada"}
         for name, path in pages.items():
             with reader(browser, link(server, user.get(name, "otto")), **options) as page:
                 page.goto(server.servers.url + path)

@@ -77,6 +77,7 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.manager = manager
     app.state.examine = examine
     app.state.holders = Holders()
+    app.state.looks = {}
     app.state.roles = Roles(manager.settings)
     app.state.allowances = Allowances(manager.settings.limits)
     app.state.oidc = Oidc(manager.settings.oidc) if manager.settings.oidc is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Header, Query, Request
@@ -15,7 +16,7 @@ from sqlalchemy.orm import Session
 from ejbd.api.access.allowance import CountedStream
 from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import before_closing, closing_event
-from ejbd.api.models import Api, EventPage
+from ejbd.api.models import Api, EventPage, EventView
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import Selector, select_job
 from ejbd.api.views import event_view
@@ -62,6 +63,16 @@ async def job_events(
     return await manager.store.read(look)
 
 
+async def newest_events(manager: ManagerPort, job_id: str, most: int) -> tuple[list[EventView], int]:
+    """Of a job that its reader may see: newest first, and how many there are."""
+
+    def look(session: Session) -> tuple[list[EventView], int]:
+        rows, count = queries.last_job_events(session, job_id, most)
+        return [event_view(row) for row in rows], count
+
+    return await manager.store.read(look)
+
+
 @router.get("/events")
 async def all_events(manager: Manager, caller: Caller, query: Annotated[EventFilter, Query()]) -> EventPage:
     """What happened to all one's jobs (operators: to everything)."""
@@ -91,7 +102,7 @@ async def job_stream(
         return rows, JobState(state).over and len(rows) < BATCH
 
     after = last if last is not None else query.after or 0
-    return _streaming(request, manager, caller, fetch, after)
+    return _streaming(request, manager, caller, fetch, after, found.id)
 
 
 @router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM_RESPONSE)  # type: ignore[arg-type]
@@ -111,7 +122,9 @@ async def stream(
     def fetch(session: Session, after: int) -> tuple[Sequence[Event], bool]:
         return _events_of(session, caller, after, BATCH), False
 
-    return _streaming(request, manager, caller, fetch, after)
+    return _streaming(
+        request, manager, caller, fetch, after, (caller.sees_all, None if caller.sees_all else caller.user)
+    )
 
 
 def _events_of(session: Session, caller: Principal, after: int, limit: int) -> Sequence[Event]:
@@ -121,39 +134,66 @@ def _events_of(session: Session, caller: Principal, after: int, limit: int) -> S
     return session.scalars(query.order_by(Event.id).limit(limit)).all()
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What came after an event: each line with the number that is known by it, and the newest of any user's events."""
+
+    lines: tuple[tuple[int, str], ...]
+    over: bool
+    newest: int
+
+
+Looks = dict[tuple[object, int], "asyncio.Future[_Look]"]
+"""Looks that are under way (`app.state.looks`), by which events, and after which one. One event wakes every stream: a
+hundred of a kind share one look. A stream that joins one for an event that came later learns of it as of the newest."""
+
+
 def _streaming(
-    request: Request, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int
+    request: Request, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int, which: object
 ) -> StreamingResponse:
+    """`which`: two streams of the same have the same events."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    lines = _lines(request.app, manager, caller, fetch, after)
+    lines = _lines(request.app, manager, caller, fetch, after, which)
     return CountedStream(request, caller, lines, media_type=STREAM, headers=headers)
 
 
-async def _lines(app: FastAPI, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int) -> AsyncIterator[str]:
-    loop = asyncio.get_running_loop()
-
-    def look(session: Session) -> tuple[Sequence[Event], bool, int]:
+async def _look(looks: Looks, manager: ManagerPort, fetch: Fetch, after: int, which: object) -> _Look:
+    def look(session: Session) -> _Look:
         rows, over = fetch(session, after)
-        return rows, over, _newest(session)
+        told = ((row.id, row.kind, event_view(row).model_dump_json()) for row in rows)
+        lines = tuple((id, f"id: {id}\nevent: {kind}\ndata: {data}\n\n") for id, kind, data in told)
+        return _Look(lines, over, _newest(session))
 
+    key = which, after
+    task = looks.get(key)
+    if task is None:
+        task = looks[key] = asyncio.ensure_future(manager.store.read(look))
+        task.add_done_callback(lambda _: looks.pop(key, None))
+    return await asyncio.shield(task)
+
+
+async def _lines(
+    app: FastAPI, manager: ManagerPort, caller: Principal, fetch: Fetch, after: int, which: object
+) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
     yield "retry: 1000\n\n"
     told_s = loop.time()
     while not closing_event(app).is_set() and await still_holds(app.state.holders, manager, caller):
-        rows, over, newest = await manager.store.read(look)
-        for row in rows:
-            after = row.id
-            yield f"id: {row.id}\nevent: {row.kind}\ndata: {event_view(row).model_dump_json()}\n\n"
-        if over:
+        found = await _look(app.state.looks, manager, fetch, after, which)
+        for id, line in found.lines:
+            after = id
+            yield line
+        if found.over:
             yield "event: end\ndata: {}\n\n"
             return
-        if rows:
+        if found.lines:
             told_s = loop.time()
         elif loop.time() - told_s >= KEEP_ALIVE_S:
             yield ": still here\n\n"
             told_s = loop.time()
-        if len(rows) < BATCH:
+        if len(found.lines) < BATCH:
             # Beyond the newest of any user's: events that are not for this stream wake it up once each at most.
-            await before_closing(app, manager.wait_for_events(max(after, newest), KEEP_ALIVE_S))
+            await before_closing(app, manager.wait_for_events(max(after, found.newest), KEEP_ALIVE_S))
 
 
 def _newest(session: Session) -> int:

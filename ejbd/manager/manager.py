@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem
+from ejbd.batch.base import BatchEnd, BatchSystem
 from ejbd.config import Settings
 from ejbd.core.room.suspended import kept_for_suspended
 from ejbd.core.timeline import PlannedTimeline
@@ -57,6 +57,7 @@ from ejbd.manager.jobspec import Reading
 from ejbd.manager.listening.calls import ToldRegistration, WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
+from ejbd.manager.poll.others import Noting, Others
 from ejbd.manager.poll.tick import Tick
 from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
@@ -71,6 +72,7 @@ from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
 from ejbd.manager.service.daytimes import DayTimes
 from ejbd.manager.service.health import Fault, Health, ToldHealth
+from ejbd.manager.service.hindsight import Hindsight
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission import queues
@@ -85,7 +87,7 @@ from ejbd.store import marks, queries
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.flows import WORKFLOWS_TOPIC
 from ejbd.store.models import Dependency, Event, Job, Subjob, Worker
-from ejbd.store.retention import in_use, prune_all
+from ejbd.store.retention import in_use, prune_all, prune_others
 from ejbd.store.shifting import shift
 from ejbd.store.states import TERMINAL_JOB, JobState
 from ejbd.store.store import Store
@@ -141,6 +143,9 @@ class Manager:
         self._remembered = Remembered()
         self._specs = Specs()
         self._open = WorkingSet(store)
+        kept_days = settings.limits.others_retention_days
+        self._others = Others(store) if kept_days > 0 else None
+        self.hindsight = Hindsight(store, kept_days, self.clock, lambda: self.view)
         self._overridden = Overridden()
         runs = self.runs_as if helper is None else None
         self._submissions = Submissions(settings, store, batch, runs, self._context, lambda: self.view)
@@ -157,6 +162,7 @@ class Manager:
         self._looks = Looks(settings.poll_s, settings.limits.early_looks)
         self._work = asyncio.Event()
         self._news = asyncio.Event()  # of the events that come next; a new one for each
+        self._newest: asyncio.Future[int] | None = None  # the number of the last event, once it was asked for
         self._executor: Executor | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -180,6 +186,7 @@ class Manager:
         self._tasks.append(asyncio.create_task(_every(LISTEN_S, self._hearing.listen), name="hearing"))
         times = DayTimes(self.settings, self.store, self.clock, self.prune)
         self._tasks.append(asyncio.create_task(times.run(), name="times-of-day"))
+        self._tasks.append(asyncio.create_task(self.hindsight.run(), name="hindsight"))
         self._tasks.append(asyncio.create_task(self._try_spool(), name="spool-speed"))
         self._tasks.append(asyncio.create_task(self._health.watch(), name="health"))
         self._tasks.append(asyncio.create_task(self._mailer.run(), name="mails"))
@@ -234,6 +241,7 @@ class Manager:
         limits = self.settings.limits
         now = self.clock() - self._ahead_s  # a clock that was set to next year ages nothing
         await prune_all(self.store, now, limits.event_retention_days)
+        await prune_others(self.store, now, limits.others_retention_days, limits.event_retention_days)
         # Before the database is asked: the row of a job is there before its folder.
         users = await self.store.read(lambda s: list(s.scalars(select(Job.user).distinct())))
         there = await asyncio.to_thread(self.hands.job_folders, users)
@@ -274,6 +282,7 @@ class Manager:
                     if (subjob.submit_s or 0) < view.time_s - 1.0 and self._asks(subjob)
                 }
                 outcomes = await self.batch.outcomes(await self._exit_files(lost)) if lost else {}
+                ends = await self._ends_of_others(view)
                 left = await self._left_behind({*unlisted, *(job.id for job in view.jobs if job.state.ended)})
             except BatchError as error:
                 await self._no_answer(error)
@@ -293,6 +302,7 @@ class Manager:
                     tick = Tick(view, roster, outcomes, left, self._specs)
                     while await self.store.write(lambda s: tick.step(self._context(s))):
                         pass
+                    await self._note_others(view, ends)
                 await self._fill_gaps()
                 if await self.store.read(lambda s: raising.is_wanted(self._context(s))):
                     await self.store.write(lambda s: run(self._context(s), raising.plan))
@@ -305,6 +315,28 @@ class Manager:
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
             self.telemetry.last_poll.set(self.clock())
+
+    async def _ends_of_others(self, view: ClusterView) -> Mapping[str, BatchEnd]:
+        """What is still known of jobs that are not EJB's, and that ended while no poll looked."""
+        gone = await self._others.unlisted(view) if self._others is not None else []
+        if not gone:
+            return {}
+        try:
+            return await self.batch.outcomes(dict.fromkeys(gone, self.settings.spool_dir / "no-exit-file"))
+        except BatchError as error:
+            log.warning("others-unknown", jobs=len(gone), error=error.sentence())
+            return {}
+
+    async def _note_others(self, view: ClusterView, ends: Mapping[str, BatchEnd]) -> None:
+        if self._others is None:
+            return
+        try:
+            noting = Noting(self._others, view, ends)
+            while await self.store.write(noting.step):
+                pass
+        except BaseException:
+            self._others.forget()
+            raise
 
     def _not_stored(self, error: EjbError) -> None:
         log.error("poll-not-stored", error=error.sentence())
@@ -468,6 +500,7 @@ class Manager:
         self._calls.wake(topics)
         self._mailer.woken(topics)
         if "events" in topics:
+            self._newest = None
             self._news.set()
             self._news = asyncio.Event()
 
@@ -661,7 +694,7 @@ class Manager:
         deadline = time.monotonic() + timeout_s
         while True:
             news = self._news  # before the look: what comes while it lasts is not missed
-            newest = await self.store.read(lambda s: s.scalar(select(func.max(Event.id)))) or 0
+            newest = await self._newest_event()
             left = deadline - time.monotonic()
             if newest > after_id or left <= 0:
                 return
@@ -669,6 +702,20 @@ class Manager:
                 await asyncio.wait_for(news.wait(), left)
             except TimeoutError:
                 return
+
+    async def _newest_event(self) -> int:
+        """The last event's number. A hundred that wait for the next one have it read once for all of them."""
+        if not self._tasks:  # no commit is told yet
+            return await self.store.read(_newest_event)
+        found = self._newest
+        if found is None:
+            found = self._newest = asyncio.ensure_future(self.store.read(_newest_event))
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            if self._newest is found and found.done():
+                self._newest = None
+            raise
 
     def faults(self) -> list[Fault]:
         """What keeps the daemon from its work, the cause before what comes of it."""
@@ -724,6 +771,10 @@ def _with_files(session: Session) -> dict[str, str]:
     query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
     found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
     return {row.id: row.user for row in found}
+
+
+def _newest_event(session: Session) -> int:
+    return session.scalar(select(func.max(Event.id))) or 0
 
 
 async def _every(period_s: float, what: Callable[[], Awaitable[None]]) -> None:

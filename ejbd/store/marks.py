@@ -1,4 +1,5 @@
-"""What a database says about itself: which one it is, which daemon writes, and up to which event mails were sent."""
+"""What a database says about itself: which one it is, which daemon writes, up to which event mails were sent, and when
+other jobs were noted last."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.store.models import Event, Mark
 
-DATABASE, TERM, MAILED, BEAT = "database", "term", "mailed", "beat"
+DATABASE, TERM, MAILED, BEAT, OTHERS = "database", "term", "mailed", "beat", "others"
 
 
 def identity(session: Session) -> tuple[str, bool]:
@@ -74,3 +75,13 @@ def mailed(session: Session) -> int:
 def set_mailed(session: Session, event: int) -> None:
     """The mails of this event are about to be sent."""
     session.get_one(Mark, MAILED).value = str(event)
+
+
+def others_seen(session: Session) -> float | None:
+    """When a poll noted other jobs last, to a minute; None: none ever has."""
+    found = session.get(Mark, OTHERS)
+    return float(found.value) if found is not None else None
+
+
+def set_others_seen(session: Session, now: float) -> None:
+    session.merge(Mark(name=OTHERS, value=repr(now)))

@@ -183,6 +183,13 @@ def job_events(session: Session, job_id: str, after_id: int, limit: int) -> Sequ
     return session.scalars(query).all()
 
 
+def last_job_events(session: Session, job_id: str, most: int) -> tuple[Sequence[Event], int]:
+    """The newest events of a job, newest first, and how many it has."""
+    query = select(Event).where(Event.job_id == job_id).order_by(Event.id.desc()).limit(most)
+    count = session.scalar(select(func.count()).select_from(Event).where(Event.job_id == job_id)) or 0
+    return session.scalars(query).all(), count
+
+
 def events(session: Session, after_id: int, limit: int, kinds: Collection[str] | None = None) -> Sequence[Event]:
     """All users' events after event `after_id`, oldest first; only those of `kinds` if given."""
     query = select(Event).where(Event.id > after_id).order_by(Event.id).limit(limit)

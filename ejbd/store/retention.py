@@ -22,6 +22,10 @@ from ejbd.store.models import (
     Move,
     Obstacle,
     Operation,
+    OtherDay,
+    OtherGap,
+    OtherJob,
+    OtherReplay,
     Overhead,
     Run,
     Speed,
@@ -94,6 +98,22 @@ async def prune_all(store: Store, now: float, days: float) -> int:
     while went := await store.write(lambda session: prune(session, now, days)):
         total += went
     return total
+
+
+async def prune_others(store: Store, now: float, jobs_days: float, days: float) -> int:
+    """Let go of jobs that are not EJB's and ended more than `jobs_days` ago, and of what they gained `days` ago."""
+    before, total = now - jobs_days * DAY_S, 0
+    old = select(OtherJob.seq).where(OtherJob.open.is_(False), OtherJob.changed_s < before).limit(BATCH_ROWS)
+    while went := await store.write(lambda session: _delete(session, OtherJob.seq, old)):
+        total += went
+
+    def reckoned(session: Session) -> int:
+        went = _count(session, delete(OtherGap).where(OtherGap.until_s < now - days * DAY_S))
+        for table in (OtherDay, OtherReplay):
+            went += _count(session, delete(table).where(table.day_s < now - days * DAY_S))
+        return went
+
+    return total + await store.write(reckoned)
 
 
 def in_use(session: Session, now: float, days: float) -> set[str]:

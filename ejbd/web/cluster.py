@@ -19,13 +19,12 @@ from ejbd.api.port import ManagerPort
 from ejbd.api.queues import WindowFilter
 from ejbd.web.gantt import CLASSES, TOP, Nodes, Span, gantt
 from ejbd.web.render import html
+from ejbd.web.shared import Shared
 from ejbd.web.strips import strips
 
 BACK, AHEAD = 1.0, 6.0  # hours
 LENGTHS = ((0.25, 1.0), (1.0, 6.0), (3.0, 24.0), (12.0, 72.0), (24.0, 168.0))
 LISTED = 100  # bars in words
-DRAWN_S = 2.0  # one picture is good for all that look in this time, and may see the same
-MOST_DRAWN = 64
 LEGEND = dict(
     zip(
         (*CLASSES, "window", "ahead"),
@@ -71,25 +70,6 @@ class Drawn:
     nodes: int
     left_out: int
     windows: tuple[Window, ...]
-
-
-class Pictures:
-    """Those that were drawn just now: a hundred that look at the same thing have it drawn once."""
-
-    def __init__(self, good_s: float = DRAWN_S) -> None:
-        self.good_s = good_s
-        self._drawn: dict[tuple[str, Wanted], tuple[float, asyncio.Task[Drawn]]] = {}
-
-    async def get(self, manager: ManagerPort, caller: Principal, wanted: Wanted) -> Drawn:
-        """Raises EjbError (BATCH_UNAVAILABLE)."""
-        key = (f"{caller.sees_all} {caller.user}", wanted)
-        known = self._drawn.get(key)
-        if known is None or known[0] < time.monotonic():
-            if len(self._drawn) >= MOST_DRAWN:
-                self._drawn.clear()
-            known = (time.monotonic() + self.good_s, asyncio.create_task(_draw(manager, caller, wanted)))
-            self._drawn[key] = known
-        return await asyncio.shield(known[1])
 
 
 async def _draw(manager: ManagerPort, caller: Principal, wanted: Wanted) -> Drawn:
@@ -144,8 +124,9 @@ async def shown(
 ) -> Response:
     """The cluster over time."""
     wanted = Wanted(back, ahead, shift, first, last)
-    pictures: Pictures = request.app.state.pictures
-    found = await pictures.get(manager, caller, wanted)
+    pictures: Shared[Drawn] = request.app.state.pictures
+    key = (caller.sees_all, caller.user, wanted)
+    found = await pictures.get(key, lambda: _draw(manager, caller, wanted))
     step = (back + ahead) / 2
     lengths = [(f"{b + a:g} h", wanted.address(back=b, ahead=a), (b, a) == (back, ahead)) for b, a in LENGTHS]
     around = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -22,8 +23,17 @@ HEADERS = {
 }
 
 
+PREFIX_HEADER = b"x-forwarded-prefix"
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
+_COOKIE_PATH = re.compile(r"(; *path=)/", re.I)
+
+
 class PageDoor:
-    """Adds the headers; a problem document becomes a page that says the same sentence."""
+    """Adds the headers; a problem document becomes a page that says the same sentence.
+
+    Behind a proxy that serves the page below a prefix, and says so, all addresses of an answer begin with it. What the
+    header says is heard by the one that sent it alone.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -34,6 +44,7 @@ class PageDoor:
             return
         start: Message = {}
         told = b""
+        prefix = _prefix(scope)
 
         async def watched(message: Message) -> None:
             nonlocal start, told
@@ -44,25 +55,54 @@ class PageDoor:
                     headers[name] = value
                 static = scope["path"].startswith(PAGES + "static/")
                 headers["Cache-Control"] = "max-age=86400" if static else "no-store"
-                if headers.get("content-type") != MEDIA_TYPE:
+                if prefix:
+                    message["headers"] = [_below(prefix, name, value) for name, value in message["headers"]]
+                if not _is_changed(headers, prefix):
                     await send(message)
                 return
             headers = MutableHeaders(raw=start["headers"])
-            if headers.get("content-type") != MEDIA_TYPE:
+            if not _is_changed(headers, prefix):
                 await send(message)
                 return
             told += message.get("body", b"")
             if message.get("more_body"):
                 return
-            by_provider = getattr(scope["app"].state, "sign_ins", None) is not None
-            page = _page(told, start["status"], by_provider)
-            headers["content-type"] = "text/html; charset=utf-8"
+            page = told
+            if headers.get("content-type") == MEDIA_TYPE:
+                by_provider = getattr(scope["app"].state, "sign_ins", None) is not None
+                page = _page(told, start["status"], by_provider)
+                headers["content-type"] = "text/html; charset=utf-8"
+            if prefix:
+                # In a page what users named has no quotation mark, so that these are attributes.
+                page = page.replace(b'="/', f'="{prefix}/'.encode()).replace(b'url=/"', f'url={prefix}/"'.encode())
             if "content-length" in headers:
                 headers["content-length"] = str(len(page))
             await send(start)
             await send({"type": "http.response.body", "body": page})
 
         await self.app(scope, receive, watched)
+
+
+def _prefix(scope: Scope) -> str:
+    """What the proxy in front serves the page below; "" where that is nothing, or is no such thing."""
+    told = next((value for name, value in scope["headers"] if name == PREFIX_HEADER), b"").decode("latin-1").rstrip("/")
+    return told if _PREFIX.fullmatch(told) and not {".", ".."} & set(told.split("/")) else ""
+
+
+def _below(prefix: str, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header of an answer, where its address or its cookie's path is the daemon's own."""
+    text = value.decode("latin-1")
+    if name.lower() == b"location" and text.startswith("/"):
+        text = prefix + text
+    elif name.lower() == b"set-cookie":
+        text = _COOKIE_PATH.sub(rf"\g<1>{prefix}/", text)
+    return name, text.encode("latin-1")
+
+
+def _is_changed(headers: MutableHeaders, prefix: str) -> bool:
+    """Whether an answer's text is, and is sent once it is whole."""
+    told = headers.get("content-type", "")
+    return told == MEDIA_TYPE or bool(prefix and told.startswith("text/html"))
 
 
 def _page(told: bytes, status: int, by_provider: bool) -> bytes:

@@ -13,12 +13,13 @@ from starlette.responses import Response
 
 from ejbd.api import jobs, timelines
 from ejbd.api.auth import Caller, Manager
-from ejbd.api.events import EventFilter, job_events
+from ejbd.api.events import newest_events
 from ejbd.api.gantt import svg
 from ejbd.api.models import JobDetail, JobView
 from ejbd.api.selecting import Selector
 from ejbd.core.progress import degree
 from ejbd.web.render import ENVIRONMENT, html, share
+from ejbd.web.shared import Shared
 from ejbd.wire.states import JobState
 
 SHOWN = 100
@@ -83,6 +84,14 @@ class Row:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of a list, and the address of the older ones."""
+
+    rows: Markup
+    older: str | None
+
+
 @lru_cache(KEPT_ROWS)
 def _row(row: Row) -> Markup:
     """Kept: from look to look most jobs are as they were, and a row takes a hundred times as long as its look-up."""
@@ -117,11 +126,16 @@ async def listed(
         limit=limit,
         before=before,
     )
-    page = await jobs.list_jobs(manager, caller, query)
-    older = None if page.next is None else filters.address(before=page.next)
+
+    async def look() -> Listed:
+        page = await jobs.list_jobs(manager, caller, query)
+        rows = Markup("").join(_row(Row.of(job, caller.sees_all)) for job in page.jobs)
+        return Listed(rows, None if page.next is None else filters.address(before=page.next))
+
+    lists: Shared[Listed] = request.app.state.lists
+    found = await lists.get((caller.sees_all, caller.user, filters, before), look)
     states = ["living", "ended", *JobState]
-    rows = [_row(Row.of(job, caller.sees_all)) for job in page.jobs]
-    return html("jobs.html", (request, caller), page=page, rows=rows, filters=filters, states=states, older=older)
+    return html("jobs.html", (request, caller), found=found, filters=filters, states=states)
 
 
 @router.get("/{job}")
@@ -131,7 +145,7 @@ async def shown(request: Request, manager: Manager, caller: Caller, job: Selecto
     explained = await jobs.explain(manager, caller, detail.id)
     line = await timelines.told(manager, caller, detail.id)
     moves = await timelines.moves(manager, caller, detail.id)
-    events = await job_events(manager, caller, detail.id, EventFilter(limit=10_000))
+    events, count = await newest_events(manager, detail.id, EVENTS)
     return html(
         "job.html",
         (request, caller),
@@ -139,7 +153,8 @@ async def shown(request: Request, manager: Manager, caller: Caller, job: Selecto
         explained=explained,
         picture=svg(line),
         moves=moves.moves,
-        events=events.events[-EVENTS:][::-1],
+        events=events,
+        count=count,
         commands=commands(detail),
         over=detail.state.over,
         degree=degree,

@@ -38,6 +38,7 @@ async def shown(
         (request, caller),
         found=found,
         csv=csv,
+        csv_of_others=f"{csv}&of=others",
         by=by,
         days=days,
         mine=mine,

@@ -4,6 +4,7 @@ killed and comes back under the open page."""
 from __future__ import annotations
 
 import socket
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.browser import chromium, missing_browser, reader
-from tests.fakes.daemon import FAST, HEAT, Daemon
+from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.integration.background import fill
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
@@ -24,6 +25,13 @@ def cluster() -> Iterator[SlurmCluster]:
         pytest.skip(reason)
     with shared_cluster(8, 4) as cluster:
         yield cluster
+
+
+def noted(daemon: Daemon) -> dict[str, bool]:
+    """Other jobs that were seen to start, at a width of their own; whether each was seen to end."""
+    with sqlite3.connect(f"file:{daemon.state / 'ejbd.sqlite'}?mode=ro", uri=True) as database:
+        query = "SELECT batch_id, end_s >= start_s FROM other_jobs WHERE ready_s <= start_s AND processors > 0"
+        return {id: bool(ended) for id, ended in database.execute(query)}
 
 
 def test_a_job_is_watched_to_its_end_over_a_daemon_that_is_killed(cluster: SlurmCluster, tmp_path: Path) -> None:
@@ -57,6 +65,12 @@ def test_a_job_is_watched_to_its_end_over_a_daemon_that_is_killed(cluster: Slurm
                 seen = page.locator("#events li").all_text_contents()  # folded away
                 for kind in ("job.received", "job.running", "job.completed"):
                     assert any(kind in line for line in seen), kind
+                page.goto(f"{base}/web/savings")
+                assert page.locator("#others").count() == 1
+        # Polls of both daemons have noted the jobs that are not EJB's.
+        ended = {others.ids[name] for name in others.fillers}
+        until(lambda: all(noted(daemon).get(id) for id in ended), "the fillers' ends are not noted", 60)
+        assert set(others.ids.values()) <= noted(daemon).keys()
     finally:
         others.end_all()
         daemon.client.close()

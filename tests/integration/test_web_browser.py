@@ -6,23 +6,29 @@ import os
 import pwd
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy.orm import Session
 
 from ejbd.config import OidcSettings
 from ejbd.core.view import BatchState
+from ejbd.store.models import OtherDay, OtherReplay
 from tests.fakes.api_server import ApiServer
-from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
+from tests.fakes.browser import PATIENCE_MS, chromium, found_by_axe, missing_browser, reader
 from tests.fakes.issuer import AUDIENCE, USER, Issuer
 from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web-browser")]
 ME = pwd.getpwuid(os.geteuid()).pw_name
+DAY = 1_699_920_000.0
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 
@@ -163,16 +169,97 @@ def test_five_thousand_nodes_are_readable_and_lead_to_single_ones(browser: Brows
         assert page.locator("svg.gantt .lane").count() == 2
 
 
+def test_a_tab_that_was_signed_out_in_another_one_says_so_and_asks_for_nothing_more(
+    browser: Browser, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ejbd.api.events.KEEP_ALIVE_S", 0.5)  # between two looks of a stream whether its cookie holds
+    with reader(browser, link(server, "ada")) as page:
+        page.clock.install()
+        page.goto(server.servers.url + "/web/jobs")
+        page.wait_for_selector("#connection:has-text('live')")
+        other = page.context.new_page()
+        other.goto(server.servers.url + "/web/queues")
+        with other.expect_navigation():
+            other.get_by_role("button", name="Sign out").click()
+        page.wait_for_selector("#connection:has-text('signed out')")
+        page.wait_for_load_state("networkidle")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.run_for(120_000)
+        assert asked == []
+
+
+def test_behind_a_proxy_that_serves_it_below_a_prefix_the_page_works(browser: Browser, server: ApiServer) -> None:
+    base = server.servers.url
+    submit(server, "ada", "below")
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    outside: list[str] = []
+
+    def proxied(route: Route) -> None:
+        address = route.request.url
+        if not address.startswith(f"{base}/ejb/"):
+            outside.append(address)
+            route.abort()
+            return
+        headers = {**route.request.all_headers(), "x-forwarded-prefix": "/ejb"}
+        route.continue_(url=address.replace("/ejb/", "/", 1), headers=headers)
+
+    try:
+        page = context.new_page()
+        context.route("**/*", proxied)
+        page.goto(link(server, "ada").replace(base, f"{base}/ejb"))
+        page.wait_for_url(f"{base}/ejb/")
+        page.wait_for_selector("#connection:has-text('live')")
+        page.get_by_role("link", name="Jobs").click()
+        page.get_by_label("Name").fill("below")
+        page.get_by_role("button", name="Show").click()
+        page.wait_for_url(f"{base}/ejb/web/jobs?*name=below*")
+        page.locator("#jobs-table a").first.click()
+        page.wait_for_selector("#connection:has-text('live')")
+        page.locator("details.sure summary").click()
+        page.get_by_role("button", name="Cancel").click()
+        page.wait_for_selector(".now .state.cancelled")
+        page.go_back()
+        page.go_back()
+        assert page.get_by_label("Name").input_value() == "below"
+        assert outside == []
+    finally:
+        context.close()
+
+
+def test_hours_are_the_readers_also_in_the_night_in_which_clocks_are_set(
+    browser: Browser, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone, night = ZoneInfo("Europe/Berlin"), datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+    monkeypatch.setattr("ejbd.web.cluster.time", SimpleNamespace(time=night.timestamp))
+    with reader(browser, link(server, "ada"), timezone_id="Europe/Berlin", locale="en-GB") as page:
+        page.goto(server.servers.url + "/?back=6&ahead=24")
+        ticks = page.locator("svg.gantt text[data-at]")
+        told = [
+            (datetime.fromtimestamp(float(one.get_attribute("data-at") or 0), zone), one.inner_html())
+            for one in ticks.all()
+        ]
+    assert [text[-5:] for _, text in told] == [at.strftime("%H:%M") for at, _ in told]
+    assert "05:00" in told[3][1]  # three hours behind 01:00, by the sun
+    days = [at.day for at, _ in told]
+    named = [at for at in range(1, len(days)) if days[at] != days[at - 1]]
+    assert named and all(told[at][0].strftime("%a") in told[at][1] for at in named)
+
+
 def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
     browser: Browser, server: ApiServer
 ) -> None:
     job = submit(server, "ada", "heat")
     runs(server, job, "88", ["n3"], 8)
+    long = submit(server, "ada", "a-name-without-an-end" * 40)
+    submit(server, "ada", "\N{HEBREW LETTER SHIN}\N{RIGHT-TO-LEFT OVERRIDE}" * 20)
+    server.run(server.store.write(_others_gained))
     planned = batch_job("90", [], 16, state=BatchState.PENDING, planned_start_s=time.time() + 600)
     server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8), planned))
     server.run(server.manager.set_queue_window("main", "mon-fri 20:00-08:00", {"elasticity": "on"}, "otto"))
     with reader(browser, link(server, "otto"), viewport={"width": 360, "height": 740}, color_scheme="light") as page:
-        for path in (*PAGES, f"/web/jobs/{job}"):
+        for path in (*PAGES, f"/web/jobs/{job}", f"/web/jobs/{long}", "/web/savings?days=3660&by=day,user"):
             page.goto(server.servers.url + path)
             assert found_by_axe(page) == [], path
             wide = page.evaluate("document.documentElement.scrollWidth")
@@ -183,3 +270,9 @@ def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
             assert found_by_axe(page) == [], f"{path}, dark"
     with reader(browser, server.servers.url + "/") as page:  # not signed in
         assert found_by_axe(page) == []
+
+
+def _others_gained(session: Session) -> None:
+    session.add(OtherReplay(day_s=DAY, as_of_s=DAY, away_s=0.0, unknown=0, left_out=0))
+    sums = {"gained": 1, "gained_s": 60.0, "lost": 2, "lost_s": 7200.0, "error_s": 60.0, "before_real_s": 0.0}
+    session.add(OtherDay(day_s=DAY, user="eve", queue="main", jobs=4, **sums))

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from ejbd.api.signin import GOOD_S, Links
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
-from ejbd.store.models import Subjob
+from ejbd.store.models import Event, OtherDay, OtherReplay, Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
 from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit, waits
@@ -320,6 +320,76 @@ def test_savings_are_by_day_and_user_with_what_is_worse_first(
     assert lines[0].startswith("day,user,jobs,saved_s") and lines[2].startswith("2023-11-14,bob,1,-60.0")
     assert ada.get("/v1/savings?since_s=5&until_s=4").status_code == 422
     assert "ended later than J0" in otto.get("/web/savings?days=3660").text
+
+
+def test_what_other_jobs_gained_is_told_beside_how_far_the_replay_is_off_and_to_whom_it_may_be(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    day = 1_699_920_000.0
+    assert "No day has been replayed" in ada.get("/web/savings").text
+    nothing = ada.get("/v1/savings").json()["others"]
+    assert (nothing["as_of_s"], nothing["rows"], nothing["total"]["jobs"]) == (None, [], 0)
+
+    def add(session: Session) -> None:
+        session.add(OtherReplay(day_s=day, as_of_s=day + 90_000, away_s=3600, unknown=2, left_out=1))
+        for user, gained_s, lost_s in (("ada", 7200.0, 0.0), ("eve", 0.0, 18_000.0), ("=HYPERLINK", 0.0, 0.0)):
+            sums = {"gained_s": gained_s, "lost_s": lost_s, "error_s": 600.0, "before_real_s": gained_s - lost_s}
+            counts = {"jobs": 2, "gained": int(gained_s > 0), "lost": int(lost_s > 0)}
+            session.add(OtherDay(day_s=day, user=user, queue="main", **counts, **sums))
+
+    server.run(server.store.write(add))
+    query: dict[str, Any] = {"since_s": day + 10, "until_s": day + 20, "by": "day,user"}
+    own = ada.get("/v1/savings", params=query).json()["others"]
+    assert [row["key"] for row in own["rows"]] == ["2023-11-14 ada"]
+    assert (own["total"]["net_s"], own["total"]["error_s"], own["total"]["says_something"]) == (7200.0, 600.0, True)
+    everyone = otto.get("/v1/savings", params=query).json()["others"]
+    assert (everyone["total"]["net_s"], everyone["total"]["lost"], everyone["away_s"]) == (-10_800.0, 1, 3600)
+    assert otto.get("/v1/savings", params={**query, "mine": "true"}).json()["others"]["rows"] == []
+    lines = otto.get("/v1/savings", params={**query, "format": "csv", "of": "others"}).text.splitlines()
+    assert lines[0].startswith("day,user,jobs,net_s") and lines[2].startswith("2023-11-14,ada,2,7200.0,1")
+    assert lines[1].startswith("2023-11-14,'=HYPERLINK,")
+    page = otto.get("/web/savings?days=3660").text
+    assert "Other jobs started later by 3 h altogether" in page and "2 ends" in page
+    assert "of=others" in page and "eve" not in ada.get("/web/savings?days=3660&by=user").text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_below_a_prefix_of_a_proxy_every_address_begins_with_it(
+    server: ApiServer, ada: httpx.Client, path: str
+) -> None:
+    plain = ada.get(path).text
+    below = ada.get(path, headers={"X-Forwarded-Prefix": "/site/ejb/"})
+    assert int(below.headers["content-length"]) == len(below.content)
+    addresses = re.findall(r'(?:href|src|action|hx-get)="([^"]*)"', below.text)
+    assert len(addresses) > 5 and all(one.startswith(("/site/ejb/", "#")) for one in addresses)
+    assert below.text.count("/site/ejb/") >= len(addresses) - below.text.count('="#')
+    for odd in ("//evil.example", "/a b", "/../x", "https://evil.example", '/"onload="'):
+        told = ada.get(path, headers={"X-Forwarded-Prefix": odd}).text
+        assert len(told) == len(plain) and "evil" not in told
+
+
+def test_below_a_prefix_the_cookie_and_the_ways_back_are_below_it(server: ApiServer) -> None:
+    prefix = {"X-Forwarded-Prefix": "/ejb"}
+    with httpx.Client(base_url=server.servers.url) as client:
+        entered = client.get(link(server, "ada"), headers=prefix)
+        assert "Path=/ejb/;" in entered.headers["set-cookie"]
+        assert 'href="/ejb/"' in entered.text or "url=/ejb/" in entered.text
+        assert 'href="/ejb/"' in client.get("/web/jobs", headers=prefix).text  # how to sign in: the cookie is not sent
+        client.cookies = httpx.Cookies(dict(client.cookies.items()))
+        left = client.post("/web/out", data={"mark": mark(client)}, headers=prefix)
+        assert (left.status_code, left.headers["location"]) == (303, "/ejb/")
+
+
+def test_the_newest_events_of_a_job_with_many_are_shown(server: ApiServer, ada: httpx.Client) -> None:
+    job = submit(server, "ada", "long-lived")
+
+    def add(session: Session) -> None:
+        for at in range(300):
+            session.add(Event(job_id=job, kind="job.waiting", at_s=1e9 + at, data={"number": at}))
+
+    server.run(server.store.write(add))
+    text = ada.get(f"/web/jobs/{job}").text
+    assert "200 of 300" in text and "299" in text and "&#34;number&#34;: 99}" not in text
 
 
 def _ended(session: Session, job: str, end_s: float) -> None:

@@ -8,9 +8,12 @@
   const AGAIN_MS = 5000;
   const MOST_OUTPUT = 262144; // characters that are kept of an output
 
+  // What a proxy in front of the daemon serves the page below; "" where it is served by itself.
+  const below = new URL(document.currentScript.src).pathname.split("/web/static/")[0];
+
   const form = new Intl.DateTimeFormat(undefined, {
     year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
-    hour12: false, timeZoneName: "short",
+    hourCycle: "h23", timeZoneName: "short",
   });
 
   function localTimes(root) {
@@ -22,10 +25,13 @@
         one.dataset.local = "";
       }
     }
+    let shown = null; // the day of the tick before: a new day is named, whatever hour its first tick has here
     for (const one of root.querySelectorAll("text[data-at]")) {
       const at = new Date(Number(one.dataset.at) * 1000);
+      const named = one.dataset.day || (shown !== null && shown !== at.toDateString());
+      shown = at.toDateString();
       const day = { weekday: "short", day: "2-digit" };
-      const words = { hour: "2-digit", minute: "2-digit", hour12: false, ...(one.dataset.day ? day : {}) };
+      const words = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(named ? day : {}) };
       one.textContent = new Intl.DateTimeFormat(undefined, words).format(at);
     }
   }
@@ -37,6 +43,7 @@
   let looked = 0;
   let took = 0;
   let timer = 0;
+  let over = false; // the browser is signed out: nothing is asked for any more
 
   function say(text, gone) {
     if (told && told.textContent !== text) {
@@ -47,7 +54,7 @@
 
   function look() {
     timer = 0;
-    if (document.visibilityState === "hidden") return;
+    if (over || document.visibilityState === "hidden") return;
     looked = Date.now();
     document.body.dispatchEvent(new CustomEvent("ejb:news"));
   }
@@ -57,8 +64,24 @@
     if (!timer) timer = setTimeout(look, Math.max(200, looked + rest - Date.now()));
   }
 
+  function end() {
+    over = true;
+    say("signed out: load the page anew", true);
+  }
+
+  // A stream that is refused says no more than one that nothing answers.
+  async function refused() {
+    try {
+      const answer = await fetch(below + "/v1/jobs?limit=1");
+      if (answer.status === 401) return end();
+    } catch {
+      // nothing answers yet
+    }
+    setTimeout(listenAgain, AGAIN_MS);
+  }
+
   function listen() {
-    const source = new EventSource("/v1/events/stream" + (last === null ? "" : "?after=" + last));
+    const source = new EventSource(below + "/v1/events/stream" + (last === null ? "" : "?after=" + last));
     const heard = (event) => {
       if (event.lastEventId) last = event.lastEventId;
       soon();
@@ -73,7 +96,7 @@
     source.onerror = () => {
       away = true;
       say("the daemon does not answer; what is shown may be old", true);
-      if (source.readyState === EventSource.CLOSED) setTimeout(listenAgain, AGAIN_MS);
+      if (source.readyState === EventSource.CLOSED) refused();
     };
     window.addEventListener("pagehide", () => source.close(), { once: true });
   }
@@ -101,7 +124,7 @@
   });
   document.body.addEventListener("htmx:afterRequest", () => { took = Date.now() - looked; });
   document.body.addEventListener("htmx:responseError", (event) => {
-    if (event.detail.xhr.status === 401) say("signed out: load the page anew", true);
+    if (event.detail.xhr.status === 401) end();
   });
 
   // -- output, as the job writes it ----------------------------------------------------------------------------------
@@ -109,7 +132,7 @@
   async function follow(place) {
     const decoder = new TextDecoder();
     let offset = 0;
-    for (;;) {
+    while (!over) {
       let wait = 2000;
       if (document.visibilityState !== "hidden" && place.closest("details")?.open !== false) {
         try {
@@ -125,6 +148,7 @@
             offset = Number(answer.headers.get("X-EJB-Next-Offset"));
             if (answer.headers.get("X-EJB-Complete") === "true") return;
           } else {
+            if (answer.status === 401) return end();
             const problem = await answer.json().catch(() => ({}));
             if (!place.textContent && problem.detail) place.textContent = "(" + problem.detail + ")";
             wait = 10000;
@@ -150,6 +174,7 @@
   if (document.getElementById("live")) {
     listen();
     setInterval(() => { if (Date.now() - looked > SLOW_MS) look(); }, 5000);
+    window.addEventListener("pageshow", (event) => { if (event.persisted) listenAgain(); }); // back to a page at rest
     document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") soon(); });
     looked = Date.now();
   }

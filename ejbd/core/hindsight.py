@@ -1,0 +1,178 @@
+"""A past stretch of time as EASY would have played it: with the batch jobs that came, and with each elastic job rigid.
+
+Two replays are compared job by job. In the first the batch system has what it really had. In the second the batch jobs
+of each elastic job are gone, and the one rigid job that its user asked for is there. What another job starts later in
+the second than in the first, it has gained. Both replays err in the same ways, so that what they share cancels out:
+order by arrival (no priorities, limits, memory or named nodes), one pool of processors that are always there. How far
+the first replay is off the real starts is told beside it (`error_s`): below it a difference says little.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ejbd.core.easy import easy_schedule
+
+DEPTH = 1000  # waiting jobs that a pass looks at, as the schedulers of large sites do
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A batch job of a replay; seconds on the caller's clock.
+
+    `submit_s`: since when it waits for nothing but room. `walltime_s` is what passes plan by, `run_s` how long it
+    really ran. `began_s`: it was running when the replay begins, and is no matter of a plan. `leaves_s`: it is taken
+    back then, whether it waits or runs.
+    """
+
+    id: str
+    processors: int
+    walltime_s: float
+    submit_s: float
+    run_s: float
+    began_s: float | None = None
+    leaves_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """When another job really started, and when it does in the two replays."""
+
+    id: str
+    real_s: float
+    as_came_s: float
+    all_rigid_s: float
+
+    @property
+    def gained_s(self) -> float:
+        """By how much elastic jobs let it start earlier by EASY's plan; negative: later."""
+        return self.all_rigid_s - self.as_came_s
+
+    @property
+    def error_s(self) -> float:
+        """How far the replay of what came is off the real start."""
+        return abs(self.as_came_s - self.real_s)
+
+    @property
+    def before_real_s(self) -> float:
+        """By how much it really started before EASY's plan without elastic jobs; negative: behind it."""
+        return self.all_rigid_s - self.real_s
+
+
+def compare(
+    real: Sequence[tuple[Submitted, float]],
+    elastic: Iterable[Submitted],
+    rigid: Iterable[Submitted],
+    processors: int,
+    begin_s: float,
+) -> list[Compared]:
+    """Other jobs with their real starts; `elastic`: the batch jobs of elastic jobs; `rigid`: what stands for them.
+
+    A job that began before the replays do is compared with nothing, and so is one that never fits.
+    """
+    others, elastic, rigid = [job for job, _ in real], list(elastic), list(rigid)
+    as_came = replay([*others, *elastic], processors, begin_s)
+    all_rigid = as_came if elastic == rigid else replay([*others, *rigid], processors, begin_s)
+    return [
+        Compared(job.id, real_s, as_came[job.id], all_rigid[job.id])
+        for job, real_s in real
+        if job.began_s is None and job.id in as_came and job.id in all_rigid
+    ]
+
+
+def replay(jobs: Iterable[Submitted], processors: int, begin_s: float) -> dict[str, float]:
+    """The start of every job that starts, from `begin_s` on until none is left. Those that run then have theirs."""
+    return _Replay(jobs, processors, begin_s).starts()
+
+
+class _Replay:
+    """What waits and what runs are kept as the kernel wants them, in order: a pass copies what runs, and no more."""
+
+    def __init__(self, jobs: Iterable[Submitted], processors: int, begin_s: float) -> None:
+        self._capacity = self._free = processors
+        self._begin_s = begin_s
+        self._starts: dict[str, float] = {}
+        self._running: list[tuple[float, str, float, int]] = []  # a heap of real ends, each with its planned one
+        self._ends: list[float] = []  # planned ends of what runs, in order, and what each gives back
+        self._freed: list[int] = []
+        self._queue: list[Submitted] = []
+        self._processors: list[int] = []  # of what waits
+        self._walltimes: list[float] = []
+        waiting = []
+        for job in jobs:
+            if job.began_s is None:
+                if job.processors <= processors:
+                    waiting.append(job)
+            elif min(job.began_s + job.run_s, job.leaves_s) > begin_s:
+                self._run(job, job.began_s)
+        self._arrivals = sorted(waiting, key=lambda job: (job.submit_s, job.id), reverse=True)
+        leaving = [(job.leaves_s, job.id) for job in waiting if job.leaves_s < math.inf]
+        self._leaving = sorted(leaving, reverse=True)
+
+    def starts(self) -> dict[str, float]:
+        now = self._begin_s
+        while True:
+            self._turn_to(now)
+            self._pass(now)
+            coming = [self._running[0][0]] if self._running else []
+            if self._arrivals:
+                coming.append(self._arrivals[-1].submit_s)
+            if self._leaving and self._queue:
+                coming.append(self._leaving[-1][0])
+            if not coming:
+                return self._starts
+            now = max(now, min(coming))
+
+    def _turn_to(self, now: float) -> None:
+        while self._running and self._running[0][0] <= now:
+            _, _, planned_s, processors = heapq.heappop(self._running)
+            at = bisect_left(self._ends, planned_s)
+            while self._freed[at] != processors:
+                at += 1
+            del self._ends[at], self._freed[at]
+            self._free += processors
+        while self._arrivals and self._arrivals[-1].submit_s <= now:
+            job = self._arrivals.pop()
+            self._queue.append(job)
+            self._processors.append(job.processors)
+            self._walltimes.append(job.walltime_s)
+        gone = set()
+        while self._leaving and self._leaving[-1][0] <= now:
+            gone.add(self._leaving.pop()[1])
+        if gone:
+            self._take([at for at, job in enumerate(self._queue) if job.id in gone])
+
+    def _pass(self, now: float) -> None:
+        count = min(DEPTH, len(self._queue))
+        if not count or self._free < min(self._processors[:count]):
+            return
+        due = len(self._ends)
+        overdue = bisect_left(self._ends, now)  # due at any moment
+        ends = [now] * overdue + self._ends[overdue:] + [0.0] * count
+        freed = self._freed + [0] * count
+        started = [0] * count
+        starts, *_ = easy_schedule(
+            *(self._processors, self._walltimes, count, ends, freed, due, self._free, self._capacity, now, started)
+        )
+        for index in started[:starts]:
+            self._run(self._queue[index], now)
+        self._take(started[:starts])
+
+    def _take(self, indices: list[int]) -> None:
+        """Out of the queue; `indices` in order."""
+        for at in reversed(indices):
+            del self._queue[at], self._processors[at], self._walltimes[at]
+
+    def _run(self, job: Submitted, start_s: float) -> None:
+        self._starts[job.id] = start_s
+        self._free -= job.processors
+        planned_s = start_s + job.walltime_s
+        at = bisect_right(self._ends, planned_s)
+        self._ends.insert(at, planned_s)
+        self._freed.insert(at, job.processors)
+        end_s = min(start_s + job.run_s, job.leaves_s)
+        heapq.heappush(self._running, (end_s, job.id, planned_s, job.processors))

@@ -1,0 +1,230 @@
+"""Batch jobs that are not EJB's, noted as polls see them: what hindsight replays (ejbd/core/hindsight.py).
+
+What was written last is kept in memory, so that a job that is as it was costs a comparison and no statement. A job that
+is not listed any more has ended since the last look. Where that look was long ago the batch system is asked, and what
+it does not tell stays unknown. A look that could not see others changes nothing, and counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from ejbd.batch.base import BatchEnd
+from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.manager.facts.tags import TAG_PREFIX
+from ejbd.store import marks
+from ejbd.store.models import OtherGap, OtherJob
+from ejbd.store.store import Store
+
+AWAY_S = 300.0  # between two looks: Slurm lists what has ended for so long (its default), and nothing is missed
+MARK_S = 60.0  # between two notes in the database that polls look
+DAY_S = 86400.0
+ASKED_AT_ONCE = 2000
+ROWS_AT_ONCE = 200
+JOBS_AT_ONCE = 2000  # that are compared between two chances for others to write
+
+_TABLE: Any = OtherJob.__table__
+
+
+class Noted(NamedTuple):
+    """A job as its row has it."""
+
+    user: str
+    queue: str
+    processors: int
+    walltime_s: float | None
+    submit_s: float | None
+    ready_s: float | None
+    start_s: float | None
+    end_s: float | None
+    open: bool
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was written of a job last, and what the view showed then (None: before this daemon)."""
+
+    seq: int
+    row: Noted
+    seen: BatchJobView | None = None
+
+
+_CHANGE = (
+    update(_TABLE)
+    .where(_TABLE.c.seq == bindparam("which"))
+    .values(changed_s=bindparam("now"), **{name: bindparam(f"new_{name}") for name in Noted._fields})
+)
+
+
+class Others:
+    """What was noted of other jobs. One task at a time uses it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, _Known] | None = None
+        self._next = 0
+        self._looked_s: float | None = None  # the last look that saw others
+        self._marked_s = 0.0
+
+    def forget(self) -> None:
+        """What was written may be other than what is known: it is read again."""
+        self._known = None
+
+    async def unlisted(self, view: ClusterView) -> list[str]:
+        """Jobs that ended while nothing looked, to ask the batch system about. Raises EjbError (store)."""
+        if self._known is None:
+            await self._store.read(lambda session: self._read(session, view.time_s))
+        assert self._known is not None
+        if not _sees(view) or self._looked_s is None or view.time_s - self._looked_s <= AWAY_S:
+            return []
+        listed = {job.id for job in view.jobs}
+        gone = (id for id, one in self._known.items() if one.row.open and one.row.start_s is not None)
+        return [id for id in gone if id not in listed][:ASKED_AT_ONCE]
+
+    def _read(self, session: Session, now: float) -> None:
+        columns = [getattr(OtherJob, name) for name in ("seq", "batch_id", *Noted._fields)]
+        query = select(*columns).where(or_(OtherJob.open, OtherJob.changed_s >= now - DAY_S))
+        self._known = {row.batch_id: _Known(row.seq, Noted(*row[2:])) for row in session.execute(query)}
+        self._next = (session.scalar(select(func.max(OtherJob.seq))) or 0) + 1
+        self._looked_s = marks.others_seen(session)
+
+    def pieces(
+        self, session_now: Callable[[], Session], view: ClusterView, ends: Mapping[str, BatchEnd]
+    ) -> Iterator[None]:
+        """Note what has changed, some milliseconds each time. `session_now` is the transaction that is under way."""
+        known, self._known = self._known, None  # it is lost if anything fails on the way
+        if known is None or not _sees(view):
+            self._known = known
+            return
+        now = view.time_s
+        new: list[dict[str, Any]] = []
+        changed: list[dict[str, Any]] = []
+        yield from self._find(known, view, ends, new, changed)
+        work: tuple[tuple[Any, list[dict[str, Any]]], ...] = ((insert(_TABLE), new), (_CHANGE, changed))
+        for statement, rows in work:
+            for at in range(0, len(rows), ROWS_AT_ONCE):
+                session_now().connection().execute(statement, rows[at : at + ROWS_AT_ONCE])
+                yield
+        session = session_now()
+        if self._looked_s is None or now - self._looked_s > AWAY_S:
+            session.merge(OtherGap(until_s=now, from_s=self._looked_s or 0.0))
+        if not 0 <= now - self._marked_s < MARK_S:
+            marks.set_others_seen(session, now)
+            self._marked_s = now
+        self._looked_s, self._known = now, known
+
+    def _find(
+        self,
+        known: dict[str, _Known],
+        view: ClusterView,
+        ends: Mapping[str, BatchEnd],
+        new: list[dict[str, Any]],
+        changed: list[dict[str, Any]],
+    ) -> Iterator[None]:
+        """Rows to add and to change; `known` is as they will be."""
+        now = view.time_s
+
+        def write(one: _Known, row: Noted) -> None:
+            if row != one.row:
+                one.row = row
+                values = {f"new_{name}": value for name, value in row._asdict().items()}
+                changed.append({"which": one.seq, "now": now, **values})
+
+        for at, job in enumerate(view.jobs):
+            if at % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+                yield
+            one = known.get(job.id)
+            if one is not None and one.seen is not None and _as_before(one.seen, job):
+                one.seen = job
+                continue
+            if _is_left_out(job):
+                continue
+            if one is not None and _is_another(one.row, job):
+                if one.row.open:
+                    write(one, one.row._replace(end_s=now, open=False))
+                one = None
+            row = _row(one.row if one is not None else None, job, now)
+            if one is not None:
+                one.seen = job
+                write(one, row)
+            elif not job.state.ended or (job.end_s or 0.0) > now - DAY_S:
+                known[job.id] = _Known(self._next, row, job)
+                new.append({"seq": self._next, "batch_id": job.id, "changed_s": now, **row._asdict()})
+                self._next += 1
+        if not view.unparsed:  # what could not be read may be among them
+            away = self._looked_s is None or now - self._looked_s > AWAY_S
+            for id in known.keys() - {job.id for job in view.jobs}:
+                if (one := known.pop(id)).row.open:
+                    told = ends[id].end_s if id in ends else None
+                    write(one, one.row._replace(end_s=told if told is not None or away else now, open=False))
+
+
+class Noting:
+    """One poll's notes, in transactions so short that others have their turn. `step` is called until it is False."""
+
+    def __init__(self, others: Others, view: ClusterView, ends: Mapping[str, BatchEnd]) -> None:
+        self._session: Session | None = None
+        self._pieces = others.pieces(self._now, view, ends)
+
+    def step(self, session: Session) -> bool:
+        self._session = session
+        return any(True for _ in self._pieces)
+
+    def _now(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+
+def _sees(view: ClusterView) -> bool:
+    return not view.blind
+
+
+def _as_before(seen: BatchJobView, job: BatchJobView) -> bool:
+    """Whether nothing has changed that is noted. Slurm's are the same objects then, and PBS's are read anew."""
+    return seen is job or (
+        seen.state is job.state
+        and seen.blocked == job.blocked
+        and seen.start_s == job.start_s
+        and seen.submit_s == job.submit_s
+        and seen.walltime_s == job.walltime_s
+        and seen.processors == job.processors
+        and seen.queue == job.queue
+        and (seen.end_s == job.end_s or not job.state.ended)
+    )
+
+
+def _is_left_out(job: BatchJobView) -> bool:
+    """EJB's own are in tables of their own; of an array that waits each element is noted once it is listed."""
+    ours = not job.foreign and job.mark.startswith(TAG_PREFIX)
+    return ours or job.state is BatchState.UNKNOWN or "_[" in job.id or "[]" in job.id
+
+
+def _is_another(known: Noted, job: BatchJobView) -> bool:
+    """Whether an id is another job's by now, or the same job is run again."""
+    if None not in (known.submit_s, job.submit_s) and known.submit_s != job.submit_s:
+        return True
+    return not job.state.ended and (not known.open or (known.start_s is not None and not job.state.holds_processors))
+
+
+def _row(known: Noted | None, job: BatchJobView, now: float) -> Noted:
+    waits = not (job.state.ended or job.state.holds_processors)
+    start_s = None if waits else job.start_s
+    end_s = job.end_s if job.state.ended else None
+    if job.state is BatchState.CANCELLED and start_s is not None and end_s is not None and end_s <= start_s:
+        start_s = None  # it was cancelled where it waited
+    before = known.ready_s if known is not None else None
+    if waits and (job.blocked or job.state is BatchState.HELD):
+        ready_s = None
+    elif before is not None:
+        ready_s = before
+    elif known is None:
+        ready_s = job.submit_s if waits or job.submit_s is not None else start_s
+    else:
+        ready_s = now if waits else start_s
+    asked = (job.user, job.queue, job.processors, job.walltime_s, job.submit_s)
+    return Noted(*asked, ready_s, start_s, end_s, not job.state.ended)
